@@ -1,13 +1,13 @@
-# `just` lists what can be done here.
+# List all recipes.
 default:
     @just --list
 
-# Format and lints, the quick look before a commit.
+# Check format and lints before a commit.
 check:
     cargo fmt --all -- --check
     cargo clippy --workspace --all-targets -- -D warnings
 
-# Everything that must pass; installs what the tests need.
+# Run everything that must pass; installs what the tests need.
 test *arguments:
     ./test {{arguments}}
 
@@ -15,7 +15,7 @@ test *arguments:
 run *arguments:
     cargo run --release -- {{arguments}}
 
-# A day with icecore in a sample vault.
+# Show a day with icecore in a sample vault.
 demo:
     cargo run --release -- demo
 
@@ -25,27 +25,27 @@ sweep:
     ICECORE_SWEEP=full ICECORE_SWEEP_REPORT="$PWD/target/sweep.txt" cargo nextest run -p icecore --no-fail-fast -E 'test(sweep)'
     awk '{ points += $2; violations += $4 } END { print points " points, " violations " violations" }' target/sweep.txt
 
-# Writers, hooks, maintenance, an editor and another program on one vault at once, killed at random: thirty rounds.
+# Run writers, hooks, maintenance, an editor and another program on one vault at once, killed at random: thirty rounds.
 chaos rounds="30":
     rm -f target/chaos.txt
     ICECORE_CHAOS={{rounds}} ICECORE_CHAOS_REPORT="$PWD/target/chaos.txt" cargo nextest run -p icecore --no-fail-fast -E 'test(chaos)'
     awk '{ words += $4; killed += $6 } END { print NR " rounds, " words " acknowledged, " killed " killed, 0 lost, 0 doubled" }' target/chaos.txt
 
-# Checks that take long or download much: `icecore install` with more versions of the real assistants (1 GB).
+# Run long tests with large downloads: `icecore install` with more versions of the real assistants (1 GB).
 long:
     tests/clients/install --long
     ICECORE_LONG=1 cargo nextest run -p icecore --no-fail-fast -E 'test(assistants)'
 
-# The figures of docs/benchmarks.md, measured here.
+# Measure the figures of docs/benchmarks.md on this machine.
 bench:
     cargo bench -p icecore --bench speed
 
-# The bundle for Claude Desktop, in target/icecore.mcpb.
+# Build the bundle for Claude Desktop, target/icecore.mcpb.
 mcpb:
     cargo build --release -p icecore --bin icecore
     plugin/mcpb/pack target/release/icecore target/icecore.mcpb
 
-# Build the dashboard and put it into the program's sources.
+# Build the dashboard and copy it into the sources of the program.
 dashboard:
     dashboard/check --write
 
@@ -59,6 +59,6 @@ eval *sets:
 requirements:
     ICECORE_ACCEPT=1 cargo nextest run -p icecore -E 'test(requirements)'
 
-# Accept changed snapshots of what the program prints, after looking at them.
+# Accept changed snapshots of the program's output, after a review.
 accept:
     INSTA_UPDATE=always cargo nextest run -p icecore -E 'test(first_screens) or test(demo_plays)'

@@ -1,11 +1,11 @@
-# Sourced by the scripts that install what tests and builds need: Debian's packages, a Python with `venv`, packages of npm.
+# Functions for the scripts that install what tests and builds need: Debian packages, Python with `venv`, npm packages.
 # shellcheck shell=bash
 
-# How long another package manager may hold its locks.
+# How long to wait for the locks of another package manager.
 PACKAGE_LOCK_SECS=${PACKAGE_LOCK_SECS:-600}
 
-# Runs apt-get as root and waits while its locks are held. Its own option covers the locks of dpkg; `apt-get update` and
-# the download folder have others, for which it fails at once, so that is tried again.
+# Runs apt-get as root and waits while its locks are held. The option DPkg::Lock::Timeout covers the locks of dpkg only.
+# With other locks, such as those of `apt-get update` and the download folder, apt-get fails at once and is retried.
 apt_get() {
   local as_root="" output waiting="" deadline=$((SECONDS + PACKAGE_LOCK_SECS))
   [ "$(id -u)" = 0 ] || as_root="sudo"
@@ -21,7 +21,7 @@ apt_get() {
   done
 }
 
-# Installs packages of Debian; options of `apt-get install` may stand among them.
+# Installs Debian packages; arguments may include options of `apt-get install`.
 get_packages() {
   apt_get update
   apt_get install -y "$@"
@@ -31,12 +31,12 @@ need_python() {
   python3 -c 'import ensurepip, venv' 2>/dev/null || get_packages --no-install-recommends python3 python3-venv
 }
 
-# Installs what the package-lock.json in folder $1 says into $2, once for each state of it.
+# Installs the packages of $1/package-lock.json into $2, whenever that file changes.
 install_npm() {
   local from=$1 to=$2
-  # Addresses of a registry would tie the lock file to one place.
+  # Download URLs would tie the lock file to one registry.
   if grep -q '"resolved"' "$from/package-lock.json"; then
-    echo "$from/package-lock.json names download addresses; run npm install there with omit-lockfile-registry-resolved" >&2
+    echo "$from/package-lock.json contains download URLs; run npm install there with omit-lockfile-registry-resolved" >&2
     return 1
   fi
   { command -v node && command -v npm; } >/dev/null || get_packages --no-install-recommends nodejs npm

@@ -55,9 +55,9 @@ def main(names):
         sys.exit(f"there is no program to measure: {PROGRAM} is missing (build it, or set ICECORE_PROGRAM)")
     messages = changed = 0
     for name in names:
-        folder = run.unpacked(name)
+        folder = run.unpack(name)
         if folder is None:
-            print(f"{name}: not measured, {run.DATA / name}.tar.gz is not there (set ICECORE_EVAL_DATA)", file=sys.stderr)
+            print(f"{name}: not measured, {run.DATA / name}.tar.gz is missing; name its folder in ICECORE_EVAL_DATA", file=sys.stderr)
             continue
         found, of, bytes_in, seconds = [], 0, 0, 0.0
         for haystack in sorted(path for path in folder.iterdir() if path.is_dir()):

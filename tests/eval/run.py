@@ -4,7 +4,7 @@
 usage: run.py [SET …]        locomo realmem longmemeval updates; all of them if none is named
 
 The sets are read from ICECORE_EVAL_DATA, else from ../shared/data: archives NAME.tar.gz of folders with messages.jsonl and
-questions.jsonl. They are not part of this project. `updates` is made here, by updates.py. The scores are those of
+questions.jsonl. They are not part of this project. updates.py generates the set `updates`. The scoring program is
 ICECORE_EVAL_SCORE, else ../shared/eval/score.py.
 """
 
@@ -21,27 +21,27 @@ import time
 
 import updates
 
-HOUSE = pathlib.Path(__file__).resolve().parents[2]
-DATA = pathlib.Path(os.environ.get("ICECORE_EVAL_DATA", HOUSE / "../shared/data"))
-SCORE = pathlib.Path(os.environ.get("ICECORE_EVAL_SCORE", HOUSE / "../shared/eval/score.py"))
-PROGRAM = HOUSE / "target/release/icecore"
-MODEL = HOUSE / "target/model-venv/minilm"
-WORK = HOUSE / "target/eval"
-PAGE = HOUSE / "docs/evaluation.md"
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+DATA = pathlib.Path(os.environ.get("ICECORE_EVAL_DATA", ROOT / "../shared/data"))
+SCORE = pathlib.Path(os.environ.get("ICECORE_EVAL_SCORE", ROOT / "../shared/eval/score.py"))
+PROGRAM = ROOT / "target/release/icecore"
+MODEL = ROOT / "target/model-venv/minilm"
+WORK = ROOT / "target/eval"
+PAGE = ROOT / "docs/evaluation.md"
 BEGIN, END = "<!-- measured -->", "<!-- /measured -->"
 
-# What is looked at in each set: the level, the measure and what it is to reach.
+# The measures of each set: the level, the measure and its target.
 MEASURES = {
     "locomo": [("turn", "any@5", 80), ("turn", "any@10", 88), ("session", "any@5", 95), ("session", "all@10", 93)],
     "longmemeval": [("session", "any@5", 99), ("session", "all@5", 93), ("session", "all@10", 97), ("turn", "any@5", 91)],
     "realmem": [("session", "any@5", 80), ("session", "any@10", 90)],
     "updates": [("newer-above-older", "share", 97)],
 }
-# How each set is searched: by words; with vectors for the best candidates only; with a vector for every message.
-WAYS = ["words", "rerank", "vectors"]
+# The search modes: keywords only; vectors for the best candidates only; a vector for every message. With their names in the page.
+MODES = {"words": "keywords", "rerank": "re-ranked", "vectors": "semantic"}
 
 
-def unpacked(name):
+def unpack(name):
     folder = WORK / "sets" / name
     if name == "updates":
         updates.write(folder)
@@ -59,29 +59,29 @@ def icecore(*arguments, model=True, **options):
     return subprocess.run([PROGRAM, *map(str, arguments)], check=True, env=env, stderr=subprocess.DEVNULL, **options)
 
 
-def searched(haystack, way, results):
-    """Imports one haystack if that was not done, asks its questions, and says how long each part took."""
-    vault = WORK / "vaults" / way / haystack.parent.name / haystack.name
+def search_haystack(haystack, mode, results):
+    """Imports a haystack if it is not imported yet, asks its questions, and returns the time of each part."""
+    vault = WORK / "vaults" / mode / haystack.parent.name / haystack.name
     start = time.monotonic()
     if not (vault / "icecore.toml").exists():
         icecore("init", vault, "--tz", "UTC", "-q", stdout=subprocess.DEVNULL)
         icecore("import", haystack / "messages.jsonl", "--format", "jsonl", "--vault", vault, stdout=subprocess.DEVNULL)
-        icecore("reindex", "--vault", vault, *([] if way == "vectors" else ["--words"]), stdout=subprocess.DEVNULL)
+        icecore("vault", "reindex", "--vault", vault, *([] if mode == "vectors" else ["--words"]), stdout=subprocess.DEVNULL)
     ready = time.monotonic()
     with open(results / f"{haystack.name}.jsonl", "w", encoding="utf-8") as out:
-        extra = {"words": ["--words"], "vectors": [], "rerank": ["--rerank"]}[way]
+        extra = {"words": ["--words"], "vectors": [], "rerank": ["--rerank"]}[mode]
         icecore("search", "--queries", haystack / "questions.jsonl", "--limit", 20, "--vault", vault, *extra, stdout=out)
     return ready - start, time.monotonic() - ready
 
 
-def measured(name, folder, way):
-    results = WORK / "results" / way / name
+def measure_set(name, folder, mode):
+    results = WORK / "results" / mode / name
     shutil.rmtree(results, ignore_errors=True)
     results.mkdir(parents=True)
     start = time.monotonic()
     haystacks = sorted(path for path in folder.iterdir() if path.is_dir())
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        list(pool.map(lambda haystack: searched(haystack, way, results), haystacks))
+        list(pool.map(lambda haystack: search_haystack(haystack, mode, results), haystacks))
     took = time.monotonic() - start
     scored = subprocess.run([sys.executable, SCORE, folder, results, "--json"], check=True, capture_output=True, text=True).stdout
     return json.loads(scored), took
@@ -89,29 +89,29 @@ def measured(name, folder, way):
 
 def main(names):
     if not SCORE.exists():
-        sys.exit(f"there is nothing to score with: {SCORE} is missing (set ICECORE_EVAL_SCORE)")
+        sys.exit(f"the scoring program {SCORE} is missing; name it in ICECORE_EVAL_SCORE")
     shutil.rmtree(WORK / "vaults", ignore_errors=True)
     rows, notes = [], []
     for name in names:
-        folder = unpacked(name)
+        folder = unpack(name)
         if folder is None:
-            print(f"{name}: not measured, {DATA / name}.tar.gz is not there (set ICECORE_EVAL_DATA)", file=sys.stderr)
-            notes.append(f"{name} was not measured: the set was not there.")
+            print(f"{name}: not measured, {DATA / name}.tar.gz is missing; name its folder in ICECORE_EVAL_DATA", file=sys.stderr)
+            notes.append(f"{name} was not measured: the set is missing.")
             continue
         found = {}
-        for way in WAYS:
-            found[way], took = measured(name, folder, way)
-            notes.append(f"{name}, {way}: {took:.0f} s for import, index and questions.")
-            print(f"{name} {way} {took:.0f} s", file=sys.stderr)
-        for level, measure, reach in MEASURES[name]:
+        for mode in MODES:
+            found[mode], took = measure_set(name, folder, mode)
+            notes.append(f"{name}, {MODES[mode]}: {took:.0f} s for import, indexing and questions.")
+            print(f"{name} {mode} {took:.0f} s", file=sys.stderr)
+        for level, measure, target in MEASURES[name]:
             key = level if level == "newer-above-older" else f"{level}/ALL"
-            values = [found[way].get(key, {}).get(measure) for way in WAYS]
+            values = [found[mode].get(key, {}).get(measure) for mode in MODES]
             best = values[-1]
-            rows.append(f"| {name} | {level.replace('turn', 'message')} {measure} | {reach} | {' | '.join(map(str, values))} | {'yes' if best >= reach else 'no'} |")
+            rows.append(f"| {name} | {level.replace('turn', 'message')} {measure} | {target} | {' | '.join(map(str, values))} | {'yes' if best >= target else 'no'} |")
             print(rows[-1], file=sys.stderr)
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=HOUSE, capture_output=True, text=True).stdout.strip()
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True).stdout.strip()
     table = [f"Measured on {datetime.date.today()} at {commit}, on {os.cpu_count()} cores.", ""]
-    table += ["| set | measure | to reach | words | re-ranked | words and meaning | reached |", "|---|---|---|---|---|---|---|", *rows, "", *[f"- {note}" for note in notes]]
+    table += [f"| set | measure | target | {' | '.join(MODES.values())} | reached |", "|---|---|---|---|---|---|---|", *rows, "", *[f"- {note}" for note in notes]]
     page = PAGE.read_text(encoding="utf-8")
     before, rest = page.split(BEGIN)
     after = rest.split(END)[1]

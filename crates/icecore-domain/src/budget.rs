@@ -9,7 +9,7 @@ use std::borrow::Cow;
 use serde::Serialize;
 
 /// Estimates how many tokens a model makes of this text.
-pub fn tokens(text: &str) -> usize {
+pub fn estimate_tokens(text: &str) -> usize {
     let ascii = text.bytes().filter(u8::is_ascii).count();
     let other = text.chars().count() - ascii;
     ascii.div_ceil(4) + other
@@ -17,7 +17,7 @@ pub fn tokens(text: &str) -> usize {
 
 /// An upper bound for the tokens of this text, for any kind of text: ids, dates and code cost more
 /// than prose.
-pub fn tokens_at_most(text: &str) -> usize {
+pub fn tokens_upper_bound(text: &str) -> usize {
     let (mut letters, mut others, mut foreign) = (0_usize, 0_usize, 0_usize);
     for c in text.chars() {
         match c {
@@ -30,18 +30,18 @@ pub fn tokens_at_most(text: &str) -> usize {
 }
 
 /// Counts the words, separated by white space.
-pub fn words(text: &str) -> usize {
+pub fn count_words(text: &str) -> usize {
     text.split_whitespace().count()
 }
 
 /// Something that was omitted, and why. Nothing is dropped without such a note.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct LeftOut {
+pub struct Omission {
     pub what: String,
     pub why: String,
 }
 
-impl LeftOut {
+impl Omission {
     /// Builds a note that `what` was omitted because of `why`.
     pub fn new(what: impl Into<String>, why: impl Into<String>) -> Self {
         Self { what: what.into(), why: why.into() }
@@ -49,7 +49,7 @@ impl LeftOut {
 }
 
 /// The longest prefix of whole lines that fits, and the number of remaining non-empty lines.
-pub fn whole_lines(text: &str, fits: impl Fn(&str) -> bool) -> (&str, usize) {
+pub fn fitting_lines(text: &str, fits: impl Fn(&str) -> bool) -> (&str, usize) {
     if fits(text) {
         return (text, 0);
     }
@@ -70,7 +70,7 @@ pub fn whole_lines(text: &str, fits: impl Fn(&str) -> bool) -> (&str, usize) {
 
 /// Cuts the text at a word boundary to at most `bytes` bytes and appends `...` if anything is
 /// missing.
-pub fn shortened(text: &str, bytes: usize) -> String {
+pub fn truncate_at_word(text: &str, bytes: usize) -> String {
     if text.len() <= bytes {
         return text.to_owned();
     }
@@ -88,13 +88,13 @@ pub fn shortened(text: &str, bytes: usize) -> String {
 /// Cuts JSON to at most `bytes` bytes. Long strings are shortened and say how many bytes are
 /// missing. If that is not enough, one string that says so replaces the whole value. The structure
 /// of everything else is preserved.
-pub fn json_within(raw: &str, bytes: usize) -> Cow<'_, str> {
+pub fn truncate_json(raw: &str, bytes: usize) -> Cow<'_, str> {
     if raw.len() <= bytes {
         return Cow::Borrowed(raw);
     }
     let mut most = bytes / 2;
     while most >= 64 {
-        let cut = with_short_texts(raw, most);
+        let cut = truncate_json_strings(raw, most);
         if cut.len() <= bytes {
             return Cow::Owned(cut);
         }
@@ -104,7 +104,7 @@ pub fn json_within(raw: &str, bytes: usize) -> Cow<'_, str> {
 }
 
 /// Shortens every string in the JSON text to about `most` bytes.
-fn with_short_texts(raw: &str, most: usize) -> String {
+fn truncate_json_strings(raw: &str, most: usize) -> String {
     let mut out = String::with_capacity(most);
     let mut from = 0;
     while let Some(open) = memchr::memchr(b'"', &raw.as_bytes()[from..]).map(|at| from + at + 1) {
@@ -146,7 +146,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn check(text: &str, bytes: usize, kept: &str) {
-        assert_eq!(whole_lines(text, |text| text.len() <= bytes).0, kept, "{text:?} in {bytes}");
+        assert_eq!(fitting_lines(text, |text| text.len() <= bytes).0, kept, "{text:?} in {bytes}");
     }
 
     // P7
@@ -162,9 +162,9 @@ mod tests {
 
     #[test]
     fn tokens_are_estimated_on_the_safe_side() {
-        assert_eq!(tokens("four"), 1);
-        assert_eq!(tokens("fours"), 2);
-        assert_eq!(tokens("\u{6771}\u{4eac}"), 2);
+        assert_eq!(estimate_tokens("four"), 1);
+        assert_eq!(estimate_tokens("fours"), 2);
+        assert_eq!(estimate_tokens("\u{6771}\u{4eac}"), 2);
     }
 
     // C8
@@ -174,8 +174,8 @@ mod tests {
         let raw = format!(
             "{{\"id\": \"call_1\" , \"n\":12345678901234567890123,\"list\":[\"{long}\",\"short \\\"q\\\"\"]}}"
         );
-        assert_eq!(json_within(&raw, raw.len()), raw);
-        let cut = json_within(&raw, 300);
+        assert_eq!(truncate_json(&raw, raw.len()), raw);
+        let cut = truncate_json(&raw, 300);
         let read: serde_json::Value = serde_json::from_str(&cut).unwrap();
         assert!(
             cut.len() <= 300
@@ -186,26 +186,26 @@ mod tests {
         assert_eq!((&read["id"], &read["list"][1]), (&"call_1".into(), &"short \"q\"".into()));
         assert!(read["list"][0].as_str().unwrap().contains(" more bytes left out]"), "{cut}");
         let numbers = format!("[{}1]", "1,".repeat(400));
-        assert_eq!(json_within(&numbers, 300), "\"[803 bytes of JSON left out]\"");
+        assert_eq!(truncate_json(&numbers, 300), "\"[803 bytes of JSON left out]\"");
     }
 
     proptest! {
         #[test]
         fn json_cut_short_is_json(texts in prop::collection::vec("\\PC{0,200}|[\\x00-\\x1f\\\\\"]{0,80}", 0..8), bytes in 64_usize..600) {
             let raw = serde_json::to_string(&texts).unwrap();
-            let cut = json_within(&raw, bytes);
+            let cut = truncate_json(&raw, bytes);
             prop_assert!(cut.len() <= bytes);
             prop_assert!(serde_json::from_str::<serde_json::Value>(&cut).is_ok(), "{}", cut);
             let ascii: String = raw.chars().map(|c| if c.is_ascii() { c.to_string() } else { let mut two = [0; 2]; c.encode_utf16(&mut two).iter().map(|unit| format!("\\u{unit:04x}")).collect() }).collect();
-            prop_assert!(serde_json::from_str::<serde_json::Value>(&json_within(&ascii, bytes)).is_ok());
+            prop_assert!(serde_json::from_str::<serde_json::Value>(&truncate_json(&ascii, bytes)).is_ok());
         }
 
         // P7
         #[test]
         fn no_cut_is_too_long_or_inside_a_character(text in "(?s).{0,200}", bytes in 0_usize..220) {
-            let (kept, _) = whole_lines(&text, |text| text.len() <= bytes);
+            let (kept, _) = fitting_lines(&text, |text| text.len() <= bytes);
             prop_assert!(kept.len() <= bytes && text.starts_with(kept));
-            let short = shortened(&text, bytes);
+            let short = truncate_at_word(&text, bytes);
             prop_assert!(short.len() <= bytes, "{} > {bytes}", short.len());
         }
     }

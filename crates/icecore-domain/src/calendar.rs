@@ -1,9 +1,9 @@
-//! Days, weeks, months and moments. Zones and "now" are arguments; nothing here asks what time it
-//! is.
+//! Days, weeks, months and moments. Zones and the current time are arguments; nothing here reads a
+//! clock.
 //!
-//! Every day lies in exactly one week and every week in exactly one month, so that nothing is told
-//! twice or not at all. At the ends of the calendar (the years -9999 and 9999) things stop at the
-//! last day there is.
+//! Every day is in exactly one week and every week in exactly one month, so summaries cover each
+//! day once. At the limits of the calendar (the years -9999 and 9999) results saturate at the last
+//! valid day.
 
 use std::fmt;
 use std::str::FromStr;
@@ -14,63 +14,62 @@ use jiff::tz::{AmbiguousOffset, Offset, TimeZone, TimeZoneDatabase};
 use jiff::{Span, Timestamp, ToSpan};
 use serde::{Serialize, Serializer};
 
-/// An instant together with the offset it was written in, so that its local day is never in doubt.
+/// An instant with the offset it was written in, which determines its local day.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Moment {
     at: Timestamp,
     offset: Offset,
 }
 
-/// A moment as read from somebody's file, and what had to be assumed to read it.
+/// A moment parsed from foreign input, with the assumptions made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ReadMoment {
-    /// The moment.
+pub struct ParsedMoment {
     pub moment: Moment,
     /// No offset was given, and UTC was assumed.
     pub offset_assumed: bool,
 }
 
 impl Moment {
-    /// `at`, told in `offset`. Fractions of a second are dropped: the written form has none.
+    /// `at` with that offset. Fractions of a second are dropped: the written form has none.
     pub fn new(at: Timestamp, offset: Offset) -> Self {
         let whole = Timestamp::from_second(at.as_second()).unwrap_or(at);
-        // RFC 3339 has no seconds in an offset; before standard time there were some.
+        // RFC 3339 offsets have no seconds; some zones had them before standard time.
         let offset = if offset.seconds() % 60 == 0 { offset } else { Offset::UTC };
         Self { at: whole, offset }
     }
 
     /// The instant.
-    pub fn at(self) -> Timestamp {
+    pub fn timestamp(self) -> Timestamp {
         self.at
     }
 
-    /// How far its clocks are from UTC.
+    /// The offset of local time from UTC.
     pub fn offset(self) -> Offset {
         self.offset
     }
 
-    /// The local day at that moment.
+    /// The local day.
     pub fn day(self) -> Date {
         self.offset.to_datetime(self.at).date()
     }
 
     /// Local time as `HH:MM`.
-    pub fn clock(self) -> String {
+    pub fn clock_time(self) -> String {
         let time = self.offset.to_datetime(self.at).time();
         format!("{:02}:{:02}", time.hour(), time.minute())
     }
 
-    /// Minutes of its local day.
-    pub fn minutes(self) -> u16 {
+    /// Minutes since the start of the local day.
+    pub fn minute_of_day(self) -> u16 {
         let time = self.offset.to_datetime(self.at).time();
         u16::try_from(i16::from(time.hour()) * 60 + i16::from(time.minute())).unwrap_or(0)
     }
 
-    /// Reads RFC 3339 as people and programs really write it: `Z` or an offset, `T` or a blank, any
-    /// number of fractional digits, a leap second, a bare date.
-    pub fn read(text: &str) -> Option<ReadMoment> {
-        if let Some(moment) = Self::read_canonical(text.as_bytes()) {
-            return Some(ReadMoment { moment, offset_assumed: false });
+    /// Parses RFC 3339 and its common variations: `Z` or an offset, `T` or a blank, any number of
+    /// fractional digits, a leap second, a bare date.
+    pub fn parse(text: &str) -> Option<ParsedMoment> {
+        if let Some(moment) = Self::parse_canonical(text.as_bytes()) {
+            return Some(ParsedMoment { moment, offset_assumed: false });
         }
         let text = shorten_fraction(text.trim());
         let pieces = DateTimeParser::new().parse_pieces(text.as_ref()).ok()?;
@@ -82,13 +81,13 @@ impl Moment {
         };
         let at = offset.unwrap_or(Offset::UTC).to_timestamp(civil).ok()?;
         let moment = Self::new(at, offset.unwrap_or(Offset::UTC));
-        Some(ReadMoment { moment, offset_assumed: offset.is_none() })
+        Some(ParsedMoment { moment, offset_assumed: offset.is_none() })
     }
 }
 
 impl Moment {
-    /// The form we write, read without the detours that the others need.
-    fn read_canonical(text: &[u8]) -> Option<Self> {
+    /// A fast path for the form that icecore writes.
+    fn parse_canonical(text: &[u8]) -> Option<Self> {
         let shape = text.len() == 25
             && text[4] == b'-'
             && text[7] == b'-'
@@ -119,7 +118,7 @@ impl Moment {
     }
 }
 
-/// Nine fractional digits are all the parser takes; more carry no meaning here.
+/// The parser accepts at most nine fractional digits; more are dropped.
 fn shorten_fraction(text: &str) -> std::borrow::Cow<'_, str> {
     let Some(dot) = text.find('.') else { return text.into() };
     let digits = text[dot + 1..].bytes().take_while(u8::is_ascii_digit).count();
@@ -155,32 +154,32 @@ impl Serialize for Moment {
     }
 }
 
-/// A time zone by its IANA name, from the database the binary carries.
+/// An IANA time zone, from the database embedded in the binary.
 #[derive(Debug, Clone)]
 pub struct Zone(TimeZone);
 
-/// Why a text names no zone.
+/// The name is no time zone.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not a time zone; use an IANA name such as Europe/Berlin or UTC")]
 pub struct NotAZone(pub String);
 
 impl Zone {
     /// The zone of that IANA name.
-    pub fn named(name: &str) -> Result<Self, NotAZone> {
+    pub fn from_name(name: &str) -> Result<Self, NotAZone> {
         TimeZoneDatabase::bundled().get(name.trim()).map(Self).map_err(|_| NotAZone(name.into()))
     }
 
-    /// Its canonical name.
+    /// The canonical name.
     pub fn name(&self) -> &str {
         self.0.iana_name().unwrap_or("UTC")
     }
 
-    /// How far its clocks are from UTC at that moment.
+    /// The offset of local time from UTC at that moment.
     pub fn offset(&self, at: Timestamp) -> Offset {
         self.0.to_offset(at)
     }
 
-    /// `at` as told by the clocks of this zone.
+    /// `at` in this zone's local time.
     pub fn moment(&self, at: Timestamp) -> Moment {
         Moment::new(at, self.0.to_offset(at))
     }
@@ -190,103 +189,103 @@ impl Zone {
         self.0.to_datetime(at).date()
     }
 
-    /// The first instant of the local day, also where clocks are put forward at midnight.
+    /// The first instant of the local day, also if clocks skip midnight.
     ///
-    /// A day that the zone left out (Apia had no 2011-12-30) starts where the next one does: it is
-    /// empty.
-    pub fn start_of(&self, day: Date) -> Timestamp {
+    /// A day that the zone omitted (Apia had no 2011-12-30) is empty: it starts where the next one
+    /// does.
+    pub fn day_start(&self, day: Date) -> Timestamp {
         let midnight = self.0.to_ambiguous_timestamp(day.to_datetime(Time::midnight()));
         let AmbiguousOffset::Gap { after, .. } = midnight.offset() else {
-            return midnight.compatible().unwrap_or_else(|_| nearest(day));
+            return midnight.compatible().unwrap_or_else(|_| nearest_limit(day));
         };
-        // The gap may have begun before midnight, so the day starts where it ends and not an hour
-        // after 00:00.
-        let Ok(before_gap) = midnight.earlier() else { return nearest(day) };
+        // The gap may have begun before midnight: the day starts at its end, not an hour after
+        // 00:00.
+        let Ok(before_gap) = midnight.earlier() else { return nearest_limit(day) };
         let change = self.0.following(before_gap).find(|change| change.offset() == after);
         change.map_or(before_gap, |change| change.timestamp())
     }
 
-    /// The instant at which the local clocks show `time` on `day`: the first of two, and as much
-    /// later as the clocks were put forward where they never show it.
-    pub fn at(&self, day: Date, time: Time) -> Timestamp {
+    /// The instant at which local clocks show `time` on `day`: the first of two, or, if clocks skip
+    /// it, later by the length of the gap.
+    pub fn instant_at(&self, day: Date, time: Time) -> Timestamp {
         self.0
             .to_ambiguous_timestamp(day.to_datetime(time))
             .compatible()
-            .unwrap_or_else(|_| nearest(day))
+            .unwrap_or_else(|_| nearest_limit(day))
     }
 }
 
-/// The end of time that lies beside a day too far out to have an instant.
-fn nearest(day: Date) -> Timestamp {
+/// The limit of time nearest to a day that has no instant.
+fn nearest_limit(day: Date) -> Timestamp {
     if day.year() < 0 { Timestamp::MIN } else { Timestamp::MAX }
 }
 
-/// An ISO week, by its own week-year.
+/// An ISO week, by its ISO week-year.
 ///
-/// The year is not the calendar's: 2027-01-01 lies in 2026-W53.
+/// The year may differ from the calendar year: 2027-01-01 is in 2026-W53.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Week {
     year: i16,
     number: i8,
 }
 
-/// Why a text names no week.
+/// The text is no week.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not a week; write the ISO year and week, such as 2026-W07")]
 pub struct NotAWeek(String);
 
 impl Week {
-    /// The week that holds `day`.
-    pub fn of(day: Date) -> Self {
+    /// The week that contains `day`.
+    pub fn containing(day: Date) -> Self {
         let iso = day.iso_week_date();
         Self { year: iso.year(), number: iso.week() }
     }
 
-    /// That week of that ISO year, if the year has it.
+    /// That week of that ISO year, if it exists.
     pub fn new(year: i16, number: i8) -> Option<Self> {
         ISOWeekDate::new(year, number, Weekday::Thursday).ok().map(|_| Self { year, number })
     }
 
-    /// Its day of that name.
+    /// The day of the week with that weekday.
     pub fn day(self, weekday: Weekday) -> Date {
-        // Only the very last week of the calendar is cut short.
+        // Only the very last week of the calendar is shorter.
         ISOWeekDate::new(self.year, self.number, weekday).map_or(Date::MAX, |iso| iso.date())
     }
 
-    /// Its first day.
+    /// The first day.
     pub fn monday(self) -> Date {
         self.day(Weekday::Monday)
     }
 
-    /// The day that decides to which month and year it belongs.
+    /// The day that decides to which month and year the week belongs.
     pub fn thursday(self) -> Date {
         self.day(Weekday::Thursday)
     }
 
-    /// Its last day.
+    /// The last day.
     pub fn sunday(self) -> Date {
         self.day(Weekday::Sunday)
     }
 
-    /// Its seven days.
+    /// The seven days.
     pub fn days(self) -> Days {
         Days { first: self.monday(), last: self.sunday() }
     }
 
-    /// The week after it; the last of the calendar stays itself.
+    /// The next week; saturates at the last of the calendar.
     pub fn next(self) -> Self {
-        Self::of(self.thursday().checked_add(7.days()).unwrap_or(Date::MAX))
+        Self::containing(self.thursday().checked_add(7.days()).unwrap_or(Date::MAX))
     }
 
-    /// The week before it; the first of the calendar stays itself.
+    /// The previous week; saturates at the first of the calendar.
     pub fn previous(self) -> Self {
-        Self::of(self.thursday().checked_sub(7.days()).unwrap_or(Date::MIN))
+        Self::containing(self.thursday().checked_sub(7.days()).unwrap_or(Date::MIN))
     }
 
-    /// The month it belongs to.
+    /// The month the week belongs to.
     pub fn month(self) -> Month {
-        // That of its Thursday (P3); else 2026-W53 would be told in two months.
-        Month::of(self.thursday())
+        // That of its Thursday (P3); otherwise 2026-W53 would belong to two months.
+        Month::containing(self.thursday())
     }
 }
 
@@ -302,9 +301,9 @@ impl FromStr for Week {
     fn from_str(text: &str) -> Result<Self, NotAWeek> {
         let parts = text
             .split_once("-W")
-            .and_then(|(year, number)| Some((digits(year, 4)?, digits(number, 2)?)));
+            .and_then(|(year, number)| Some((parse_digits(year, 4)?, parse_digits(number, 2)?)));
         let week = parts.and_then(|(year, number)| Self::new(year, i8::try_from(number).ok()?));
-        week.ok_or_else(|| NotAWeek(quoted(text)))
+        week.ok_or_else(|| NotAWeek(quote_input(text)))
     }
 }
 
@@ -314,76 +313,76 @@ impl Serialize for Week {
     }
 }
 
-/// A month of the calendar.
+/// A calendar month.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Month {
     year: i16,
     number: i8,
 }
 
-/// Why a text names no month.
+/// The text is no month.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not a month; write year and month, such as 2026-02")]
 pub struct NotAMonth(String);
 
 impl Month {
-    /// The month that holds `day`.
-    pub fn of(day: Date) -> Self {
+    /// The month that contains `day`.
+    pub fn containing(day: Date) -> Self {
         Self { year: day.year(), number: day.month() }
     }
 
-    /// That month, if there is one of that number.
+    /// That month, if the number is valid.
     pub fn new(year: i16, number: i8) -> Option<Self> {
-        Date::new(year, number, 1).ok().map(Self::of)
+        Date::new(year, number, 1).ok().map(Self::containing)
     }
 
-    /// The year it lies in.
+    /// The year.
     pub fn year(self) -> i16 {
         self.year
     }
 
-    /// Its number, 1 to 12.
+    /// The number, 1 to 12.
     pub fn number(self) -> i8 {
         self.number
     }
 
-    /// Its first day.
+    /// The first day.
     pub fn first(self) -> Date {
         Date::new(self.year, self.number, 1).unwrap_or(Date::MIN)
     }
 
-    /// Its last day.
+    /// The last day.
     pub fn last(self) -> Date {
         self.first().last_of_month()
     }
 
-    /// Its days.
+    /// The days.
     pub fn days(self) -> Days {
         Days { first: self.first(), last: self.last() }
     }
 
-    /// The month after it; the last of the calendar stays itself.
+    /// The next month; saturates at the last of the calendar.
     pub fn next(self) -> Self {
-        Self::of(self.last().tomorrow().unwrap_or(Date::MAX))
+        Self::containing(self.last().tomorrow().unwrap_or(Date::MAX))
     }
 
-    /// The month before it; the first of the calendar stays itself.
+    /// The previous month; saturates at the first of the calendar.
     pub fn previous(self) -> Self {
-        Self::of(self.first().yesterday().unwrap_or(Date::MIN))
+        Self::containing(self.first().yesterday().unwrap_or(Date::MIN))
     }
 
-    /// The weeks that belong to it: those whose Thursday lies in it.
+    /// The weeks that belong to it: those whose Thursday is in it.
     pub fn weeks(self) -> Vec<Week> {
         let mut weeks: Vec<Week> =
-            self.days().iter().step_by(7).chain([self.last()]).map(Week::of).collect();
+            self.days().iter().step_by(7).chain([self.last()]).map(Week::containing).collect();
         weeks.dedup();
         weeks.retain(|week| week.month() == self);
         weeks
     }
 
-    /// The days its weeks cover, which is what a summary of it tells: Monday of the first to Sunday
-    /// of the last.
-    pub fn span_of_weeks(self) -> Days {
+    /// The days that its weeks cover, which its summary covers: Monday of the first to Sunday of
+    /// the last.
+    pub fn week_span(self) -> Days {
         let weeks = self.weeks();
         let first = weeks.first().map_or(self.first(), |week| week.monday());
         let last = weeks.last().map_or(self.last(), |week| week.sunday());
@@ -403,9 +402,9 @@ impl FromStr for Month {
     fn from_str(text: &str) -> Result<Self, NotAMonth> {
         let parts = text
             .split_once('-')
-            .and_then(|(year, number)| Some((digits(year, 4)?, digits(number, 2)?)));
+            .and_then(|(year, number)| Some((parse_digits(year, 4)?, parse_digits(number, 2)?)));
         let month = parts.and_then(|(year, number)| Self::new(year, i8::try_from(number).ok()?));
-        month.ok_or_else(|| NotAMonth(quoted(text)))
+        month.ok_or_else(|| NotAMonth(quote_input(text)))
     }
 }
 
@@ -415,24 +414,22 @@ impl Serialize for Month {
     }
 }
 
-/// A number written with exactly so many digits.
-fn digits(text: &str, count: usize) -> Option<i16> {
+/// A number with exactly `count` digits.
+fn parse_digits(text: &str, count: usize) -> Option<i16> {
     (text.len() == count && text.bytes().all(|byte| byte.is_ascii_digit()))
         .then(|| text.parse().ok())
         .flatten()
 }
 
-/// A stranger's text as an error can show it.
-fn quoted(text: &str) -> String {
-    crate::plain::one_line(text).chars().take(60).collect()
+/// Foreign input, shortened and sanitized for an error message.
+fn quote_input(text: &str) -> String {
+    crate::sanitize::one_line(text).chars().take(60).collect()
 }
 
-/// A span of days, both ends included; empty if the last lies before the first.
+/// A span of days, both ends included; empty if the last is before the first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Days {
-    /// Its first day.
     pub first: Date,
-    /// Its last day.
     pub last: Date,
 }
 
@@ -442,17 +439,17 @@ impl Days {
         (self.first..=self.last).contains(&day)
     }
 
-    /// How many they are.
+    /// The number of days.
     pub fn len(self) -> usize {
         usize::try_from(days_between(self.first, self.last) + 1).unwrap_or(0)
     }
 
-    /// Whether they are none.
+    /// Whether there are none.
     pub fn is_empty(self) -> bool {
         self.last < self.first
     }
 
-    /// Each of them, in order.
+    /// The days in order.
     pub fn iter(self) -> impl Iterator<Item = Date> {
         std::iter::successors(Some(self.first), |day| day.tomorrow().ok())
             .take_while(move |day| *day <= self.last)
@@ -466,7 +463,7 @@ impl fmt::Display for Days {
 }
 
 /// The weekday's English name.
-pub fn weekday(day: Date) -> &'static str {
+pub fn weekday_name(day: Date) -> &'static str {
     match day.weekday() {
         Weekday::Monday => "Monday",
         Weekday::Tuesday => "Tuesday",
@@ -478,14 +475,14 @@ pub fn weekday(day: Date) -> &'static str {
     }
 }
 
-/// Days from `earlier` to `later`, negative if the order is the other way round.
+/// Days from `earlier` to `later`; negative in the opposite order.
 pub fn days_between(earlier: Date, later: Date) -> i64 {
     earlier.until(later).map_or(0, |span: Span| i64::from(span.get_days()))
 }
 
-/// Reads a day the way a person gives one: `2026-02-13`, `today`, `tomorrow`, `yesterday`, `friday`
+/// Parses a day as a person writes it: `2026-02-13`, `today`, `tomorrow`, `yesterday`, `friday`
 /// (the next one after today), `+3d`, `-2w`.
-pub fn read_day(text: &str, today: Date) -> Option<Date> {
+pub fn parse_day(text: &str, today: Date) -> Option<Date> {
     let text = text.trim().to_ascii_lowercase();
     match text.as_str() {
         "today" => return Some(today),
@@ -521,7 +518,7 @@ mod tests {
 
     fn check(text: &str, written: Option<&str>) {
         assert_eq!(
-            Moment::read(text).map(|read| read.moment.to_string()).as_deref(),
+            Moment::parse(text).map(|read| read.moment.to_string()).as_deref(),
             written,
             "{text}"
         );
@@ -549,21 +546,21 @@ mod tests {
         ] {
             check(bad, None);
         }
-        assert!(Moment::read("2026-01-28T14:03:11").is_some_and(|read| read.offset_assumed));
+        assert!(Moment::parse("2026-01-28T14:03:11").is_some_and(|read| read.offset_assumed));
     }
 
     // L2
     #[test]
     fn the_local_day_is_that_of_the_offset() {
-        let berlin = Zone::named("Europe/Berlin").unwrap();
+        let berlin = Zone::from_name("Europe/Berlin").unwrap();
         let at: Timestamp = "2026-02-12T23:30:00Z".parse().unwrap();
         assert_eq!(berlin.moment(at).day(), date(2026, 2, 13));
-        assert_eq!(berlin.moment(at).clock(), "00:30");
-        assert!(Zone::named("Mars/Olympus").is_err());
+        assert_eq!(berlin.moment(at).clock_time(), "00:30");
+        assert!(Zone::from_name("Mars/Olympus").is_err());
     }
 
     /// ISO 8601 by its definition, not by the library under test: a week belongs to the year of its
-    /// Thursday and is numbered by how many Thursdays that year has had.
+    /// Thursday and is numbered by the count of that year's Thursdays.
     fn reference_week(day: Date) -> String {
         let thursday =
             day.checked_add((4 - i32::from(day.weekday().to_monday_one_offset())).days()).unwrap();
@@ -575,11 +572,11 @@ mod tests {
     fn every_day_of_a_century_lies_in_the_right_iso_week() {
         let mut day = date(2000, 1, 1);
         while day <= date(2100, 12, 31) {
-            assert_eq!(Week::of(day).to_string(), reference_week(day), "{day}");
+            assert_eq!(Week::containing(day).to_string(), reference_week(day), "{day}");
             day = day.tomorrow().unwrap();
         }
         for day in [date(2026, 12, 28), date(2026, 12, 31), date(2027, 1, 1), date(2027, 1, 3)] {
-            assert_eq!(Week::of(day).to_string(), "2026-W53");
+            assert_eq!(Week::containing(day).to_string(), "2026-W53");
         }
     }
 
@@ -603,7 +600,7 @@ mod tests {
             ("2026-02-30", None),
             ("+é", None),
         ] {
-            assert_eq!(read_day(text, friday), day, "{text}");
+            assert_eq!(parse_day(text, friday), day, "{text}");
         }
     }
 
@@ -612,7 +609,7 @@ mod tests {
     fn every_day_of_a_century_lies_in_one_week_and_every_week_in_one_month() {
         let century = Days { first: date(2000, 1, 1), last: date(2100, 12, 31) };
         for day in century.iter() {
-            let week = Week::of(day);
+            let week = Week::containing(day);
             assert!(week.days().contains(day) && week.days().len() == 7, "{day}");
             assert!(
                 !week.next().days().contains(day) && !week.previous().days().contains(day),
@@ -625,11 +622,11 @@ mod tests {
                 "{week}"
             );
         }
-        let mut month = Month::of(century.first);
-        let mut week = Week::of(century.first).next();
-        assert_eq!(Week::of(century.first).to_string(), "1999-W52");
-        while month <= Month::of(century.last) {
-            let span = month.span_of_weeks();
+        let mut month = Month::containing(century.first);
+        let mut week = Week::containing(century.first).next();
+        assert_eq!(Week::containing(century.first).to_string(), "1999-W52");
+        while month <= Month::containing(century.last) {
+            let span = month.week_span();
             assert_eq!(
                 (span.first, span.first.weekday(), span.last.weekday()),
                 (week.monday(), Weekday::Monday, Weekday::Sunday),
@@ -644,7 +641,7 @@ mod tests {
             assert_eq!(month.next().first(), month.last().tomorrow().unwrap());
             month = month.next();
         }
-        let newyear = Week::of(date(2027, 1, 1));
+        let newyear = Week::containing(date(2027, 1, 1));
         assert_eq!(
             (newyear.to_string(), newyear.month().to_string()),
             ("2026-W53".into(), "2026-12".into())
@@ -683,7 +680,7 @@ mod tests {
     #[test]
     fn the_ends_of_the_calendar_hold() {
         for day in [Date::MIN, Date::MAX] {
-            let (week, month) = (Week::of(day), Month::of(day));
+            let (week, month) = (Week::containing(day), Month::containing(day));
             assert!(week.days().contains(day) && month.days().contains(day));
             assert!(
                 week.next() >= week
@@ -693,8 +690,8 @@ mod tests {
             );
             assert!(!month.weeks().is_empty());
             assert_eq!(Days { first: day, last: day }.iter().count(), 1);
-            let zone = Zone::named("Europe/Berlin").unwrap();
-            assert!(zone.start_of(day) <= zone.at(day, Time::MAX));
+            let zone = Zone::from_name("Europe/Berlin").unwrap();
+            assert!(zone.day_start(day) <= zone.instant_at(day, Time::MAX));
         }
         let none = Days { first: Date::MAX, last: Date::MIN };
         assert!(
@@ -705,8 +702,8 @@ mod tests {
     }
 
     fn check_start(zone: &str, day: Date, start: &str) {
-        let zone = Zone::named(zone).unwrap();
-        assert_eq!(zone.moment(zone.start_of(day)).to_string(), start, "{day}");
+        let zone = Zone::from_name(zone).unwrap();
+        assert_eq!(zone.moment(zone.day_start(day)).to_string(), start, "{day}");
     }
 
     // P12
@@ -727,12 +724,12 @@ mod tests {
             ("Asia/Beirut", None),
             ("UTC", None),
         ] {
-            let zone = Zone::named(name).unwrap();
+            let zone = Zone::from_name(name).unwrap();
             for day in (Days { first: date(2005, 1, 1), last: date(2028, 12, 31) })
                 .iter()
                 .filter(|day| Some(*day) != missing)
             {
-                let start = zone.start_of(day);
+                let start = zone.day_start(day);
                 assert_eq!(zone.day_of(start), day, "{name}");
                 assert!(zone.day_of(start - 1.second()) < day, "{name} {day}");
             }
@@ -748,9 +745,10 @@ mod tests {
             ("Australia/Lord_Howe", date(2026, 10, 4), 2, 15, "2026-10-04T02:45:00+11:00"),
             ("Pacific/Apia", date(2011, 12, 30), 3, 0, "2011-12-31T03:00:00+14:00"),
         ] {
-            let zone = Zone::named(name).unwrap();
+            let zone = Zone::from_name(name).unwrap();
             assert_eq!(
-                zone.moment(zone.at(day, Time::new(hour, minute, 0, 0).unwrap())).to_string(),
+                zone.moment(zone.instant_at(day, Time::new(hour, minute, 0, 0).unwrap()))
+                    .to_string(),
                 at
             );
         }

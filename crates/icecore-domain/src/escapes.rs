@@ -1,10 +1,9 @@
-//! How characters are written so that something else can carry them: `\u00e9` in JSON, `&nbsp;` in
-//! HTML, `%20` in an address. Whoever looks for words in what came from elsewhere reads them as
-//! what they stand for.
+//! Character escapes of other formats: `\u00e9` in JSON, `&nbsp;` in HTML, `%20` in a URL. Searches
+//! for words in foreign text decode them first.
 
-/// The character that `uXXXX` at the start of `text` stands for, a pair of surrogates included, and
-/// the length of that.
-pub fn unicode(text: &str) -> Option<(char, usize)> {
+/// Decodes the `uXXXX` at the start of `text`, including surrogate pairs; returns the character and
+/// the length of the escape.
+pub fn decode_unicode(text: &str) -> Option<(char, usize)> {
     let unit = |text: &str| {
         text.strip_prefix('u').and_then(|rest| u16::from_str_radix(rest.get(..4)?, 16).ok())
     };
@@ -19,9 +18,9 @@ pub fn unicode(text: &str) -> Option<(char, usize)> {
     Some((c, 5 + slashes + 5))
 }
 
-/// The character that an entity of HTML at the start of `text` stands for, and the length of that.
-pub fn entity(text: &str) -> Option<(char, usize)> {
-    const NAMED: [(&str, char); 17] = [
+/// Decodes the HTML entity at the start of `text`; returns the character and the entity's length.
+pub fn decode_entity(text: &str) -> Option<(char, usize)> {
+    const NAMED_ENTITIES: [(&str, char); 17] = [
         ("nbsp", '\u{a0}'),
         ("amp", '&'),
         ("quot", '"'),
@@ -40,9 +39,9 @@ pub fn entity(text: &str) -> Option<(char, usize)> {
         ("ntilde", 'ñ'),
         ("zwnj", '\u{200c}'),
     ];
-    const LONGEST: usize = 10;
+    const MAX_ENTITY_BYTES: usize = 10;
     let rest = text.strip_prefix('&')?;
-    let length = rest.bytes().take(LONGEST).position(|byte| byte == b';')?;
+    let length = rest.bytes().take(MAX_ENTITY_BYTES).position(|byte| byte == b';')?;
     let name = rest.get(..length)?;
     let c = match name.strip_prefix('#') {
         Some(number) => {
@@ -52,14 +51,14 @@ pub fn entity(text: &str) -> Option<(char, usize)> {
             };
             char::from_u32(code)?
         }
-        None => NAMED.iter().find(|(known, _)| *known == name)?.1,
+        None => NAMED_ENTITIES.iter().find(|(known, _)| *known == name)?.1,
     };
     Some((c, length + 2))
 }
 
-/// The character that `%XX`, or several of them, at the start of `text` stand for, and the length
-/// of that.
-pub fn percent(text: &str) -> Option<(char, usize)> {
+/// Decodes one or more `%XX` at the start of `text`; returns the character and the length of the
+/// escape.
+pub fn decode_percent(text: &str) -> Option<(char, usize)> {
     let bytes = text.as_bytes();
     let unit = |at: usize| {
         let [b'%', a, b] = bytes.get(at..at + 3)? else { return None };
@@ -82,8 +81,7 @@ pub fn percent(text: &str) -> Option<(char, usize)> {
     Some((c, 3 * many))
 }
 
-/// What cannot be seen between two letters: soft hyphens, joiners, marks of direction, selectors of
-/// forms.
+/// Invisible characters inside words: soft hyphens, joiners, direction marks, variation selectors.
 pub fn is_invisible(c: char) -> bool {
     matches!(c, '\u{ad}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{2064}' | '\u{feff}' | '\u{fe00}'..='\u{fe0f}' | '\u{e0000}'..='\u{e01ef}')
 }
@@ -96,21 +94,21 @@ mod tests {
     #[test]
     fn escapes_stand_for_characters() {
         for (read, text, expected) in [
-            (unicode as fn(&str) -> Option<(char, usize)>, "u00f1a", Some(('ñ', 5))),
-            (unicode, "ud83d\\ude00x", Some(('😀', 11))),
-            (unicode, "ud83d", None),
-            (unicode, "u00g1", None),
-            (entity, "&nbsp;x", Some(('\u{a0}', 6))),
-            (entity, "&#61;", Some(('=', 5))),
-            (entity, "&#x3A;", Some((':', 6))),
-            (entity, "& so on;", None),
-            (entity, "&#x110000;", None),
-            (percent, "%20", Some((' ', 3))),
-            (percent, "%C3%A9t", Some(('é', 6))),
-            (percent, "%e3%83%91", Some(('パ', 9))),
-            (percent, "%C3", None),
-            (percent, "%C3%28", None),
-            (percent, "%zz", None),
+            (decode_unicode as fn(&str) -> Option<(char, usize)>, "u00f1a", Some(('ñ', 5))),
+            (decode_unicode, "ud83d\\ude00x", Some(('😀', 11))),
+            (decode_unicode, "ud83d", None),
+            (decode_unicode, "u00g1", None),
+            (decode_entity, "&nbsp;x", Some(('\u{a0}', 6))),
+            (decode_entity, "&#61;", Some(('=', 5))),
+            (decode_entity, "&#x3A;", Some((':', 6))),
+            (decode_entity, "& so on;", None),
+            (decode_entity, "&#x110000;", None),
+            (decode_percent, "%20", Some((' ', 3))),
+            (decode_percent, "%C3%A9t", Some(('é', 6))),
+            (decode_percent, "%e3%83%91", Some(('パ', 9))),
+            (decode_percent, "%C3", None),
+            (decode_percent, "%C3%28", None),
+            (decode_percent, "%zz", None),
         ] {
             assert_eq!(read(text), expected, "{text}");
         }
@@ -119,7 +117,7 @@ mod tests {
     proptest! {
         #[test]
         fn no_text_makes_them_fall(text in "[u&%#x;0-9a-fé\\\\]{0,12}") {
-            for read in [unicode, entity, percent] {
+            for read in [decode_unicode, decode_entity, decode_percent] {
                 if let Some((_, length)) = read(&text) {
                     prop_assert!(text.is_char_boundary(length));
                 }

@@ -10,9 +10,9 @@ use serde::de::DeserializeOwned;
 
 use crate::calendar::Moment;
 use crate::id::EventId;
-use crate::plain;
-pub use crate::words::NotAWord;
-use crate::words::words;
+use crate::sanitize;
+pub use crate::string_enum::ParseEnumError;
+use crate::string_enum::string_enum;
 
 /// The longest content of an event, in bytes. An event is a sentence or a paragraph; longer texts
 /// belong in the log.
@@ -20,21 +20,21 @@ pub const MAX_CONTENT_BYTES: usize = 64 * 1024;
 /// The longest short field (entity, tag, source, session, …), in bytes.
 pub const MAX_FIELD_BYTES: usize = 1024;
 /// Name of the field that holds the exact words from which an event was extracted.
-pub const QUOTE: &str = "quote";
+pub const QUOTE_FIELD: &str = "quote";
 /// Name of the field that holds who said those words, if it was not the owner.
-pub const SPEAKER: &str = "speaker";
+pub const SPEAKER_FIELD: &str = "speaker";
 /// Name of the field that holds when those words were said.
-pub const SAID: &str = "said";
+pub const SAID_AT_FIELD: &str = "said";
 /// Name of the field that holds the page section from which an event was read.
-pub const SECTION: &str = "section";
+pub const SECTION_FIELD: &str = "section";
 /// Name of the field that lists the events which a compaction summary replaces.
-pub const COMPACTS: &str = "compacts";
+pub const COMPACTS_FIELD: &str = "compacts";
 /// The most tags or references of one event.
 pub const MAX_ITEMS: usize = 64;
 
-words! {
+string_enum! {
     /// The seven types of event. Insights and milestones are tags, not types.
-    Kind: "an event type" {
+    EventType: "an event type" {
         /// A piece of information.
         Fact = "fact",
         /// A choice that was made.
@@ -52,7 +52,7 @@ words! {
     }
 }
 
-words! {
+string_enum! {
     /// How long an event is shown: P0 and P1 permanently, P2 for 90 days, P3 for 30.
     Priority: "a priority" {
         /// Permanent: identity, security, hard rules.
@@ -66,7 +66,7 @@ words! {
     }
 }
 
-words! {
+string_enum! {
     /// What an event does. All acts but `assert` apply to the events named in `related`.
     Act: "an act" {
         /// States something.
@@ -82,7 +82,7 @@ words! {
     }
 }
 
-words! {
+string_enum! {
     /// Whose words an event is based on.
     Origin: "an origin" {
         /// The owner.
@@ -98,7 +98,7 @@ words! {
     }
 }
 
-words! {
+string_enum! {
     /// What kind of thing an entity is.
     EntityKind: "an entity kind" {
         Person = "person",
@@ -110,9 +110,9 @@ words! {
     }
 }
 
-words! {
+string_enum! {
     /// Whether a commitment was recorded as open or closed.
-    Status: "a status" {
+    LoopStatus: "a status" {
         Open = "open",
         /// Fulfilled or ended.
         Closed = "closed",
@@ -142,14 +142,14 @@ impl fmt::Display for Scope {
 }
 
 impl FromStr for Scope {
-    type Err = NotAWord;
+    type Err = ParseEnumError;
 
-    fn from_str(text: &str) -> Result<Self, NotAWord> {
+    fn from_str(text: &str) -> Result<Self, ParseEnumError> {
         match text.trim().split_once(':') {
             None if text.trim() == "everywhere" => Ok(Self::Everywhere),
             Some(("project", name)) if !name.is_empty() => Ok(Self::Project(name.into())),
             Some(("conversation", id)) if !id.is_empty() => Ok(Self::Conversation(id.into())),
-            _ => Err(NotAWord {
+            _ => Err(ParseEnumError {
                 what: "a scope",
                 text: text.into(),
                 choices: "everywhere, project:NAME, conversation:ID".into(),
@@ -160,10 +160,10 @@ impl FromStr for Scope {
 
 /// Everything about an event but its id, which the store assigns.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Draft {
+pub struct EventDraft {
     /// When it was recorded.
     pub ts: Moment,
-    pub kind: Kind,
+    pub kind: EventType,
     /// How long it is shown.
     pub priority: Priority,
     /// The statement, in words a person can read.
@@ -186,7 +186,7 @@ pub struct Draft {
     /// Events it replaces.
     pub supersedes: Vec<EventId>,
     /// Open or closed, for commitments.
-    pub status: Option<Status>,
+    pub status: Option<LoopStatus>,
     /// The due date.
     pub due: Option<Date>,
     /// The person or thing it waits for.
@@ -197,7 +197,7 @@ pub struct Draft {
 
 /// Why a draft cannot become an event.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Unfit {
+pub enum EventDraftError {
     /// The text is empty.
     #[error("the text is empty; pass a sentence to remember")]
     Empty,
@@ -208,12 +208,12 @@ pub enum Unfit {
     TooLong { bytes: usize },
     /// An entity name without a letter or digit.
     #[error("`{name}` is not a valid entity name: it has no letter and no digit")]
-    NotAName { name: String },
+    InvalidEntityName { name: String },
     /// Only commitments have a due date.
     #[error(
         "only a commitment has a due date or waits on a person; this is a {kind}. Omit --type, or use `--type commitment`"
     )]
-    NotOwed { kind: Kind },
+    NotACommitment { kind: EventType },
     /// A short field is too long.
     #[error("{field} has {bytes} bytes; the limit is {MAX_FIELD_BYTES}")]
     FieldTooLong { field: &'static str, bytes: usize },
@@ -222,9 +222,14 @@ pub enum Unfit {
     TooMany { field: &'static str, count: usize },
 }
 
-impl Draft {
+impl EventDraft {
     /// A plain statement without optional fields.
-    pub fn new(ts: Moment, kind: Kind, priority: Priority, content: impl Into<String>) -> Self {
+    pub fn new(
+        ts: Moment,
+        kind: EventType,
+        priority: Priority,
+        content: impl Into<String>,
+    ) -> Self {
         Self {
             ts,
             kind,
@@ -240,7 +245,7 @@ impl Draft {
             act: Act::Assert,
             related: Vec::new(),
             supersedes: Vec::new(),
-            status: (kind == Kind::Commitment).then_some(Status::Open),
+            status: (kind == EventType::Commitment).then_some(LoopStatus::Open),
             due: None,
             waiting_on: None,
             extra: Vec::new(),
@@ -248,14 +253,14 @@ impl Draft {
     }
 
     /// An act on `target`. It inherits the target's type, priority, entity and scope.
-    pub fn upon(target: &Event, act: Act, ts: Moment, content: impl Into<String>) -> Self {
+    pub fn new_act(target: &Event, act: Act, ts: Moment, content: impl Into<String>) -> Self {
         Self {
             entity: target.entity.clone(),
             entity_kind: target.entity_kind,
             scope: target.scope.clone(),
             act,
             related: vec![target.id],
-            status: (act == Act::Close).then_some(Status::Closed),
+            status: (act == Act::Close).then_some(LoopStatus::Closed),
             ..Self::new(ts, target.kind, target.priority, content)
         }
     }
@@ -266,10 +271,10 @@ impl Draft {
     }
 
     /// Validates the draft and removes unsafe characters. Returns how many characters were removed.
-    pub fn cleaned(mut self) -> Result<(Self, usize), Unfit> {
+    pub fn sanitize(mut self) -> Result<(Self, usize), EventDraftError> {
         let mut removed = 0;
         let mut tidy = |text: &str| {
-            let cleaned = plain::clean(text);
+            let cleaned = sanitize::clean(text);
             removed += cleaned.removed;
             cleaned.text
         };
@@ -283,10 +288,10 @@ impl Draft {
             Scope::Conversation(id) => Scope::Conversation(tidy(&id)),
         };
         if let Some(name) = self.entity.take().filter(|name| !name.trim().is_empty()) {
-            let key = plain::entity_key(&name);
+            let key = sanitize::entity_key(&name);
             if key.is_empty() {
-                return Err(Unfit::NotAName {
-                    name: plain::one_line(&name).chars().take(60).collect(),
+                return Err(EventDraftError::InvalidEntityName {
+                    name: sanitize::one_line(&name).chars().take(60).collect(),
                 });
             }
             self.entity = Some(key);
@@ -300,13 +305,13 @@ impl Draft {
         self.tags.sort();
         self.tags.dedup();
         if self.content.is_empty() {
-            return Err(Unfit::Empty);
+            return Err(EventDraftError::Empty);
         }
-        if (self.due.is_some() || self.waiting_on.is_some()) && self.kind != Kind::Commitment {
-            return Err(Unfit::NotOwed { kind: self.kind });
+        if (self.due.is_some() || self.waiting_on.is_some()) && self.kind != EventType::Commitment {
+            return Err(EventDraftError::NotACommitment { kind: self.kind });
         }
         if self.content.len() > MAX_CONTENT_BYTES {
-            return Err(Unfit::TooLong { bytes: self.content.len() });
+            return Err(EventDraftError::TooLong { bytes: self.content.len() });
         }
         let scope = self.scope.to_string();
         let short = [
@@ -321,7 +326,7 @@ impl Draft {
         {
             let bytes = text.map_or(0, str::len);
             if bytes > MAX_FIELD_BYTES {
-                return Err(Unfit::FieldTooLong { field, bytes });
+                return Err(EventDraftError::FieldTooLong { field, bytes });
             }
         }
         for (field, count) in [
@@ -330,21 +335,21 @@ impl Draft {
             ("supersedes", self.supersedes.len()),
         ] {
             if count > MAX_ITEMS {
-                return Err(Unfit::TooMany { field, count });
+                return Err(EventDraftError::TooMany { field, count });
             }
         }
         Ok((self, removed))
     }
 
     /// The value of an extra field, if it has the requested type.
-    pub fn field<T: DeserializeOwned>(&self, name: &str) -> Option<T> {
+    pub fn extra_field<T: DeserializeOwned>(&self, name: &str) -> Option<T> {
         let (_, raw) = self.extra.iter().find(|(known, _)| known == name)?;
         serde_json::from_str(raw).ok()
     }
 
     /// The same draft with one more extra field.
     #[must_use]
-    pub fn with_field(mut self, name: &str, value: &impl Serialize) -> Self {
+    pub fn with_extra_field(mut self, name: &str, value: &impl Serialize) -> Self {
         self.extra.retain(|(known, _)| known != name);
         if let Ok(raw) = serde_json::to_string(value) {
             self.extra.push((name.into(), raw));
@@ -361,7 +366,7 @@ impl Draft {
     pub fn effects(&self) -> impl Iterator<Item = (EventId, Effect)> + '_ {
         let (targets, effect) = match (self.act, self.status) {
             // The older way to close: a commitment with status closed that supersedes the open one.
-            (Act::Assert, Some(Status::Closed)) => (&self.supersedes, Effect::Close),
+            (Act::Assert, Some(LoopStatus::Closed)) => (&self.supersedes, Effect::Close),
             (Act::Assert, _) => (&self.supersedes, Effect::Supersede),
             (Act::Close, _) => (&self.related, Effect::Close),
             (Act::Confirm, _) => (&self.related, Effect::Confirm),
@@ -391,23 +396,23 @@ pub enum Effect {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Event {
     pub id: EventId,
-    pub draft: Draft,
+    pub draft: EventDraft,
 }
 
 impl Event {
     /// The name of its type for display. A type from a newer version is shown as unknown.
     pub fn type_name(&self) -> String {
-        match self.field::<String>("type") {
-            Some(unknown) => format!("unknown type `{}`", plain::one_line(&unknown)),
+        match self.extra_field::<String>("type") {
+            Some(unknown) => format!("unknown type `{}`", sanitize::one_line(&unknown)),
             None => self.kind.to_string(),
         }
     }
 }
 
 impl Deref for Event {
-    type Target = Draft;
+    type Target = EventDraft;
 
-    fn deref(&self) -> &Draft {
+    fn deref(&self) -> &EventDraft {
         &self.draft
     }
 }
@@ -415,8 +420,8 @@ impl Deref for Event {
 /// Guesses the type of a statement from typical words; a fact if none matches.
 ///
 /// Only a default: `--type`, or `[P1 decision]` in a log, always wins.
-pub fn guess_kind(text: &str) -> Kind {
-    let key = format!(" {} ", plain::sameness_key(text).replace([',', ';', ':', '.'], " "));
+pub fn guess_event_type(text: &str) -> EventType {
+    let key = format!(" {} ", sanitize::sameness_key(text).replace([',', ';', ':', '.'], " "));
     let has = |words: &[&str]| words.iter().any(|word| key.contains(&format!(" {word} ")));
     if has(&[
         "never",
@@ -432,7 +437,7 @@ pub fn guess_kind(text: &str) -> Kind {
         "no more than",
         "not allowed",
     ]) {
-        Kind::Constraint
+        EventType::Constraint
     } else if has(&[
         "decided",
         "decide",
@@ -443,7 +448,7 @@ pub fn guess_kind(text: &str) -> Kind {
         "settled on",
         "going with",
     ]) {
-        Kind::Decision
+        EventType::Decision
     } else if has(&[
         "prefers",
         "prefer",
@@ -454,7 +459,7 @@ pub fn guess_kind(text: &str) -> Kind {
         "favourite",
         "favorite",
     ]) {
-        Kind::Preference
+        EventType::Preference
     } else if has(&[
         "todo",
         "follow up",
@@ -469,11 +474,11 @@ pub fn guess_kind(text: &str) -> Kind {
         "due",
         "by tomorrow",
     ]) {
-        Kind::Commitment
+        EventType::Commitment
     } else if has(&["to deploy", "to release", "how to", "steps", "first", "procedure"])
         && has(&["run", "then", "steps", "procedure"])
     {
-        Kind::Procedure
+        EventType::Procedure
     } else if has(&[
         "works for",
         "works at",
@@ -484,9 +489,9 @@ pub fn guess_kind(text: &str) -> Kind {
         "manager of",
         "belongs to",
     ]) {
-        Kind::Relationship
+        EventType::Relationship
     } else {
-        Kind::Fact
+        EventType::Fact
     }
 }
 
@@ -495,29 +500,33 @@ mod tests {
     use super::*;
 
     fn moment() -> Moment {
-        Moment::read("2026-02-13T09:30:00+01:00").unwrap().moment
+        Moment::parse("2026-02-13T09:30:00+01:00").unwrap().moment
     }
 
     // L2
     #[test]
     fn an_unfit_text_is_refused_and_says_why() {
-        let draft = |text: &str| Draft::new(moment(), Kind::Fact, Priority::P2, text).cleaned();
-        assert_eq!(draft(" \n\t").unwrap_err(), Unfit::Empty);
-        assert_eq!(draft("\u{0}\u{1b}").unwrap_err(), Unfit::Empty);
-        assert_eq!(draft(&"x".repeat(1 << 20)).unwrap_err(), Unfit::TooLong { bytes: 1 << 20 });
+        let draft =
+            |text: &str| EventDraft::new(moment(), EventType::Fact, Priority::P2, text).sanitize();
+        assert_eq!(draft(" \n\t").unwrap_err(), EventDraftError::Empty);
+        assert_eq!(draft("\u{0}\u{1b}").unwrap_err(), EventDraftError::Empty);
+        assert_eq!(
+            draft(&"x".repeat(1 << 20)).unwrap_err(),
+            EventDraftError::TooLong { bytes: 1 << 20 }
+        );
         assert_eq!(
             draft("a\u{7}b").unwrap(),
-            (Draft::new(moment(), Kind::Fact, Priority::P2, "ab"), 1)
+            (EventDraft::new(moment(), EventType::Fact, Priority::P2, "ab"), 1)
         );
     }
 
     // L2
     #[test]
     fn names_become_entities_and_tags_are_a_set() {
-        let mut draft = Draft::new(moment(), Kind::Fact, Priority::P2, "x");
+        let mut draft = EventDraft::new(moment(), EventType::Fact, Priority::P2, "x");
         draft.entity = Some("Client X".into());
         draft.tags = vec!["Sales".into(), "deadline".into(), "sales ".into()];
-        let (draft, _) = draft.cleaned().unwrap();
+        let (draft, _) = draft.sanitize().unwrap();
         assert_eq!(draft.entity.as_deref(), Some("client_x"));
         assert_eq!(draft.tags, ["deadline", "sales"]);
     }
@@ -525,16 +534,16 @@ mod tests {
     #[test]
     fn the_type_is_guessed_from_marking_words() {
         for (text, kind) in [
-            ("Decided on one price for all", Kind::Decision),
-            ("Never deploy on Fridays", Kind::Constraint),
-            ("Ana prefers short answers", Kind::Preference),
-            ("Send the offer to Client X", Kind::Commitment),
-            ("Follow up with Mira", Kind::Commitment),
-            ("The office moved to Hamburg", Kind::Fact),
-            ("Mira works for Northwind", Kind::Relationship),
-            ("", Kind::Fact),
+            ("Decided on one price for all", EventType::Decision),
+            ("Never deploy on Fridays", EventType::Constraint),
+            ("Ana prefers short answers", EventType::Preference),
+            ("Send the offer to Client X", EventType::Commitment),
+            ("Follow up with Mira", EventType::Commitment),
+            ("The office moved to Hamburg", EventType::Fact),
+            ("Mira works for Northwind", EventType::Relationship),
+            ("", EventType::Fact),
         ] {
-            assert_eq!(guess_kind(text), kind, "{text}");
+            assert_eq!(guess_event_type(text), kind, "{text}");
         }
     }
 }

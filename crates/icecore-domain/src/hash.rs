@@ -16,7 +16,7 @@ impl Hash {
     }
 
     /// The raw 32 bytes.
-    pub fn bytes(&self) -> &[u8; 32] {
+    pub fn as_bytes(&self) -> &[u8; 32] {
         &self.0
     }
 
@@ -26,7 +26,7 @@ impl Hash {
     }
 
     /// Hashes this hash followed by `piece`, so that one stored hash can check a growing file.
-    pub fn then(self, piece: &[u8]) -> Self {
+    pub fn chain(self, piece: &[u8]) -> Self {
         let mut hasher = Sha256::new();
         hasher.update(self.0);
         hasher.update(piece);
@@ -34,18 +34,18 @@ impl Hash {
     }
 
     /// The first eight hex digits, for use in file names.
-    pub fn short(&self) -> String {
+    pub fn short_hex(&self) -> String {
         self.to_string()[..8].to_owned()
     }
 }
 
 /// An incremental hash over pieces of data.
 #[derive(Debug, Clone, Default)]
-pub struct Hashing(Sha256);
+pub struct Hasher(Sha256);
 
-impl Hashing {
+impl Hasher {
     /// Adds the next piece.
-    pub fn take(&mut self, piece: &[u8]) {
+    pub fn update(&mut self, piece: &[u8]) {
         self.0.update(piece);
     }
 

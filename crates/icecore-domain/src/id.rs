@@ -18,12 +18,12 @@ pub struct EventId {
 
 /// The highest number within a day. Larger numbers in foreign lines are rejected, so that they
 /// cannot push the next number out of range.
-pub const MAX_NUMBER: u32 = 999_999;
+pub const MAX_EVENT_NUMBER: u32 = 999_999;
 
 /// The error for a text that is not an event id.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not an event id; ids look like EVT-20260213-001")]
-pub struct NotAnId(pub String);
+pub struct ParseEventIdError(pub String);
 
 impl EventId {
     /// Builds the id of the `number`-th event of `day`. Numbers start at 1.
@@ -42,22 +42,22 @@ impl EventId {
     }
 
     /// Parses an id as a person types it: any case, also the short form `20260213-1`.
-    pub fn from_hand(text: &str) -> Result<Self, NotAnId> {
+    pub fn parse_lenient(text: &str) -> Result<Self, ParseEventIdError> {
         let upper = text.trim().to_ascii_uppercase();
         let rest = upper.strip_prefix("EVT-").unwrap_or(&upper);
         let Some((day, number)) = rest.split_once('-') else {
-            return Err(NotAnId(text.into()));
+            return Err(ParseEventIdError(text.into()));
         };
         let digits =
             !number.is_empty() && number.len() <= 6 && number.bytes().all(|b| b.is_ascii_digit());
-        match (read_day(day), digits.then(|| number.parse::<u32>())) {
+        match (parse_compact_day(day), digits.then(|| number.parse::<u32>())) {
             (Some(day), Some(Ok(number))) if number > 0 => Ok(Self { day, number }),
-            _ => Err(NotAnId(text.into())),
+            _ => Err(ParseEventIdError(text.into())),
         }
     }
 }
 
-fn read_day(text: &str) -> Option<Date> {
+fn parse_compact_day(text: &str) -> Option<Date> {
     if text.len() != 8 || !text.bytes().all(|b| b.is_ascii_digit()) {
         return None;
     }
@@ -65,26 +65,26 @@ fn read_day(text: &str) -> Option<Date> {
 }
 
 impl FromStr for EventId {
-    type Err = NotAnId;
+    type Err = ParseEventIdError;
 
     /// Accepts only the canonical form, so that an id and its text map one to one.
-    fn from_str(text: &str) -> Result<Self, NotAnId> {
+    fn from_str(text: &str) -> Result<Self, ParseEventIdError> {
         let read = || {
             let (day, number) = text.strip_prefix("EVT-")?.split_once('-')?;
             let plain = number.bytes().all(|b| b.is_ascii_digit());
             let canonical =
                 number.len() == 3 || ((4..=6).contains(&number.len()) && !number.starts_with('0'));
             let number: u32 = (plain && canonical).then(|| number.parse().ok()).flatten()?;
-            (number > 0).then_some(Self { day: read_day(day)?, number })
+            (number > 0).then_some(Self { day: parse_compact_day(day)?, number })
         };
-        read().ok_or_else(|| NotAnId(text.into()))
+        read().ok_or_else(|| ParseEventIdError(text.into()))
     }
 }
 
 impl fmt::Display for EventId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Page generation writes tens of thousands of ids, so this avoids the formatting machinery.
-        fn digits(room: &mut [u8], mut number: u32) {
+        fn write_digits(room: &mut [u8], mut number: u32) {
             for digit in room.iter_mut().rev() {
                 *digit = b'0' + (number % 10) as u8;
                 number /= 10;
@@ -92,11 +92,11 @@ impl fmt::Display for EventId {
         }
         let mut text = *b"EVT-00000000-0000000000";
         let (year, month, day) = (self.day.year(), self.day.month(), self.day.day());
-        digits(&mut text[4..8], u32::from(year.unsigned_abs()));
-        digits(&mut text[8..10], u32::from(month.unsigned_abs()));
-        digits(&mut text[10..12], u32::from(day.unsigned_abs()));
+        write_digits(&mut text[4..8], u32::from(year.unsigned_abs()));
+        write_digits(&mut text[8..10], u32::from(month.unsigned_abs()));
+        write_digits(&mut text[10..12], u32::from(day.unsigned_abs()));
         let end = 13 + self.number.checked_ilog10().map_or(1, |more| more as usize + 1).max(3);
-        digits(&mut text[13..end], self.number);
+        write_digits(&mut text[13..end], self.number);
         f.write_str(std::str::from_utf8(&text[..end]).map_err(|_| fmt::Error)?)
     }
 }
@@ -113,7 +113,7 @@ mod tests {
 
     fn check(text: &str, canonical: Option<&str>) {
         assert_eq!(
-            EventId::from_hand(text).ok().map(|id| id.to_string()).as_deref(),
+            EventId::parse_lenient(text).ok().map(|id| id.to_string()).as_deref(),
             canonical,
             "{text}"
         );

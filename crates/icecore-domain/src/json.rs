@@ -1,6 +1,6 @@
-//! JSON as other programs write it. JavaScript programs cut texts inside an emoji and then write
-//! half of a surrogate pair (`"\ud83d"`), which is no character. Every reader of foreign JSON goes
-//! through here, so that the rest of the text is not lost.
+//! Lenient JSON parsing. JavaScript programs truncate strings inside an emoji and then write half
+//! of a surrogate pair (`"\ud83d"`), which is no character. All foreign JSON is parsed here, so
+//! that the rest of the text is not lost.
 
 use std::borrow::Cow;
 
@@ -9,20 +9,20 @@ use serde::de::DeserializeOwned;
 /// The length of `\uXXXX`.
 const ESCAPE_BYTES: usize = 6;
 
-/// Reads a JSON value; an unpaired surrogate is read as U+FFFD.
-pub fn read<T: DeserializeOwned>(json: &str) -> serde_json::Result<T> {
+/// Parses a JSON value; an unpaired surrogate becomes U+FFFD.
+pub fn parse<T: DeserializeOwned>(json: &str) -> serde_json::Result<T> {
     serde_json::from_str(&replace_unpaired(json))
 }
 
-/// The same JSON with every escape of an unpaired surrogate replaced by that of U+FFFD. Backslashes
-/// stand in strings only, so this needs no other knowledge of where in the JSON it is.
+/// Replaces every escape of an unpaired surrogate by that of U+FFFD. Backslashes occur only in
+/// strings, so no JSON parser is needed.
 pub fn replace_unpaired(json: &str) -> Cow<'_, str> {
     let bytes = json.as_bytes();
     let (mut out, mut copied, mut at) = (String::new(), 0, 0);
     while let Some(found) = memchr::memchr(b'\\', bytes.get(at..).unwrap_or_default()) {
         at += found;
-        match (surrogate(bytes, at), surrogate(bytes, at + ESCAPE_BYTES)) {
-            (Some(Half::High), Some(Half::Low)) => at += 2 * ESCAPE_BYTES,
+        match (surrogate_half(bytes, at), surrogate_half(bytes, at + ESCAPE_BYTES)) {
+            (Some(SurrogateHalf::High), Some(SurrogateHalf::Low)) => at += 2 * ESCAPE_BYTES,
             (Some(_), _) => {
                 out.push_str(&json[copied..at]);
                 out.push_str("\\ufffd");
@@ -40,21 +40,21 @@ pub fn replace_unpaired(json: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-enum Half {
+enum SurrogateHalf {
     High,
     Low,
 }
 
-/// The half of a surrogate pair whose escape begins at this place.
-fn surrogate(bytes: &[u8], at: usize) -> Option<Half> {
+/// The half of a surrogate pair whose escape begins at `at`.
+fn surrogate_half(bytes: &[u8], at: usize) -> Option<SurrogateHalf> {
     let escape = bytes.get(at..at + ESCAPE_BYTES)?;
     let [b'\\', b'u', b'd' | b'D', second, third, fourth] = escape else { return None };
     if !third.is_ascii_hexdigit() || !fourth.is_ascii_hexdigit() {
         return None;
     }
     match second {
-        b'8' | b'9' | b'a' | b'b' | b'A' | b'B' => Some(Half::High),
-        b'c'..=b'f' | b'C'..=b'F' => Some(Half::Low),
+        b'8' | b'9' | b'a' | b'b' | b'A' | b'B' => Some(SurrogateHalf::High),
+        b'c'..=b'f' | b'C'..=b'F' => Some(SurrogateHalf::Low),
         _ => None,
     }
 }
@@ -81,19 +81,19 @@ mod tests {
             (r#""\\\ud83d""#, "\\\u{fffd}"),
             (r#""\ud7ff\ue000""#, "\u{d7ff}\u{e000}"),
         ] {
-            assert_eq!(read::<Value>(json).unwrap(), Value::from(text), "{json}");
+            assert_eq!(parse::<Value>(json).unwrap(), Value::from(text), "{json}");
         }
         assert_eq!(
-            read::<Value>(r#"{"\ud83d":["\ud83d"]}"#).unwrap(),
+            parse::<Value>(r#"{"\ud83d":["\ud83d"]}"#).unwrap(),
             serde_json::json!({ "\u{fffd}": ["\u{fffd}"] })
         );
         for broken in ["\"\\ud83", "\"\\u", "\"\\", "{\"a\":\"\\ud83d"] {
-            assert!(read::<Value>(broken).is_err(), "{broken}");
+            assert!(parse::<Value>(broken).is_err(), "{broken}");
         }
     }
 
     proptest! {
-        // What is JSON stays the same value, and no text makes it fail.
+        // Valid JSON keeps its value, and no text makes it fail.
         #[test]
         fn good_json_is_left_alone(text in any::<String>(), noise in "([\\\\\"ud83cDEF€]){0,30}") {
             let json = Value::from(text.as_str()).to_string();

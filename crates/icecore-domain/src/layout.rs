@@ -1,72 +1,72 @@
-//! Where things are in a vault, and what kind of thing each file is.
+//! The layout of a vault: the paths of its files, and the kind of each file.
 
 use std::fmt;
 use std::str::FromStr;
 
 use jiff::civil::Date;
 
-use crate::record::Captured;
+use crate::record::RecordKind;
 
-/// The policy of a vault; its presence makes a folder one.
+/// The policy of a vault; a folder with this file is a vault.
 pub const CONFIG: &str = "icecore.toml";
 /// The event ledger.
 pub const LEDGER: &str = "memory/ledger.jsonl";
 /// Ids of open commitments, for readers without icecore.
 pub const OPEN_LOOPS: &str = "memory/index/open-loops.json";
-/// What the archives of compacted events begin with; a year and `.jsonl` follow.
+/// The path prefix of compaction archives; a year and `.jsonl` follow.
 pub const LEDGER_ARCHIVE: &str = "memory/ledger-archive-";
-/// Where pruned events are kept.
+/// The folder of pruned events.
 pub const PRUNED: &str = "memory/archive/";
-/// Where consolidation stands.
+/// The progress of consolidation.
 pub const CHECKPOINT: &str = "memory/checkpoint.json";
 /// The last result of `verify`.
 pub const INTEGRITY: &str = "memory/integrity.json";
 /// Every result of `verify` that changed something, for people.
 pub const INTEGRITY_LOG: &str = "memory/integrity-log.md";
-/// Every message, a file a local day.
+/// All messages, one file per local day.
 pub const MESSAGES: &str = "memory/messages";
-/// Every saved state, a file a local day.
+/// All saved states, one file per local day.
 pub const SNAPSHOTS: &str = "memory/snapshots";
 /// Every accepted version of every summary.
 pub const SUMMARIES: &str = "memory/summaries.jsonl";
-/// Which jobs ran when.
+/// The runs of the jobs.
 pub const RUNS: &str = "memory/runs.jsonl";
-/// How far which files were imported.
+/// The progress of imports by file.
 pub const IMPORTS: &str = "memory/imports.jsonl";
-/// Days that somebody marked as important or dull.
+/// Days that the user marked as important or dull.
 pub const MARKS: &str = "memory/marks.jsonl";
-/// Summaries that were refused and wait for a person, and what became of them.
+/// Rejected summaries that wait for a person, and their outcome.
 pub const REVIEW: &str = "memory/review.jsonl";
-/// That something was forgotten, and hashes by which it is known if it comes again.
+/// Tombstones of forgotten content.
 pub const FORGOTTEN: &str = "memory/forgotten.jsonl";
-/// The state an assistant saved last.
+/// The state that an assistant saved last.
 pub const STATE: &str = "memory/state/assistant-state.md";
 /// The states of the last days, in full.
 pub const LAST_DAY: &str = "memory/summaries/24hr.md";
 /// The last thirty days, a few sentences each.
 pub const LAST_MONTH: &str = "memory/summaries/30day.md";
-/// What a new session is given to begin with.
+/// The pack with which a new session starts.
 pub const UPLOAD: &str = "primers/upload/UPLOAD_PACKAGE.md";
-/// What a session is to know, on one page.
+/// The recall pack: what a session needs to know, on one page.
 pub const RECALL: &str = "recall/pack.md";
-/// Which words of a prompt load which pages.
+/// The triggers: words of a prompt that load pages.
 pub const TRIGGERS: &str = "recall/triggers.json";
-/// What each consolidation did.
+/// The reports of consolidation runs.
 pub const REPORTS: &str = "knowledge/consolidation-reports";
-/// One file for each thing that was distilled.
+/// One file per distilled memory.
 pub const MEMORIES: &str = "memory/memories";
-/// What models keep by Anthropic's memory tool.
+/// The files of Anthropic's memory tool.
 pub const TOOL: &str = "memory/tool";
-/// What those files were before they were changed or taken away, a file a month.
+/// Earlier versions of those files, one file per month.
 pub const TOOL_VERSIONS: &str = "memory/tool-versions";
-/// When nothing was to be kept, on a person's word.
+/// The pauses of capture that the user requested.
 pub const PAUSES: &str = "memory/pauses.jsonl";
-/// Derived and private things.
+/// Derived and private files.
 pub const PRIVATE: &str = ".icecore";
 
-/// What a vault consists of at its top, and so what a snapshot keeps; anything else in the folder
-/// is not ours.
-pub const KEPT: &[&str] = &[
+/// The top-level entries of a vault, which are what a snapshot contains; other files in the folder
+/// are foreign.
+pub const VAULT_ENTRIES: &[&str] = &[
     CONFIG,
     ".gitignore",
     ".gitattributes",
@@ -80,14 +80,14 @@ pub const KEPT: &[&str] = &[
     "recall",
 ];
 
-/// A path inside a vault: relative, with plain names, never out of it.
+/// A path inside a vault: relative, of plain names, never leading out of it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct DocPath(String);
 
 /// Why a text is no path inside a vault.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{path}` is no path inside a vault: {why}")]
-pub struct NotAPath {
+pub struct DocPathError {
     path: String,
     why: &'static str,
 }
@@ -103,22 +103,22 @@ impl DocPath {
         Self(format!("memory/{day}.md"))
     }
 
-    /// The records of that kind and local day.
-    pub fn records(kind: Captured, day: Date) -> Self {
+    /// The record file of that kind and local day.
+    pub fn records(kind: RecordKind, day: Date) -> Self {
         Self(match kind {
-            Captured::Message => format!("{MESSAGES}/{day}.jsonl"),
-            Captured::State => format!("{SNAPSHOTS}/{day}.jsonl"),
+            RecordKind::Message => format!("{MESSAGES}/{day}.jsonl"),
+            RecordKind::State => format!("{SNAPSHOTS}/{day}.jsonl"),
         })
     }
 
-    /// The local day whose records the file keeps, if it is one that does.
+    /// The local day of the records in the file; `None` if it is no record file.
     pub fn record_day(&self) -> Option<Date> {
         let inner = self.0.strip_prefix(MESSAGES).or_else(|| self.0.strip_prefix(SNAPSHOTS))?;
         let day = inner.strip_prefix('/')?.strip_suffix(".jsonl")?;
         (day.len() == 10).then(|| day.parse().ok()).flatten()
     }
 
-    /// Whether the file keeps events that left the ledger.
+    /// Whether the file contains archived events.
     pub fn is_archive(&self) -> bool {
         let kept = self.0.starts_with(LEDGER_ARCHIVE) || self.0.starts_with(PRUNED);
         kept && self.0.ends_with(".jsonl") && self.0.matches('/').count() <= 2
@@ -134,45 +134,44 @@ impl DocPath {
         self.0.rsplit('/').next().unwrap_or(&self.0)
     }
 
-    /// What kind of file stands there.
-    pub fn nature(&self) -> Nature {
+    /// The kind of the file.
+    pub fn file_kind(&self) -> FileKind {
         match self.0.as_str() {
-            LEDGER => return Nature::Ledger,
-            OPEN_LOOPS | INTEGRITY => return Nature::Derived,
-            INTEGRITY_LOG => return Nature::AppendOnly,
+            LEDGER => return FileKind::Ledger,
+            OPEN_LOOPS | INTEGRITY => return FileKind::Derived,
+            INTEGRITY_LOG => return FileKind::AppendOnly,
             _ => {}
         }
         if let Some(day) = self.log_day() {
-            return Nature::Log(day);
+            return FileKind::Log(day);
         }
         if self.is_tool_file() {
-            return Nature::View;
+            return FileKind::View;
         }
         if self.0.starts_with("memory/") && self.0.ends_with(".jsonl") {
-            Nature::AppendOnly
+            FileKind::AppendOnly
         } else {
-            Nature::View
+            FileKind::View
         }
     }
 
-    /// The day whose log this is.
+    /// The day, if it is a daily log.
     pub fn log_day(&self) -> Option<Date> {
         let name = self.0.strip_prefix("memory/")?.strip_suffix(".md")?;
         (name.len() == 10).then(|| name.parse().ok()).flatten()
     }
 
-    /// Whether a model keeps this by the memory tool, under a name of its own choice.
+    /// Whether it is a file of the memory tool, with a name that a model chose.
     pub fn is_tool_file(&self) -> bool {
         self.0.strip_prefix(TOOL).is_some_and(|rest| rest.starts_with('/'))
     }
 
-    /// Whether this belongs to the vault, rather than just lying in its folder.
-    pub fn is_kept(&self) -> bool {
-        self.0.split('/').next().is_some_and(|top| KEPT.contains(&top))
+    /// Whether it belongs to the vault, rather than being a foreign file in its folder.
+    pub fn is_vault_file(&self) -> bool {
+        self.0.split('/').next().is_some_and(|top| VAULT_ENTRIES.contains(&top))
     }
 
-    /// Whether this looks like the copy a sync program leaves behind when two machines wrote at
-    /// once, or like a merge that was left unfinished.
+    /// Whether it looks like a sync program's conflict copy or an unfinished merge.
     pub fn is_sync_leftover(&self) -> bool {
         if self.is_tool_file() {
             return false;
@@ -193,17 +192,20 @@ impl DocPath {
     }
 }
 
-/// The longest path inside a vault, in bytes.
+/// The longest path inside a vault.
 const MAX_PATH_BYTES: usize = 1024;
-/// The longest name that every file system takes, in bytes.
+/// The longest name that every file system accepts.
 const MAX_NAME_BYTES: usize = 255;
 
 impl FromStr for DocPath {
-    type Err = NotAPath;
+    type Err = DocPathError;
 
-    fn from_str(text: &str) -> Result<Self, NotAPath> {
+    fn from_str(text: &str) -> Result<Self, DocPathError> {
         let refuse = |why| {
-            Err(NotAPath { path: crate::plain::one_line(text).chars().take(80).collect(), why })
+            Err(DocPathError {
+                path: crate::sanitize::one_line(text).chars().take(80).collect(),
+                why,
+            })
         };
         if text.is_empty() || text.len() > MAX_PATH_BYTES {
             return refuse("it is empty or longer than 1024 bytes");
@@ -243,18 +245,18 @@ impl fmt::Display for DocPath {
     }
 }
 
-/// What kind of file a path is, and so what may happen to it.
+/// The kind of a file, which determines how it may change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Nature {
-    /// The ledger: grows, and only by whole lines.
+pub enum FileKind {
+    /// The ledger: grows only by whole lines.
     Ledger,
-    /// A day's log: people and agents write it, icecore only appends.
+    /// A daily log: people and agents write it, icecore only appends.
     Log(Date),
-    /// Any other file that only grows.
+    /// Any other append-only file.
     AppendOnly,
-    /// Can be made again from the rest at any time.
+    /// Can be rebuilt at any time.
     Derived,
-    /// Anything else: a page, a pack, a setting. May be rewritten, and an undo brings it back.
+    /// Any other file: a page, a pack, a setting. May be rewritten; an undo restores it.
     View,
 }
 
@@ -306,15 +308,15 @@ mod tests {
 
     #[test]
     fn every_file_has_its_nature() {
-        let nature = |path: &str| path.parse::<DocPath>().unwrap().nature();
-        assert_eq!(nature("memory/ledger.jsonl"), Nature::Ledger);
-        assert_eq!(nature("memory/2026-02-13.md"), Nature::Log(jiff::civil::date(2026, 2, 13)));
-        assert_eq!(nature("memory/2026-02-31.md"), Nature::View);
-        assert_eq!(nature("memory/index/open-loops.json"), Nature::Derived);
-        assert_eq!(nature("memory/ledger-archive-2026.jsonl"), Nature::AppendOnly);
-        assert_eq!(nature("recall/pack.md"), Nature::View);
-        assert_eq!(nature("memory/tool/plan.jsonl"), Nature::View);
-        assert_eq!(nature("memory/tool-versions/2026-02.jsonl"), Nature::AppendOnly);
+        let nature = |path: &str| path.parse::<DocPath>().unwrap().file_kind();
+        assert_eq!(nature("memory/ledger.jsonl"), FileKind::Ledger);
+        assert_eq!(nature("memory/2026-02-13.md"), FileKind::Log(jiff::civil::date(2026, 2, 13)));
+        assert_eq!(nature("memory/2026-02-31.md"), FileKind::View);
+        assert_eq!(nature("memory/index/open-loops.json"), FileKind::Derived);
+        assert_eq!(nature("memory/ledger-archive-2026.jsonl"), FileKind::AppendOnly);
+        assert_eq!(nature("recall/pack.md"), FileKind::View);
+        assert_eq!(nature("memory/tool/plan.jsonl"), FileKind::View);
+        assert_eq!(nature("memory/tool-versions/2026-02.jsonl"), FileKind::AppendOnly);
     }
 
     // L12

@@ -1,10 +1,10 @@
-//! Anthropic's memory tool (`memory_20250818`): what a model may ask of its folder, and the words
-//! it is answered with.
+//! Anthropic's memory tool (`memory_20250818`): its commands on the model's folder, and the texts
+//! of its results.
 //!
-//! The model knows one folder, `/memories`, which stands for `memory/tool` of the vault. A path is
-//! taken apart and every name in it must be a plain one: nothing is resolved, decoded or followed,
-//! so there is nothing that could lead out. The texts are those of the tool's documentation, word
-//! for word, because models were taught with them.
+//! The model sees one folder, `/memories`, which is `memory/tool` of the vault. A path is split and
+//! every name in it must be a plain one: nothing is resolved, decoded or followed, so no path leads
+//! out of the folder. The texts are those of the tool's documentation, verbatim, because models
+//! were trained on them.
 
 use std::collections::BTreeMap;
 
@@ -12,36 +12,36 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::layout::{DocPath, TOOL};
-use crate::plain;
+use crate::sanitize;
 
-/// The folder as the model knows it.
+/// The folder as the model sees it.
 pub const ROOT: &str = "/memories";
-/// A file may have so many bytes.
-pub const MOST_FILE_BYTES: usize = 256 * 1024;
-/// There may be so many files.
-pub const MOST_FILES: usize = 2_000;
-/// Folders may stand so deep.
-pub const MOST_DEEP: usize = 16;
-/// A file of more lines cannot be numbered.
-const MOST_LINES: usize = 999_999;
-/// So much of a path that is none is repeated.
-const SHOWN_CHARS: usize = 120;
+/// The maximum size of a file.
+pub const MAX_FILE_BYTES: usize = 256 * 1024;
+/// The maximum number of files.
+pub const MAX_FILES: usize = 2_000;
+/// The maximum nesting of folders.
+pub const MAX_DEPTH: usize = 16;
+/// The maximum number of lines of a file that can be viewed.
+const MAX_LINES: usize = 999_999;
+/// How much of an invalid path is repeated in an error.
+const MAX_SHOWN_CHARS: usize = 120;
 
 /// A path in the model's folder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ToolPath {
-    /// As it was asked for.
+    /// The path as requested.
     asked: String,
-    /// The names after the folder's own, with slashes between them.
+    /// The names below the root, separated by slashes.
     inner: String,
-    /// The file of the vault that it stands for; none if it is the folder itself.
+    /// The vault's file; `None` for the root.
     document: Option<DocPath>,
 }
 
 impl ToolPath {
-    /// Reads a path. What is none is answered with what is wrong.
-    pub fn read(text: &str) -> Result<Self, String> {
-        let shown = || crate::budget::shortened(&plain::one_line(text), SHOWN_CHARS);
+    /// Parses a path; the error is the answer to the model.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let shown = || crate::budget::truncate_at_word(&sanitize::one_line(text), MAX_SHOWN_CHARS);
         let refuse = |why: &str| Err(format!("Error: The path {} is not allowed: {why}", shown()));
         let Some(rest) =
             text.strip_prefix(ROOT).filter(|rest| rest.is_empty() || rest.starts_with('/'))
@@ -54,7 +54,7 @@ impl ToolPath {
             return Ok(Self { asked: text.to_owned(), inner: String::new(), document: None });
         }
         let names: Vec<&str> = inner.split('/').collect();
-        if names.len() > MOST_DEEP {
+        if names.len() > MAX_DEPTH {
             return refuse("there are too many folders in it");
         }
         for name in names {
@@ -65,14 +65,14 @@ impl ToolPath {
             if is_encoded {
                 return refuse("write names as they are, without percent signs for characters");
             }
-            if name.starts_with(['~', ' ']) || plain::visible(name) != name {
+            if name.starts_with(['~', ' ']) || sanitize::escape_for_terminal(name) != name {
                 return refuse(
                     "a name in it begins with a blank or `~`, or has a character that cannot be seen",
                 );
             }
         }
-        // What every file of a vault has to keep to: no `..`, nothing hidden, no name that some
-        // system takes for a device.
+        // The rules of vault paths: no `..`, nothing hidden, no name that a system reserves for a
+        // device.
         match format!("{TOOL}/{inner}").parse::<DocPath>() {
             Ok(document) => Ok(Self {
                 asked: text.to_owned(),
@@ -85,89 +85,72 @@ impl ToolPath {
         }
     }
 
-    /// Whether it is the folder itself.
+    /// Whether it is the root folder.
     pub fn is_root(&self) -> bool {
         self.inner.is_empty()
     }
 
-    /// The file of the vault that it stands for; none if it is the folder itself.
+    /// The vault's file; `None` for the root.
     pub fn document(&self) -> Option<&DocPath> {
         self.document.as_ref()
     }
 
-    /// As it was asked for.
-    pub fn asked(&self) -> &str {
+    /// The path as requested.
+    pub fn requested_path(&self) -> &str {
         &self.asked
     }
 
-    /// Whether a file stands beneath it.
-    fn holds(&self, file: &str) -> bool {
+    /// Whether a file is below it.
+    fn contains_file(&self, file: &str) -> bool {
         self.is_root()
             || file.strip_prefix(self.inner.as_str()).is_some_and(|rest| rest.starts_with('/'))
     }
 
-    fn under(&self, name: &str) -> String {
+    fn child_path(&self, name: &str) -> String {
         format!("{}/{name}", self.asked.trim_end_matches('/'))
     }
 }
 
-/// The model's name for a file of the vault; `None` if the file is none of its own.
-pub fn shown(document: &DocPath) -> Option<String> {
+/// The model's path of a vault file; `None` if the file is not in the model's folder.
+pub fn model_path(document: &DocPath) -> Option<String> {
     document.as_str().strip_prefix(TOOL)?.strip_prefix('/').map(|inner| format!("{ROOT}/{inner}"))
 }
 
-/// What a model asks.
+/// A command of the model.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Command {
-    /// To see a file, or what is in a folder.
+pub enum ToolCommand {
+    /// Views a file or lists a folder.
     View {
-        /// Which.
         path: ToolPath,
         /// The first and the last line; -1 is the end.
         range: Option<(i64, i64)>,
     },
-    /// To make a file.
-    Create {
-        /// Which.
-        path: ToolPath,
-        /// What is in it.
-        text: String,
-    },
-    /// To put one text in place of another.
+    /// Creates a file.
+    Create { path: ToolPath, text: String },
+    /// Replaces a text.
     Replace {
-        /// In which file.
         path: ToolPath,
-        /// What stands there.
+        /// The text to replace.
         old: String,
-        /// What is to stand there.
+        /// The replacement.
         new: String,
     },
-    /// To put lines in.
+    /// Inserts lines.
     Insert {
-        /// Into which file.
         path: ToolPath,
-        /// After which line.
+        /// The line after which to insert.
         line: i64,
-        /// What.
         text: String,
     },
-    /// To take a file or a folder away.
-    Delete {
-        /// Which.
-        path: ToolPath,
-    },
-    /// To give a file or a folder another name.
-    Rename {
-        /// Which.
-        from: ToolPath,
-        /// The new name.
-        to: ToolPath,
-    },
+    /// Deletes a file or a folder.
+    Delete { path: ToolPath },
+    /// Renames a file or a folder.
+    Rename { from: ToolPath, to: ToolPath },
 }
 
-/// What a model sent, before it is judged.
+/// The tool's input, before validation.
 #[derive(Deserialize)]
-struct Sent {
+struct ToolInput {
     #[serde(default)]
     command: Value,
     #[serde(default)]
@@ -190,7 +173,7 @@ struct Sent {
     new_path: Value,
 }
 
-fn text(name: &str, value: Value) -> Result<String, String> {
+fn text_field(name: &str, value: Value) -> Result<String, String> {
     match value {
         Value::String(text) => Ok(text),
         Value::Null => Err(format!("Error: `{name}` is missing")),
@@ -198,15 +181,15 @@ fn text(name: &str, value: Value) -> Result<String, String> {
     }
 }
 
-/// Reads what a model sent: the tool's `input`. Fields that are not known are passed over.
-pub fn read(input: &str) -> Result<Command, String> {
+/// Parses the tool's `input`. Unknown fields are ignored.
+pub fn parse_command(input: &str) -> Result<ToolCommand, String> {
     if !input.trim_start().starts_with('{') {
         return Err(r#"Error: this is not what the tool takes: it is a JSON object such as {"command":"view","path":"/memories"}"#.into());
     }
-    let sent: Sent = serde_json::from_str(input)
+    let sent: ToolInput = serde_json::from_str(input)
         .map_err(|error| format!("Error: this is not what the tool takes: {error}"))?;
-    let path = |name, value| text(name, value).and_then(|text| ToolPath::read(&text));
-    match text("command", sent.command)?.as_str() {
+    let path = |name, value| text_field(name, value).and_then(|text| ToolPath::parse(&text));
+    match text_field("command", sent.command)?.as_str() {
         "view" => {
             let range = match sent.view_range {
                 Value::Null => None,
@@ -220,37 +203,41 @@ pub fn read(input: &str) -> Result<Command, String> {
                     }
                 },
             };
-            Ok(Command::View { path: path("path", sent.path)?, range })
+            Ok(ToolCommand::View { path: path("path", sent.path)?, range })
         }
-        "create" => Ok(Command::Create {
+        "create" => Ok(ToolCommand::Create {
             path: path("path", sent.path)?,
-            text: text("file_text", sent.file_text)?,
+            text: text_field("file_text", sent.file_text)?,
         }),
         "str_replace" => {
-            let new =
-                if sent.new_str.is_null() { String::new() } else { text("new_str", sent.new_str)? };
-            Ok(Command::Replace {
+            let new = if sent.new_str.is_null() {
+                String::new()
+            } else {
+                text_field("new_str", sent.new_str)?
+            };
+            Ok(ToolCommand::Replace {
                 path: path("path", sent.path)?,
-                old: text("old_str", sent.old_str)?,
+                old: text_field("old_str", sent.old_str)?,
                 new,
             })
         }
         "insert" => {
             let line =
                 sent.insert_line.as_i64().ok_or("Error: `insert_line` has to be a whole number")?;
-            Ok(Command::Insert {
+            Ok(ToolCommand::Insert {
                 path: path("path", sent.path)?,
                 line,
-                text: text("insert_text", sent.insert_text)?,
+                text: text_field("insert_text", sent.insert_text)?,
             })
         }
-        "delete" => Ok(Command::Delete { path: path("path", sent.path)? }),
-        "rename" => Ok(Command::Rename {
+        "delete" => Ok(ToolCommand::Delete { path: path("path", sent.path)? }),
+        "rename" => Ok(ToolCommand::Rename {
             from: path("old_path", sent.old_path)?,
             to: path("new_path", sent.new_path)?,
         }),
         other => {
-            let other = crate::budget::shortened(&plain::one_line(other), SHOWN_CHARS);
+            let other =
+                crate::budget::truncate_at_word(&sanitize::one_line(other), MAX_SHOWN_CHARS);
             Err(format!(
                 "Error: there is no command `{other}`; there are view, create, str_replace, insert, delete and rename"
             ))
@@ -258,61 +245,72 @@ pub fn read(input: &str) -> Result<Command, String> {
     }
 }
 
-/// A file: its path below the folder, and its length in bytes.
-pub type Files = BTreeMap<String, u64>;
+/// Files by path below the folder, with their sizes in bytes.
+pub type FileSizes = BTreeMap<String, u64>;
 
-/// What stands at a path.
+/// What exists at a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum There {
-    /// Nothing.
+pub enum PathEntry {
     Nothing,
-    /// A file.
     File,
     /// A folder with these files in it.
     Folder(Vec<String>),
 }
 
-/// What stands at a path. The folder itself is always there.
-pub fn there(path: &ToolPath, files: &Files) -> There {
+/// What exists at a path. The root folder always exists.
+pub fn entry_at(path: &ToolPath, files: &FileSizes) -> PathEntry {
     if files.contains_key(&path.inner) {
-        return There::File;
+        return PathEntry::File;
     }
-    let inside: Vec<String> = files.keys().filter(|file| path.holds(file)).cloned().collect();
-    if inside.is_empty() && !path.is_root() { There::Nothing } else { There::Folder(inside) }
+    let inside: Vec<String> =
+        files.keys().filter(|file| path.contains_file(file)).cloned().collect();
+    if inside.is_empty() && !path.is_root() {
+        PathEntry::Nothing
+    } else {
+        PathEntry::Folder(inside)
+    }
 }
 
-/// Files that are to get other names, old and new.
-pub type Moves = Vec<(ToolPath, ToolPath)>;
+/// Files to rename, old and new paths.
+pub type FileMoves = Vec<(ToolPath, ToolPath)>;
 
-/// The files at a path, with their names if the path were another one. Where that was begun and not
-/// finished, what stands at the new path already is no hindrance.
-pub fn moved(from: &ToolPath, to: &ToolPath, files: &Files, begun: bool) -> Result<Moves, String> {
+/// The renames of all files at a path. `begun`: an interrupted rename is resumed, so existing files
+/// at the new path are no conflict.
+pub fn plan_rename(
+    from: &ToolPath,
+    to: &ToolPath,
+    files: &FileSizes,
+    begun: bool,
+) -> Result<FileMoves, String> {
     if from.is_root() || to.is_root() {
         return Err("Error: The /memories directory itself cannot be renamed".into());
     }
-    let inside = match there(from, files) {
-        There::Nothing => return Err(format!("Error: The path {} does not exist", from.asked)),
-        There::File => vec![from.inner.clone()],
-        There::Folder(inside) => inside,
+    let inside = match entry_at(from, files) {
+        PathEntry::Nothing => return Err(format!("Error: The path {} does not exist", from.asked)),
+        PathEntry::File => vec![from.inner.clone()],
+        PathEntry::Folder(inside) => inside,
     };
     let is_above = |file: &String| {
         to.inner.strip_prefix(file.as_str()).is_some_and(|rest| rest.starts_with('/'))
     };
-    if !begun && there(to, files) != There::Nothing || files.keys().any(is_above) {
+    if !begun && entry_at(to, files) != PathEntry::Nothing || files.keys().any(is_above) {
         return Err(format!("Error: The destination {} already exists", to.asked));
     }
-    if from.holds(&to.inner) {
+    if from.contains_file(&to.inner) {
         return Err(format!("Error: The path {} cannot be moved into itself", from.asked));
     }
     let name = |file: &String| {
         let new = format!("{}{}", to.inner, &file[from.inner.len()..]);
-        Ok((ToolPath::read(&format!("{ROOT}/{file}"))?, ToolPath::read(&format!("{ROOT}/{new}"))?))
+        Ok((
+            ToolPath::parse(&format!("{ROOT}/{file}"))?,
+            ToolPath::parse(&format!("{ROOT}/{new}"))?,
+        ))
     };
     inside.iter().map(name).collect()
 }
 
-/// Whether giving a file another name was a part of giving these paths theirs.
-pub fn is_part_of(from: &ToolPath, to: &ToolPath, old: &str, new: &str) -> bool {
+/// Whether renaming a file was part of renaming these paths.
+pub fn is_part_of_rename(from: &ToolPath, to: &ToolPath, old: &str, new: &str) -> bool {
     let below = |path: &ToolPath, name: &str| {
         name.strip_prefix(&format!("{ROOT}/{}", path.inner)).map(str::to_owned)
     };
@@ -322,41 +320,41 @@ pub fn is_part_of(from: &ToolPath, to: &ToolPath, old: &str, new: &str) -> bool 
         && rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// The files that go when a path does.
-pub fn deleted(path: &ToolPath, files: &Files) -> Result<Vec<ToolPath>, String> {
+/// The files to delete with a path.
+pub fn plan_delete(path: &ToolPath, files: &FileSizes) -> Result<Vec<ToolPath>, String> {
     if path.is_root() {
         return Err("Error: The /memories directory itself cannot be deleted".into());
     }
-    let inside = match there(path, files) {
-        There::Nothing => return Err(format!("Error: The path {} does not exist", path.asked)),
-        There::File => vec![path.inner.clone()],
-        There::Folder(inside) => inside,
+    let inside = match entry_at(path, files) {
+        PathEntry::Nothing => return Err(format!("Error: The path {} does not exist", path.asked)),
+        PathEntry::File => vec![path.inner.clone()],
+        PathEntry::Folder(inside) => inside,
     };
-    inside.iter().map(|file| ToolPath::read(&format!("{ROOT}/{file}"))).collect()
+    inside.iter().map(|file| ToolPath::parse(&format!("{ROOT}/{file}"))).collect()
 }
 
-/// Whether a file may be made.
-pub fn may_create(path: &ToolPath, files: &Files) -> Result<(), String> {
+/// Checks that a file may be created.
+pub fn check_create(path: &ToolPath, files: &FileSizes) -> Result<(), String> {
     let is_above = |file: &String| {
         path.inner.strip_prefix(file.as_str()).is_some_and(|rest| rest.starts_with('/'))
     };
-    if path.is_root() || there(path, files) != There::Nothing {
+    if path.is_root() || entry_at(path, files) != PathEntry::Nothing {
         return Err(format!("Error: File {} already exists", path.asked));
     }
     if let Some(file) = files.keys().find(|file| is_above(file)) {
         return Err(format!("Error: {ROOT}/{file} is a file, so there can be nothing in it"));
     }
-    if files.len() >= MOST_FILES {
-        return Err(format!("Error: there are {MOST_FILES} files already; delete some first"));
+    if files.len() >= MAX_FILES {
+        return Err(format!("Error: there are {MAX_FILES} files already; delete some first"));
     }
     Ok(())
 }
 
-/// Whether a text may be kept.
-pub fn may_keep(path: &ToolPath, text: &str) -> Result<(), String> {
-    if text.len() > MOST_FILE_BYTES {
+/// Checks that a text may be stored.
+pub fn check_content(path: &ToolPath, text: &str) -> Result<(), String> {
+    if text.len() > MAX_FILE_BYTES {
         return Err(format!(
-            "Error: {} would have {} bytes; a file may have {MOST_FILE_BYTES}",
+            "Error: {} would have {} bytes; a file may have {MAX_FILE_BYTES}",
             path.asked,
             text.len()
         ));
@@ -370,38 +368,38 @@ pub fn may_keep(path: &ToolPath, text: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// That there is nothing to see at a path.
-pub fn not_there(path: &ToolPath) -> String {
+/// The answer for a view of a missing path.
+pub fn missing_path_message(path: &ToolPath) -> String {
     format!("The path {} does not exist. Please provide a valid path.", path.asked)
 }
 
-/// That there is no file to change at a path.
-pub fn no_file(path: &ToolPath, whole: bool) -> String {
+/// The answer for a change of a missing file.
+pub fn missing_file_message(path: &ToolPath, whole: bool) -> String {
     let more = if whole { ". Please provide a valid path." } else { "" };
     format!("Error: The path {} does not exist{more}", path.asked)
 }
 
-/// That something was made.
-pub fn created(path: &ToolPath) -> String {
+/// The answer after a file was created.
+pub fn created_message(path: &ToolPath) -> String {
     format!("File created successfully at: {}", path.asked)
 }
 
-/// That something was edited by its lines.
-pub fn edited(path: &ToolPath) -> String {
+/// The answer after lines were edited.
+pub fn edited_message(path: &ToolPath) -> String {
     format!("The file {} has been edited.", path.asked)
 }
 
-/// That something was taken away.
-pub fn gone(path: &ToolPath) -> String {
+/// The answer after a deletion.
+pub fn deleted_message(path: &ToolPath) -> String {
     format!("Successfully deleted {}", path.asked)
 }
 
-/// That something has another name.
-pub fn renamed(from: &ToolPath, to: &ToolPath) -> String {
+/// The answer after a rename.
+pub fn renamed_message(from: &ToolPath, to: &ToolPath) -> String {
     format!("Successfully renamed {} to {}", from.asked, to.asked)
 }
 
-fn size(bytes: u64) -> String {
+fn format_size(bytes: u64) -> String {
     const UNITS: [&str; 3] = ["K", "M", "G"];
     if bytes < 1024 {
         return format!("{bytes}B");
@@ -418,12 +416,12 @@ fn size(bytes: u64) -> String {
     format!("{}.{}{}", tenths / 10, tenths % 10, UNITS[unit])
 }
 
-/// What is in a folder, two levels deep.
-pub fn listing(path: &ToolPath, files: &Files) -> String {
+/// The listing of a folder, two levels deep.
+pub fn render_listing(path: &ToolPath, files: &FileSizes) -> String {
     let skip = if path.is_root() { 0 } else { path.inner.len() + 1 };
     let mut all = 0;
     let mut shown: BTreeMap<Vec<&str>, u64> = BTreeMap::new();
-    for (file, bytes) in files.iter().filter(|(file, _)| path.holds(file)) {
+    for (file, bytes) in files.iter().filter(|(file, _)| path.contains_file(file)) {
         let names: Vec<&str> = file[skip..].split('/').collect();
         if names.contains(&"node_modules") {
             continue;
@@ -437,27 +435,29 @@ pub fn listing(path: &ToolPath, files: &Files) -> String {
         "Here're the files and directories up to 2 levels deep in {}, excluding hidden items and node_modules:",
         path.asked
     )];
-    lines.push(format!("{}\t{}", size(all), path.asked));
-    lines.extend(
-        shown
-            .iter()
-            .map(|(names, bytes)| format!("{}\t{}", size(*bytes), path.under(&names.join("/")))),
-    );
+    lines.push(format!("{}\t{}", format_size(all), path.asked));
+    lines.extend(shown.iter().map(|(names, bytes)| {
+        format!("{}\t{}", format_size(*bytes), path.child_path(&names.join("/")))
+    }));
     lines.join("\n")
 }
 
-fn numbered<'a>(lines: impl Iterator<Item = (usize, &'a str)>) -> String {
+fn number_lines<'a>(lines: impl Iterator<Item = (usize, &'a str)>) -> String {
     lines.map(|(number, line)| format!("{number:>6}\t{line}")).collect::<Vec<_>>().join("\n")
 }
 
-fn lines(text: &str) -> Vec<&str> {
+fn split_lines(text: &str) -> Vec<&str> {
     text.strip_suffix('\n').unwrap_or(text).split('\n').collect()
 }
 
-/// A file with its lines numbered, all of them or those that were asked for.
-pub fn viewed(path: &ToolPath, text: &str, range: Option<(i64, i64)>) -> Result<String, String> {
-    let lines = lines(text);
-    if lines.len() > MOST_LINES {
+/// A file with line numbers, all of it or the requested range.
+pub fn render_view(
+    path: &ToolPath,
+    text: &str,
+    range: Option<(i64, i64)>,
+) -> Result<String, String> {
+    let lines = split_lines(text);
+    if lines.len() > MAX_LINES {
         return Err(format!("File {} exceeds maximum line limit of 999,999 lines.", path.asked));
     }
     let count = i64::try_from(lines.len()).unwrap_or(i64::MAX);
@@ -473,11 +473,11 @@ pub fn viewed(path: &ToolPath, text: &str, range: Option<(i64, i64)>) -> Result<
     let (skip, take) =
         (usize::try_from(first - 1).unwrap_or(0), usize::try_from(last - first + 1).unwrap_or(0));
     let shown = lines.iter().enumerate().skip(skip).take(take).map(|(at, line)| (at + 1, *line));
-    Ok(format!("Here's the content of {} with line numbers:\n{}", path.asked, numbered(shown)))
+    Ok(format!("Here's the content of {} with line numbers:\n{}", path.asked, number_lines(shown)))
 }
 
-/// A text with one part of it replaced, and where that begins.
-pub fn replaced(
+/// Replaces the only occurrence of `old`; returns the text and the position of the change.
+pub fn replace_text(
     path: &ToolPath,
     text: &str,
     old: &str,
@@ -508,23 +508,23 @@ pub fn replaced(
     }
 }
 
-/// The answer to a replacement: the lines around it, as they are now.
-pub fn snippet(text: &str, at: usize) -> String {
+/// The answer to a replacement: the lines around it, after the change.
+pub fn render_snippet(text: &str, at: usize) -> String {
     let changed = text[..text.floor_char_boundary(at)].matches('\n').count();
-    let around = lines(text)
+    let around = split_lines(text)
         .into_iter()
         .enumerate()
         .skip(changed.saturating_sub(2))
         .take(changed.min(2) + 3);
-    let shown = numbered(around.map(|(at, line)| (at + 1, line)));
+    let shown = number_lines(around.map(|(at, line)| (at + 1, line)));
     format!(
         "The memory file has been edited. Here is the snippet showing the change (with line numbers):\n{shown}"
     )
 }
 
-/// A text with lines put in after one of its own.
-pub fn inserted(text: &str, line: i64, new: &str) -> Result<String, String> {
-    let own: Vec<&str> = if text.is_empty() { Vec::new() } else { lines(text) };
+/// Inserts lines after a line of the text.
+pub fn insert_lines(text: &str, line: i64, new: &str) -> Result<String, String> {
+    let own: Vec<&str> = if text.is_empty() { Vec::new() } else { split_lines(text) };
     let Some(at) = usize::try_from(line).ok().filter(|at| *at <= own.len()) else {
         return Err(format!(
             "Error: Invalid `insert_line` parameter: {line}. It should be within the range of lines of the file: [0, {}]",
@@ -541,10 +541,10 @@ mod tests {
     use proptest::prelude::*;
 
     fn path(text: &str) -> ToolPath {
-        ToolPath::read(text).unwrap()
+        ToolPath::parse(text).unwrap()
     }
 
-    fn files(names: &[(&str, u64)]) -> Files {
+    fn files(names: &[(&str, u64)]) -> FileSizes {
         names.iter().map(|(name, bytes)| ((*name).to_owned(), *bytes)).collect()
     }
 
@@ -573,7 +573,7 @@ mod tests {
             "/Memories/a",
             " /memories",
         ] {
-            let error = ToolPath::read(text).unwrap_err();
+            let error = ToolPath::parse(text).unwrap_err();
             assert!(
                 error.starts_with("Error: The path ") && !error.contains("memory/tool"),
                 "{text}: {error}"
@@ -596,16 +596,19 @@ mod tests {
             )
         };
         assert_eq!(
-            listing(&path("/memories"), &all),
+            render_listing(&path("/memories"), &all),
             head("/memories")
                 + "5.6K\t/memories\n0B\t/memories/a.md\n5.6K\t/memories/b\n1.5K\t/memories/b/c.md\n4.1K\t/memories/b/d"
         );
         assert_eq!(
-            listing(&path("/memories/b/d"), &all),
+            render_listing(&path("/memories/b/d"), &all),
             head("/memories/b/d")
                 + "4.1K\t/memories/b/d\n4.0K\t/memories/b/d/e.md\n1B\t/memories/b/d/f\n1B\t/memories/b/d/f/g.md"
         );
-        assert_eq!(listing(&path("/memories"), &files(&[])), head("/memories") + "0B\t/memories");
+        assert_eq!(
+            render_listing(&path("/memories"), &files(&[])),
+            head("/memories") + "0B\t/memories"
+        );
         for (bytes, told) in [
             (0, "0B"),
             (1023, "1023B"),
@@ -615,7 +618,7 @@ mod tests {
             (1 << 20, "1.0M"),
             (5 << 30, "5.0G"),
         ] {
-            assert_eq!(size(bytes), told);
+            assert_eq!(format_size(bytes), told);
         }
     }
 
@@ -632,13 +635,13 @@ mod tests {
             ("a\nb\nc\nd\n", Some((3, -1)), "     3\tc\n     4\td"),
             ("a\nb\n", Some((0, 99)), "     1\ta\n     2\tb"),
         ] {
-            assert_eq!(viewed(&at, text, range), Ok(format!("{head}{told}")), "{text:?}");
+            assert_eq!(render_view(&at, text, range), Ok(format!("{head}{told}")), "{text:?}");
         }
         let invalid = "Error: Invalid `view_range` parameter: [5, 9]. It should be within the range of lines of the file: [1, 2]";
-        assert_eq!(viewed(&at, "a\nb\n", Some((5, 9))), Err(invalid.to_owned()));
+        assert_eq!(render_view(&at, "a\nb\n", Some((5, 9))), Err(invalid.to_owned()));
         let long = "\n".repeat(1_000_001);
         assert_eq!(
-            viewed(&at, &long, None),
+            render_view(&at, &long, None),
             Err("File /memories/a.md exceeds maximum line limit of 999,999 lines.".to_owned())
         );
     }
@@ -647,12 +650,12 @@ mod tests {
     fn only_what_is_there_once_is_replaced() {
         let at = path("/memories/a.md");
         let (text, place) =
-            replaced(&at, "a\nb\nport 1\nd\ne\nf\n", "port 1", "port 7431").unwrap();
+            replace_text(&at, "a\nb\nport 1\nd\ne\nf\n", "port 1", "port 7431").unwrap();
         assert_eq!(text, "a\nb\nport 7431\nd\ne\nf\n");
         let told = "The memory file has been edited. Here is the snippet showing the change (with line numbers):\n     1\ta\n     2\tb\n     3\tport 7431\n     4\td\n     5\te";
-        assert_eq!(snippet(&text, place), told);
+        assert_eq!(render_snippet(&text, place), told);
         assert_eq!(
-            snippet("x\n", 0),
+            render_snippet("x\n", 0),
             "The memory file has been edited. Here is the snippet showing the change (with line numbers):\n     1\tx"
         );
         for (text, old, told) in [
@@ -677,9 +680,9 @@ mod tests {
                 "No replacement was performed. Multiple occurrences of old_str `\u{e9}\u{e9}` in lines: 1, 1. Please ensure it is unique",
             ),
         ] {
-            assert_eq!(replaced(&at, text, old, "new"), Err(told.to_owned()));
+            assert_eq!(replace_text(&at, text, old, "new"), Err(told.to_owned()));
         }
-        assert_eq!(replaced(&at, "keep this", " this", "").unwrap().0, "keep");
+        assert_eq!(replace_text(&at, "keep this", " this", "").unwrap().0, "keep");
     }
 
     #[test]
@@ -690,20 +693,20 @@ mod tests {
             ("a\nb", 2, "x\ny\n", "a\nb\nx\ny\n"),
             ("", 0, "x", "x\n"),
         ] {
-            assert_eq!(inserted(text, line, new).as_deref(), Ok(after));
+            assert_eq!(insert_lines(text, line, new).as_deref(), Ok(after));
         }
         for line in [-1, 3] {
             let told = format!(
                 "Error: Invalid `insert_line` parameter: {line}. It should be within the range of lines of the file: [0, 2]"
             );
-            assert_eq!(inserted("a\nb\n", line, "x"), Err(told));
+            assert_eq!(insert_lines("a\nb\n", line, "x"), Err(told));
         }
     }
 
     #[test]
     fn folders_are_moved_and_taken_away_whole() {
         let all = files(&[("a.md", 1), ("b/c.md", 1), ("b/d/e.md", 1), ("bc.md", 1)]);
-        let told = |moves: Moves| {
+        let told = |moves: FileMoves| {
             moves
                 .iter()
                 .map(|(from, to)| format!("{} > {}", from.inner, to.inner))
@@ -711,11 +714,11 @@ mod tests {
                 .join(", ")
         };
         assert_eq!(
-            moved(&path("/memories/b"), &path("/memories/x/y"), &all, false).map(told),
+            plan_rename(&path("/memories/b"), &path("/memories/x/y"), &all, false).map(told),
             Ok("b/c.md > x/y/c.md, b/d/e.md > x/y/d/e.md".into())
         );
         assert_eq!(
-            moved(&path("/memories/a.md"), &path("/memories/z.md"), &all, false).map(told),
+            plan_rename(&path("/memories/a.md"), &path("/memories/z.md"), &all, false).map(told),
             Ok("a.md > z.md".into())
         );
         for (from, to, why) in [
@@ -739,40 +742,41 @@ mod tests {
             ),
         ] {
             assert_eq!(
-                moved(&path(from), &path(to), &all, false).map(told),
+                plan_rename(&path(from), &path(to), &all, false).map(told),
                 Err(why.to_owned()),
                 "{from} {to}"
             );
         }
-        // One that was begun goes on.
+        // An interrupted rename continues.
         let half = files(&[("b/d/e.md", 1), ("x/c.md", 1)]);
         assert_eq!(
-            moved(&path("/memories/b"), &path("/memories/x"), &half, true).map(told),
+            plan_rename(&path("/memories/b"), &path("/memories/x"), &half, true).map(told),
             Ok("b/d/e.md > x/d/e.md".into())
         );
-        let part = |old, new| is_part_of(&path("/memories/b"), &path("/memories/x"), old, new);
+        let part =
+            |old, new| is_part_of_rename(&path("/memories/b"), &path("/memories/x"), old, new);
         assert!(part("/memories/b/c.md", "/memories/x/c.md") && part("/memories/b", "/memories/x"));
         assert!(
             !part("/memories/bc", "/memories/xc")
                 && !part("/memories/b/c", "/memories/x/d")
                 && !part("/memories/a", "/memories/x")
         );
-        assert_eq!(deleted(&path("/memories/b/"), &all).unwrap().len(), 2);
+        assert_eq!(plan_delete(&path("/memories/b/"), &all).unwrap().len(), 2);
         assert_eq!(
-            deleted(&path("/memories"), &all),
+            plan_delete(&path("/memories"), &all),
             Err("Error: The /memories directory itself cannot be deleted".into())
         );
         assert_eq!(
-            may_create(&path("/memories/a.md"), &all),
+            check_create(&path("/memories/a.md"), &all),
             Err("Error: File /memories/a.md already exists".into())
         );
         assert_eq!(
-            may_create(&path("/memories/b"), &all),
+            check_create(&path("/memories/b"), &all),
             Err("Error: File /memories/b already exists".into())
         );
         assert!(
-            may_create(&path("/memories/a.md/x"), &all).is_err()
-                && may_create(&path("/memories/n.md"), &all).is_ok()
+            check_create(&path("/memories/a.md/x"), &all).is_err()
+                && check_create(&path("/memories/n.md"), &all).is_ok()
         );
     }
 
@@ -809,7 +813,7 @@ mod tests {
                 Err("Error: `insert_line` has to be a whole number"),
             ),
         ] {
-            match (read(input), told) {
+            match (parse_command(input), told) {
                 (Ok(command), Ok(name)) => {
                     assert!(format!("{command:?}").starts_with(name), "{input}")
                 }
@@ -817,17 +821,17 @@ mod tests {
                 (read, _) => panic!("{input}: {read:?}"),
             }
         }
-        assert!(read("[1]").is_err() && read("").is_err());
+        assert!(parse_command("[1]").is_err() && parse_command("").is_err());
     }
 
     proptest! {
         #[test]
         fn no_path_leads_out_of_the_folder(text in r"/memories[a-zA-Z0-9./\\ ~:%\u{202e}\u{0}-]{0,40}|.{0,40}") {
-            if let Some(document) = ToolPath::read(&text).ok().as_ref().and_then(ToolPath::document) {
+            if let Some(document) = ToolPath::parse(&text).ok().as_ref().and_then(ToolPath::document) {
                 prop_assert!(document.as_str().starts_with("memory/tool/"));
                 let parts = std::path::Path::new(document.as_str()).components();
                 prop_assert!(parts.into_iter().all(|part| matches!(part, std::path::Component::Normal(_))));
-                prop_assert!(shown(document).is_some());
+                prop_assert!(model_path(document).is_some());
             }
         }
     }

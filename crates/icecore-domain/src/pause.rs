@@ -1,8 +1,7 @@
-//! Pauses: stretches of time in which nothing of an assistant's sessions is kept, on a person's
-//! word.
+//! Pauses: periods in which nothing of an assistant's sessions is captured, at the user's request.
 //!
-//! They are lines of `memory/pauses.jsonl`, which only grows: what was paused stays out however
-//! late a transcript is read.
+//! They are lines of `memory/pauses.jsonl`, an append-only file: what was said during a pause is
+//! not captured however late its transcript is read.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -10,9 +9,9 @@ use serde::{Deserialize, Serialize};
 use crate::calendar::Moment;
 use crate::record::parent_session;
 
-/// What a pause is about.
+/// The sessions that a pause applies to.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Reach {
+pub enum PauseScope {
     /// Every session.
     Everything,
     /// One session.
@@ -21,7 +20,7 @@ pub enum Reach {
     Project(String),
 }
 
-impl std::fmt::Display for Reach {
+impl std::fmt::Display for PauseScope {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Everything => f.write_str("everything"),
@@ -34,24 +33,23 @@ impl std::fmt::Display for Reach {
 /// A pause.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pause {
-    /// What it is about.
-    pub reach: Reach,
-    /// When it began.
+    pub scope: PauseScope,
+    /// The start.
     pub from: Moment,
-    /// When it ends or ended; never, until somebody says so, if there is none.
+    /// The end; `None` while it is open-ended.
     pub until: Option<Moment>,
 }
 
 impl Pause {
-    /// Whether it holds at a moment.
-    pub fn holds(&self, at: Timestamp) -> bool {
-        self.from.at() <= at && self.until.is_none_or(|until| at < until.at())
+    /// Whether it is active at a moment.
+    pub fn is_active_at(&self, at: Timestamp) -> bool {
+        self.from.timestamp() <= at && self.until.is_none_or(|until| at < until.timestamp())
     }
 }
 
 /// A line of the file.
 #[derive(Debug, Serialize, Deserialize)]
-struct Line {
+struct PauseLine {
     ts: String,
     act: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -62,12 +60,12 @@ struct Line {
     until: Option<String>,
 }
 
-impl Line {
-    fn of(act: &str, now: Moment, reach: &Reach, until: Option<Moment>) -> String {
+impl PauseLine {
+    fn format_line(act: &str, now: Moment, reach: &PauseScope, until: Option<Moment>) -> String {
         let (session, project) = match reach {
-            Reach::Everything => (None, None),
-            Reach::Session(id) => (Some(id.clone()), None),
-            Reach::Project(name) => (None, Some(name.clone())),
+            PauseScope::Everything => (None, None),
+            PauseScope::Session(id) => (Some(id.clone()), None),
+            PauseScope::Project(name) => (None, Some(name.clone())),
         };
         let line = Self {
             ts: now.to_string(),
@@ -79,51 +77,51 @@ impl Line {
         serde_json::to_string(&line).unwrap_or_default()
     }
 
-    fn reach(&self) -> Reach {
+    fn reach(&self) -> PauseScope {
         match (&self.session, &self.project) {
-            (Some(id), _) => Reach::Session(id.clone()),
-            (None, Some(name)) => Reach::Project(name.clone()),
-            (None, None) => Reach::Everything,
+            (Some(id), _) => PauseScope::Session(id.clone()),
+            (None, Some(name)) => PauseScope::Project(name.clone()),
+            (None, None) => PauseScope::Everything,
         }
     }
 }
 
-/// The line that begins a pause.
-pub fn begun(now: Moment, reach: &Reach, until: Option<Moment>) -> String {
-    Line::of("pause", now, reach, until)
+/// The line that starts a pause.
+pub fn pause_line(now: Moment, reach: &PauseScope, until: Option<Moment>) -> String {
+    PauseLine::format_line("pause", now, reach, until)
 }
 
-/// The line that ends the pauses of that reach; of everything, all of them.
-pub fn ended(now: Moment, reach: &Reach) -> String {
-    Line::of("resume", now, reach, None)
+/// The line that ends the pauses of that scope; the scope "everything" ends all of them.
+pub fn resume_line(now: Moment, reach: &PauseScope) -> String {
+    PauseLine::format_line("resume", now, reach, None)
 }
 
-/// Every pause there was.
+/// All pauses, past and present.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Pauses(Vec<Pause>);
 
 impl Pauses {
-    /// Reads the file. A line that is none is passed over: it paused nothing.
-    pub fn read(text: &[u8]) -> Self {
+    /// Parses the file. Invalid lines are skipped: they pause nothing.
+    pub fn parse(text: &[u8]) -> Self {
         let mut pauses: Vec<Pause> = Vec::new();
         for line in text
             .split(|&byte| byte == b'\n')
-            .filter_map(|line| serde_json::from_slice::<Line>(line).ok())
+            .filter_map(|line| serde_json::from_slice::<PauseLine>(line).ok())
         {
-            let Some(ts) = Moment::read(&line.ts).map(|read| read.moment) else { continue };
+            let Some(ts) = Moment::parse(&line.ts).map(|read| read.moment) else { continue };
             let reach = line.reach();
             match line.act.as_str() {
                 "pause" => {
                     let until =
-                        line.until.as_deref().and_then(Moment::read).map(|read| read.moment);
-                    pauses.push(Pause { reach, from: ts, until });
+                        line.until.as_deref().and_then(Moment::parse).map(|read| read.moment);
+                    pauses.push(Pause { scope: reach, from: ts, until });
                 }
                 "resume" => {
                     for pause in pauses
                         .iter_mut()
-                        .filter(|pause| reach == Reach::Everything || pause.reach == reach)
+                        .filter(|pause| reach == PauseScope::Everything || pause.scope == reach)
                     {
-                        if pause.holds(ts.at()) {
+                        if pause.is_active_at(ts.timestamp()) {
                             pause.until = Some(ts);
                         }
                     }
@@ -139,34 +137,34 @@ impl Pauses {
         self.0.is_empty()
     }
 
-    /// The pause that keeps out what is said in that session and project at that moment.
-    pub fn over(
+    /// The pause that applies to that session and project at that moment.
+    pub fn covering(
         &self,
         session: Option<&str>,
         project: Option<&str>,
         at: Timestamp,
     ) -> Option<&Pause> {
         self.0.iter().find(|pause| {
-            let meant = match &pause.reach {
-                Reach::Everything => true,
-                // What a helper does for a session is part of it.
-                Reach::Session(id) => session
+            let meant = match &pause.scope {
+                PauseScope::Everything => true,
+                // A subagent's session is part of its parent.
+                PauseScope::Session(id) => session
                     .is_some_and(|session| session == id || parent_session(session) == Some(id)),
-                Reach::Project(name) => project == Some(name),
+                PauseScope::Project(name) => project == Some(name),
             };
-            meant && pause.holds(at)
+            meant && pause.is_active_at(at)
         })
     }
 
-    /// Those that hold at a moment, oldest first.
-    pub fn at(&self, now: Timestamp) -> impl Iterator<Item = &Pause> {
-        self.0.iter().filter(move |pause| pause.holds(now))
+    /// The pauses active at a moment, oldest first.
+    pub fn active_at(&self, now: Timestamp) -> impl Iterator<Item = &Pause> {
+        self.0.iter().filter(move |pause| pause.is_active_at(now))
     }
 }
 
-/// A length of time in seconds: `90s`, `30m`, `1h`, `2d`.
-pub fn seconds(text: &str) -> Result<i64, String> {
-    const MOST: i64 = 366 * 24 * 3_600;
+/// Parses a duration to seconds: `90s`, `30m`, `1h`, `2d`.
+pub fn parse_duration_secs(text: &str) -> Result<i64, String> {
+    const MAX_SECS: i64 = 366 * 24 * 3_600;
     let text = text.trim();
     let (number, unit) =
         text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()));
@@ -175,13 +173,13 @@ pub fn seconds(text: &str) -> Result<i64, String> {
         "m" | "min" => 60,
         "h" => 3_600,
         "d" => 24 * 3_600,
-        _ => return Err("write a time such as 30m, 1h or 2d".into()),
+        _ => return Err("write a duration such as 30m, 1h or 2d".into()),
     };
-    let number: i64 = number.parse().map_err(|_| "write a time such as 30m, 1h or 2d")?;
+    let number: i64 = number.parse().map_err(|_| "write a duration such as 30m, 1h or 2d")?;
     number
         .checked_mul(factor)
-        .filter(|seconds| (1..=MOST).contains(seconds))
-        .ok_or_else(|| "choose between a second and a year".into())
+        .filter(|seconds| (1..=MAX_SECS).contains(seconds))
+        .ok_or_else(|| "the duration must be between a second and a year".into())
 }
 
 #[cfg(test)]
@@ -189,13 +187,13 @@ mod tests {
     use super::*;
 
     fn at(clock: &str) -> Moment {
-        Moment::read(&format!("2026-02-13T{clock}:00+01:00")).unwrap().moment
+        Moment::parse(&format!("2026-02-13T{clock}:00+01:00")).unwrap().moment
     }
 
     fn check(lines: &[String], session: &str, project: Option<&str>, clock: &str, paused: bool) {
-        let pauses = Pauses::read(lines.join("\n").as_bytes());
+        let pauses = Pauses::parse(lines.join("\n").as_bytes());
         assert_eq!(
-            pauses.over(Some(session), project, at(clock).at()).is_some(),
+            pauses.covering(Some(session), project, at(clock).timestamp()).is_some(),
             paused,
             "{lines:?} {session} {project:?} {clock}"
         );
@@ -203,9 +201,12 @@ mod tests {
 
     #[test]
     fn a_pause_holds_for_what_it_is_about_and_as_long_as_it_says() {
-        let session = Reach::Session("s1".into());
-        let lines =
-            [begun(at("09:00"), &session, None), "no line".into(), ended(at("10:00"), &session)];
+        let session = PauseScope::Session("s1".into());
+        let lines = [
+            pause_line(at("09:00"), &session, None),
+            "no line".into(),
+            resume_line(at("10:00"), &session),
+        ];
         check(&lines, "s1", None, "08:59", false);
         check(&lines, "s1", None, "09:00", true);
         check(&lines, "s1", Some("app"), "09:59", true);
@@ -213,28 +214,35 @@ mod tests {
         check(&lines, "s2", None, "09:30", false);
         check(&lines, "s1/agent-x9", None, "09:30", true);
         check(&lines, "s11/agent-x9", None, "09:30", false);
-        let helper = [begun(at("09:00"), &Reach::Session("s1/agent-x9".into()), Some(at("10:00")))];
+        let helper = [pause_line(
+            at("09:00"),
+            &PauseScope::Session("s1/agent-x9".into()),
+            Some(at("10:00")),
+        )];
         check(&helper, "s1/agent-x9", None, "09:30", true);
         check(&helper, "s1", None, "09:30", false);
-        let hour = [begun(at("09:00"), &Reach::Everything, Some(at("10:00")))];
+        let hour = [pause_line(at("09:00"), &PauseScope::Everything, Some(at("10:00")))];
         check(&hour, "s2", None, "09:59", true);
         check(&hour, "s2", None, "10:00", false);
         let project = [
-            begun(at("09:00"), &Reach::Project("app".into()), None),
-            ended(at("11:00"), &Reach::Everything),
+            pause_line(at("09:00"), &PauseScope::Project("app".into()), None),
+            resume_line(at("11:00"), &PauseScope::Everything),
         ];
         check(&project, "s2", Some("app"), "10:59", true);
         check(&project, "s2", Some("zeus"), "10:59", false);
         check(&project, "s2", None, "10:59", false);
         check(&project, "s2", Some("app"), "11:00", false);
-        // A later pause is its own: ending the first does not end it before it began.
+        // A later pause is independent: ending the first does not end it in advance.
         let twice = [
-            begun(at("09:00"), &session, None),
-            ended(at("10:00"), &session),
-            begun(at("11:00"), &session, None),
+            pause_line(at("09:00"), &session, None),
+            resume_line(at("10:00"), &session),
+            pause_line(at("11:00"), &session, None),
         ];
         check(&twice, "s1", None, "10:30", false);
         check(&twice, "s1", None, "11:30", true);
-        assert_eq!(Pauses::read(twice.join("\n").as_bytes()).at(at("12:00").at()).count(), 1);
+        assert_eq!(
+            Pauses::parse(twice.join("\n").as_bytes()).active_at(at("12:00").timestamp()).count(),
+            1
+        );
     }
 }

@@ -1,28 +1,29 @@
-//! What a person says is not to be remembered: `#private` keeps a whole turn out,
-//! `<private>…</private>` a part of it.
+//! Private text, which is not captured: `#private` excludes a whole turn, `<private>…</private>` a
+//! part of it.
 
 use std::borrow::Cow;
 
-/// The word that keeps a whole turn out. It counts as the first or the last word of a prompt: in
-/// between it is more likely something that is talked about, such as a field of a class.
-pub const TURN: &str = "#private";
-const OPEN: &str = "<private>";
-const CLOSE: &str = "</private>";
+/// The tag that excludes a whole turn. It counts only as the first or the last word of a prompt:
+/// elsewhere it is more likely part of the subject, such as a private field of a class.
+pub const PRIVATE_TURN_TAG: &str = "#private";
+const OPEN_TAG: &str = "<private>";
+const CLOSE_TAG: &str = "</private>";
 
-/// Whether a prompt is not to be remembered at all, nor what is answered to it.
-pub fn is_turn(prompt: &str) -> bool {
-    let is =
-        |word: &str| word.trim_end_matches(['.', ',', ';', ':', '!']).eq_ignore_ascii_case(TURN);
+/// Whether a prompt and its answer are excluded.
+pub fn is_private_turn(prompt: &str) -> bool {
+    let is = |word: &str| {
+        word.trim_end_matches(['.', ',', ';', ':', '!']).eq_ignore_ascii_case(PRIVATE_TURN_TAG)
+    };
     let mut words = prompt.split_whitespace();
     words.next().is_some_and(is) || words.next_back().is_some_and(is)
 }
 
-/// The text without the parts that are not to be remembered, and how many there were. One that is
-/// not closed goes on to the end.
-pub fn without_parts(text: &str) -> (Cow<'_, str>, usize) {
+/// The text without its private parts, and their number. A part without a closing tag extends to
+/// the end.
+pub fn strip_private_parts(text: &str) -> (Cow<'_, str>, usize) {
     let find = |from: usize, what: &str| {
         let bytes = text.as_bytes().get(from..)?;
-        // Tags are written in any case.
+        // Tags are case-insensitive.
         memchr::memchr_iter(b'<', bytes)
             .find(|&at| {
                 bytes
@@ -32,9 +33,9 @@ pub fn without_parts(text: &str) -> (Cow<'_, str>, usize) {
             .map(|at| from + at)
     };
     let (mut kept, mut from, mut parts) = (String::new(), 0, 0);
-    while let Some(open) = find(from, OPEN) {
+    while let Some(open) = find(from, OPEN_TAG) {
         kept.push_str(&text[from..open]);
-        from = find(open, CLOSE).map_or(text.len(), |close| close + CLOSE.len());
+        from = find(open, CLOSE_TAG).map_or(text.len(), |close| close + CLOSE_TAG.len());
         parts += 1;
     }
     if parts == 0 {
@@ -58,7 +59,7 @@ mod tests {
             "My salary\n#PRIVATE.",
             "  #Private: x",
         ] {
-            assert!(is_turn(turn), "{turn}");
+            assert!(is_private_turn(turn), "{turn}");
         }
         for other in [
             "",
@@ -68,7 +69,7 @@ mod tests {
             "the #private field",
             "##private x",
         ] {
-            assert!(!is_turn(other), "{other}");
+            assert!(!is_private_turn(other), "{other}");
         }
     }
 
@@ -81,7 +82,7 @@ mod tests {
             ("a </private> b", "a </private> b", 0),
             ("a < private >", "a < private >", 0),
         ] {
-            assert_eq!(without_parts(text), (kept.into(), parts), "{text}");
+            assert_eq!(strip_private_parts(text), (kept.into(), parts), "{text}");
         }
     }
 
@@ -89,7 +90,7 @@ mod tests {
         #[test]
         fn nothing_between_the_marks_is_left(before in "[^<]*", secret in "[a-z]{8,20}", after in "[A-Z0-9]*") {
             let text = format!("{before}<private>{secret}</private>{after}");
-            prop_assert_eq!(without_parts(&text), (format!("{before}{after}").into(), 1));
+            prop_assert_eq!(strip_private_parts(&text), (format!("{before}{after}").into(), 1));
         }
     }
 }

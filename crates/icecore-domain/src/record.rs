@@ -1,10 +1,8 @@
-//! The record: something captured, kept for good in the words it was said in (Y1).
+//! Records: captured messages and saved states, kept permanently and verbatim (Y1).
 //!
-//! A record is a message or a saved state. It is known by its conversation and its id; one that
-//! came without an id is known by a hash of what it says, never by chance, so that capturing the
-//! same thing twice keeps it once. The same key with other words is a revision: it follows the
-//! first in the file, and the last one counts.
-
+//! A record is identified by its conversation and id. A record without an id gets one derived from
+//! a hash of its content, never a random one, so capturing the same thing twice stores it once. The
+//! same key with other words is a revision: it comes later in the file, and the last one counts.
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fmt;
@@ -14,35 +12,33 @@ use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
 use crate::calendar::Moment;
-use crate::event::{NotAWord, Origin};
+use crate::event::{Origin, ParseEnumError};
 use crate::hash::Hash;
 use crate::layout::DocPath;
-use crate::secrets::without_codes;
-use crate::words::words;
+use crate::secrets::strip_mark_codes;
+use crate::string_enum::string_enum;
 
-/// The longest text of one record, in bytes; its line, JSON included, stays below what a line may
-/// have.
+/// The longest text of one record; its JSON line stays below the line limit.
 pub const MAX_TEXT_BYTES: usize = 2 * 1024 * 1024;
-/// The longest parts of one record, in bytes; long texts within longer ones are cut, and the record
-/// says so.
+/// The longest parts of one record; longer texts within them are truncated, and the record says so.
 pub const MAX_PARTS_BYTES: usize = 1024 * 1024;
-/// The longest conversation, session, id or name, in bytes.
+/// The longest conversation, session, id or name.
 pub const MAX_NAME_BYTES: usize = 512;
 
-/// The field with the project that something was said in.
-pub const PROJECT: &str = "project";
-/// The field of a prompt that was typed while the assistant was working.
-pub const QUEUED: &str = "queued";
-/// What stands in it, as raw JSON, if the prompt was delivered.
-pub const DELIVERED: &str = "\"delivered\"";
-/// What stands in it if the prompt had not been delivered when it was read.
-pub const UNDELIVERED: &str = "\"undelivered\"";
-/// The field in which a helper's record names the session it worked for.
-pub const PARENT_SESSION: &str = "parent_session";
-/// What stands between a session's name and its helper's.
-const HELPER: &str = "/agent-";
+/// The field with the project of a message.
+pub const PROJECT_FIELD: &str = "project";
+/// The field that marks a prompt typed while the assistant was working.
+pub const QUEUED_FIELD: &str = "queued";
+/// Its value, as raw JSON, if the prompt was delivered.
+pub const DELIVERED_JSON: &str = "\"delivered\"";
+/// Its value, as raw JSON, if the prompt had not been delivered when it was read.
+pub const UNDELIVERED_JSON: &str = "\"undelivered\"";
+/// The field in which a subagent's record names its parent session.
+pub const PARENT_SESSION_FIELD: &str = "parent_session";
+/// Separates a session's name from its subagent's.
+const HELPER_SEPARATOR: &str = "/agent-";
 
-words! {
+string_enum! {
     /// Who speaks.
     Role: "a role" {
         /// A person: the owner, unless the record names another speaker.
@@ -58,7 +54,7 @@ words! {
 
 impl Role {
     /// The role that other programs mean by this word.
-    pub fn meant(word: &str) -> Option<Self> {
+    pub fn from_alias(word: &str) -> Option<Self> {
         match word.trim().to_ascii_lowercase().as_str() {
             "user" | "human" | "me" | "you" | "customer" | "prompt" => Some(Self::User),
             "assistant" | "ai" | "bot" | "model" | "agent" | "claude" | "chatgpt" | "codex" => {
@@ -70,37 +66,37 @@ impl Role {
         }
     }
 
-    /// The role that a client's word stands for. A word that is not known is not the person's.
-    pub fn of_client(word: Option<&str>) -> Self {
-        word.and_then(Self::meant).unwrap_or(Self::Tool)
+    /// The role in a client's request. An unknown word does not count as the user.
+    pub fn from_client(word: Option<&str>) -> Self {
+        word.and_then(Self::from_alias).unwrap_or(Self::Tool)
     }
 }
 
-words! {
-    /// What was captured.
-    Captured: "a kind of record" {
-        /// Something said.
+string_enum! {
+    /// The kind of a record.
+    RecordKind: "a kind of record" {
+        /// A message.
         Message = "message",
         /// A state that an assistant saved.
         State = "state",
     }
 }
 
-words! {
-    /// How far the words of a record may be followed.
+string_enum! {
+    /// The trust in the words of a record.
     Trust: "a trust" {
-        /// The person's own words.
+        /// The owner's own words.
         High = "high",
         /// An assistant's words.
         Medium = "medium",
-        /// A tool's, a web page's or a foreign file's words.
+        /// The words of a tool, a web page or a foreign file.
         Low = "low",
     }
 }
 
 impl Trust {
-    /// What words of that origin deserve.
-    pub fn of(origin: Origin) -> Self {
+    /// The trust that words of this origin deserve.
+    pub fn from_origin(origin: Origin) -> Self {
         match origin {
             Origin::User => Self::High,
             Origin::Assistant | Origin::File => Self::Medium,
@@ -109,132 +105,125 @@ impl Trust {
     }
 }
 
-/// Something captured.
+/// A captured message or saved state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Record {
     /// When it was said.
     pub ts: Moment,
-    /// The conversation it belongs to.
     pub conversation: String,
-    /// The session within the conversation, if there are any.
+    /// The session within the conversation, if any.
     pub session: Option<String>,
-    /// Its id within the conversation.
+    /// The id within the conversation.
     pub id: String,
-    /// Who speaks.
     pub role: Role,
-    /// By which name, if there is one.
+    /// The speaker's name, if known.
     pub name: Option<String>,
-    /// The person who speaks, if it is not the owner of this memory. Their words are of low trust.
+    /// The speaker, if it is another person than the owner of this memory. Their words are of low
+    /// trust.
     pub other_speaker: Option<String>,
-    /// What it is.
-    pub kind: Captured,
+    pub kind: RecordKind,
     /// A saved state's title, or that of the session which a message begins.
     pub title: Option<String>,
-    /// The words.
     pub text: String,
-    /// Tool uses, files and whatever else came with it, as raw JSON.
+    /// Tool uses, files and other content, as raw JSON.
     pub parts: Option<String>,
-    /// Whose words they are.
     pub origin: Origin,
     /// When it was captured.
     pub captured: Moment,
-    /// Fields of other programs, as raw JSON, in their order.
+    /// Fields of other programs, as raw JSON, in order.
     pub extra: Vec<(String, String)>,
-    /// Whether its conversation goes on without it. The engine computes this when it reads; no file
-    /// has it.
+    /// Whether its conversation continues without it. The engine computes this when it reads; it is
+    /// not stored.
     pub withdrawn: bool,
 }
 
-/// What a record is known by: a hash of conversation and id.
-pub type Key = [u8; 16];
+/// Identifies a record: a hash of conversation and id.
+pub type RecordKey = [u8; 16];
 
-/// Which records are one session: those of a conversation, under one session name, within one local
+/// Identifies a session: the records of a conversation, under one session name, within one local
 /// day.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SessionKey {
     /// The local day. A session that crosses midnight is two.
     pub day: Date,
-    /// The conversation.
     pub conversation: String,
-    /// The session's name; none for records that came without one.
+    /// The session's name; `None` for records that came without one.
     pub session: Option<String>,
 }
 
-/// What a set of records comes to, whatever order they came in. Changes whenever a record is added
+/// A digest of a set of records, independent of their order. It changes whenever a record is added
 /// or revised.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
-pub struct Digest {
-    /// How many.
+pub struct RecordSetDigest {
+    /// The number of records.
     pub records: u64,
     sum: u128,
 }
 
-impl Digest {
-    /// With one more.
-    pub fn add(&mut self, content: Key) {
+impl RecordSetDigest {
+    /// Adds a record's content hash.
+    pub fn add(&mut self, content: RecordKey) {
         self.records += 1;
         self.sum = self.sum.wrapping_add(u128::from_be_bytes(content));
     }
 
-    /// Of both together.
-    pub fn with(self, other: Self) -> Self {
+    /// The digest of both sets.
+    pub fn combine(self, other: Self) -> Self {
         Self { records: self.records + other.records, sum: self.sum.wrapping_add(other.sum) }
     }
 
-    /// As bytes, to be kept.
-    pub fn bytes(&self) -> [u8; 16] {
+    /// The stored form.
+    pub fn to_bytes(&self) -> [u8; 16] {
         self.sum.to_be_bytes()
     }
 
-    /// Read back.
+    /// Reads the stored form.
     pub fn from_parts(records: u64, bytes: [u8; 16]) -> Self {
         Self { records, sum: u128::from_be_bytes(bytes) }
     }
 
-    /// As a hash that can stand among others.
+    /// The digest as a [`Hash`].
     pub fn hash(&self) -> Hash {
         Hash::of(format!("{} {:032x}", self.records, self.sum).as_bytes())
     }
 }
 
-/// A session as far as its records tell.
+/// Statistics of a session's records.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SessionStat {
-    /// Which.
+pub struct SessionStats {
     pub key: SessionKey,
-    /// What its records come to.
-    pub digest: Digest,
-    /// How many of them are saved states.
+    pub digest: RecordSetDigest,
+    /// The number of saved states.
     pub states: u64,
-    /// Bytes of text in them.
+    /// The bytes of text.
     pub bytes: u64,
-    /// The first one's time.
+    /// The time of the first record.
     pub first: Moment,
-    /// The last one's time.
+    /// The time of the last record.
     pub last: Moment,
     /// When the first of them was captured.
     pub captured: Moment,
-    /// The last turn of a chat among them; 0 if they are of none.
+    /// The last chat turn among them; 0 if there is none.
     pub turn: u64,
 }
 
-fn short(hash: Hash) -> Key {
+fn truncate_hash(hash: Hash) -> RecordKey {
     let mut key = [0; 16];
-    key.copy_from_slice(&hash.bytes()[..16]);
+    key.copy_from_slice(&hash.as_bytes()[..16]);
     key
 }
 
 impl Record {
-    /// What it is known by.
-    pub fn key(&self) -> Key {
-        key(&self.conversation, &self.id)
+    /// The record's key.
+    pub fn key(&self) -> RecordKey {
+        record_key(&self.conversation, &self.id)
     }
 
-    /// A hash of what it says, whoever captured it when. Its place in time and session count, so
-    /// that a summary knows of them.
-    pub fn content(&self) -> Key {
+    /// A hash of the content, independent of the capture. It includes time and session, because
+    /// summaries depend on them.
+    pub fn content_hash(&self) -> RecordKey {
         let mut said = Vec::with_capacity(self.text.len() + 128);
-        let ts = self.ts.at().as_second().to_be_bytes();
+        let ts = self.ts.timestamp().as_second().to_be_bytes();
         let fields = [
             self.conversation.as_bytes(),
             self.session.as_deref().unwrap_or_default().as_bytes(),
@@ -250,14 +239,15 @@ impl Record {
             said.extend_from_slice(field);
         }
         said.extend_from_slice(self.text.as_bytes());
-        short(Hash::of(&said))
+        truncate_hash(Hash::of(&said))
     }
 
-    /// A hash of its words alone: two records of one key with the same wording are one record,
-    /// whenever they came. Of a hidden secret only its kind counts: the same words may have been
-    /// marked under another key.
-    pub fn wording(&self) -> Key {
-        let (text, parts) = (without_codes(&self.text), self.parts.as_deref().map(without_codes));
+    /// A hash of the words alone: two records with the same key and wording are one record,
+    /// whenever they came. For a hidden secret only the kind counts, because the mark may come from
+    /// another key.
+    pub fn wording_hash(&self) -> RecordKey {
+        let (text, parts) =
+            (strip_mark_codes(&self.text), self.parts.as_deref().map(strip_mark_codes));
         let lengths = [self.name.as_deref(), parts.as_deref()]
             .map(|text| text.map_or(u64::MAX, |text| text.len() as u64));
         let mut said = Vec::with_capacity(text.len() + 64);
@@ -270,25 +260,25 @@ impl Record {
         ] {
             said.extend_from_slice(text.as_bytes());
         }
-        short(Hash::of(&said))
+        truncate_hash(Hash::of(&said))
     }
 
-    /// Whether it is a client's instructions to its model: kept as it came, but no memory. It is
-    /// neither summarised nor learnt from nor found.
+    /// Whether it is a client's instructions to its model: stored, but excluded from summaries,
+    /// extraction and search.
     pub fn is_instructions(&self) -> bool {
         self.role == Role::System
     }
 
-    /// The project it was said in, if that was noted.
+    /// The project it was said in, if recorded.
     pub fn project(&self) -> Option<String> {
-        let raw = self.extra.iter().find(|(name, _)| name == PROJECT).map(|(_, raw)| raw)?;
+        let raw = self.extra.iter().find(|(name, _)| name == PROJECT_FIELD).map(|(_, raw)| raw)?;
         serde_json::from_str(raw).ok()
     }
 
     /// Whether it was typed while the assistant was working and had not been delivered when it was
     /// read.
     pub fn is_undelivered(&self) -> bool {
-        self.extra.iter().any(|(name, raw)| name == QUEUED && raw == UNDELIVERED)
+        self.extra.iter().any(|(name, raw)| name == QUEUED_FIELD && raw == UNDELIVERED_JSON)
     }
 
     /// The session it belongs to.
@@ -300,34 +290,33 @@ impl Record {
         }
     }
 
-    /// The turn of a chat that it belongs to, if it came through the server.
+    /// The chat turn it belongs to, if it came through the server.
     pub fn turn(&self) -> Option<u64> {
-        self.number("turn")
+        self.extra_number("turn")
     }
 
-    /// A number among the fields of other programs. No turn is so late that four bytes would not
-    /// do.
-    pub fn number(&self, name: &str) -> Option<u64> {
+    /// A number among the fields of other programs, limited to 32 bits.
+    pub fn extra_number(&self, name: &str) -> Option<u64> {
         let (_, raw) = self.extra.iter().find(|(field, _)| field == name)?;
         raw.trim_matches('"').parse::<u32>().ok().map(u64::from)
     }
 
-    /// The file it is kept in.
+    /// The file it is stored in.
     pub fn path(&self) -> DocPath {
         DocPath::records(self.kind, self.ts.day())
     }
 
-    /// Who said it, for a reader.
-    pub fn speaker(&self) -> &str {
+    /// The speaker's name or role, for a reader.
+    pub fn speaker_name(&self) -> &str {
         match (&self.name, self.kind) {
             (Some(name), _) => name,
-            (None, Captured::State) => "state",
-            (None, Captured::Message) => self.role.word(),
+            (None, RecordKind::State) => "state",
+            (None, RecordKind::Message) => self.role.word(),
         }
     }
 
-    /// Its line, with the line break.
-    pub fn line(&self) -> String {
+    /// The JSON line, with the line break.
+    pub fn to_line(&self) -> String {
         let mut line = String::with_capacity(
             self.text.len() + self.parts.as_ref().map_or(0, String::len) + 256,
         );
@@ -351,7 +340,7 @@ impl Record {
         if let Some(speaker) = &self.other_speaker {
             field("speaker", speaker);
         }
-        if self.kind != Captured::Message {
+        if self.kind != RecordKind::Message {
             field("kind", self.kind.word());
         }
         if let Some(title) = &self.title {
@@ -359,7 +348,7 @@ impl Record {
         }
         field("text", &self.text);
         field("origin", self.origin.word());
-        field("trust", Trust::of(self.origin).word());
+        field("trust", Trust::from_origin(self.origin).word());
         field("captured", &self.captured.to_string());
         let raws = self
             .parts
@@ -377,18 +366,18 @@ impl Record {
     }
 }
 
-/// What a record of that conversation and id is known by.
-pub fn key(conversation: &str, id: &str) -> Key {
+/// The key of a record with that conversation and id.
+pub fn record_key(conversation: &str, id: &str) -> RecordKey {
     let mut bytes = Vec::with_capacity(conversation.len() + id.len() + 1);
     bytes.extend_from_slice(conversation.as_bytes());
     bytes.push(0);
     bytes.extend_from_slice(id.as_bytes());
-    short(Hash::of(&bytes))
+    truncate_hash(Hash::of(&bytes))
 }
 
-/// The id of something that came without one: what it says, and how many times the same was said
-/// before it. Of a hidden secret only its kind counts.
-pub fn made_id(
+/// The id of a message without one: a hash of its content and of the number of equal messages
+/// before it. For a hidden secret only the kind counts.
+pub fn derived_id(
     session: Option<&str>,
     role: Role,
     name: Option<&str>,
@@ -400,45 +389,53 @@ pub fn made_id(
         session.unwrap_or_default(),
         role.word(),
         name.unwrap_or_default(),
-        &ts.map_or(String::new(), |ts| ts.at().to_string()),
+        &ts.map_or(String::new(), |ts| ts.timestamp().to_string()),
         &before.to_string(),
-        &without_codes(text),
+        &strip_mark_codes(text),
     ];
     format!("h{}", &Hash::of(said.join("\0").as_bytes()).to_string()[..16])
 }
 
-/// The session of a helper that worked for another session.
+/// The session of a subagent that worked for another session.
 pub fn helper_session(parent: &str, helper: &str) -> String {
-    format!("{parent}{HELPER}{helper}")
+    format!("{parent}{HELPER_SEPARATOR}{helper}")
 }
 
-/// The session that a helper's session worked for; `None` if it is no helper's.
+/// The parent session of a subagent's session; `None` for any other session.
 pub fn parent_session(session: &str) -> Option<&str> {
-    session.split_once(HELPER).map(|(parent, _)| parent).filter(|parent| !parent.is_empty())
+    session
+        .split_once(HELPER_SEPARATOR)
+        .map(|(parent, _)| parent)
+        .filter(|parent| !parent.is_empty())
 }
 
-/// The id of a turn by what was said in it: the same whether a client told of it while it was said,
-/// or its transcript did later. Blanks do not count, since the two differ in them, and of a hidden
-/// secret only its kind does; `before` is how many times the same was said before it in the
+/// The id of a turn derived from its words: the same whether a hook captured it live or its
+/// transcript was read later. White space does not count, since the two differ in it, and of a
+/// hidden secret only the kind does. `before` is the number of equal turns before it in the
 /// session.
-pub fn heard_id(session: Option<&str>, role: Role, text: &str, before: usize) -> String {
+pub fn turn_id(session: Option<&str>, role: Role, text: &str, before: usize) -> String {
     format!(
         "t{}",
-        &heard(session, role, &format!("{before}\0{}", folded(&without_codes(text)))).to_string()
-            [..16]
+        &turn_hash(
+            session,
+            role,
+            &format!("{before}\0{}", normalize_spaces(&strip_mark_codes(text)))
+        )
+        .to_string()[..16]
     )
 }
 
-/// What the same words by the same speaker in one session have in common.
-pub fn heard_words(session: Option<&str>, role: Role, text: &str) -> String {
-    heard(session, role, &folded(&without_codes(text))).to_string()[..16].to_owned()
+/// A key shared by equal words of the same speaker in one session.
+pub fn turn_words_key(session: Option<&str>, role: Role, text: &str) -> String {
+    turn_hash(session, role, &normalize_spaces(&strip_mark_codes(text))).to_string()[..16]
+        .to_owned()
 }
 
-fn heard(session: Option<&str>, role: Role, said: &str) -> Hash {
+fn turn_hash(session: Option<&str>, role: Role, said: &str) -> Hash {
     Hash::of([session.unwrap_or_default(), role.word(), said].join("\0").as_bytes())
 }
 
-fn folded(text: &str) -> String {
+fn normalize_spaces(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
@@ -468,9 +465,9 @@ fn push_json(line: &mut String, text: &str) {
     line.push('"');
 }
 
-/// The fields of a line, as far as they have the right shape.
+/// The known fields of a line.
 #[derive(Default)]
-struct Fields<'a> {
+struct RecordFields<'a> {
     ts: Option<Cow<'a, str>>,
     conversation: Option<Cow<'a, str>>,
     session: Option<Cow<'a, str>>,
@@ -487,60 +484,60 @@ struct Fields<'a> {
     extra: Vec<(String, &'a RawValue)>,
 }
 
-/// A text that is borrowed from the line where nothing in it is escaped.
-struct Text<'a>(Option<Cow<'a, str>>);
+/// A text that borrows from the line if it contains no escapes.
+struct JsonText<'a>(Option<Cow<'a, str>>);
 
-impl<'de> Deserialize<'de> for Text<'de> {
+impl<'de> Deserialize<'de> for JsonText<'de> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Reader;
         impl<'de> Visitor<'de> for Reader {
-            type Value = Text<'de>;
+            type Value = JsonText<'de>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a text")
             }
 
             fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Self::Value, E> {
-                Ok(Text(Some(Cow::Borrowed(text))))
+                Ok(JsonText(Some(Cow::Borrowed(text))))
             }
 
             fn visit_str<E>(self, text: &str) -> Result<Self::Value, E> {
-                Ok(Text(Some(Cow::Owned(text.to_owned()))))
+                Ok(JsonText(Some(Cow::Owned(text.to_owned()))))
             }
 
             fn visit_u64<E>(self, number: u64) -> Result<Self::Value, E> {
-                Ok(Text(Some(Cow::Owned(number.to_string()))))
+                Ok(JsonText(Some(Cow::Owned(number.to_string()))))
             }
 
             fn visit_i64<E>(self, number: i64) -> Result<Self::Value, E> {
-                Ok(Text(Some(Cow::Owned(number.to_string()))))
+                Ok(JsonText(Some(Cow::Owned(number.to_string()))))
             }
 
             fn visit_unit<E>(self) -> Result<Self::Value, E> {
-                Ok(Text(None))
+                Ok(JsonText(None))
             }
 
             fn visit_none<E>(self) -> Result<Self::Value, E> {
-                Ok(Text(None))
+                Ok(JsonText(None))
             }
         }
         deserializer.deserialize_any(Reader)
     }
 }
 
-impl<'de> Deserialize<'de> for Fields<'de> {
+impl<'de> Deserialize<'de> for RecordFields<'de> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Reader;
         impl<'de> Visitor<'de> for Reader {
-            type Value = Fields<'de>;
+            type Value = RecordFields<'de>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("an object")
             }
 
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-                let mut fields = Fields::default();
-                while let Some(Text(name)) = map.next_key()? {
+                let mut fields = RecordFields::default();
+                while let Some(JsonText(name)) = map.next_key()? {
                     let name = name.unwrap_or_default();
                     let slot = match name.as_ref() {
                         "ts" => &mut fields.ts,
@@ -559,7 +556,7 @@ impl<'de> Deserialize<'de> for Fields<'de> {
                             fields.parts = Some(map.next_value()?);
                             continue;
                         }
-                        // Made from the origin each time it is written.
+                        // Derived from the origin at each write.
                         "trust" => {
                             map.next_value::<IgnoredAny>()?;
                             continue;
@@ -569,7 +566,7 @@ impl<'de> Deserialize<'de> for Fields<'de> {
                             continue;
                         }
                     };
-                    *slot = map.next_value::<Text<'de>>()?.0;
+                    *slot = map.next_value::<JsonText<'de>>()?.0;
                 }
                 Ok(fields)
             }
@@ -583,97 +580,94 @@ impl<'de> Deserialize<'de> for Fields<'de> {
 #[error("{0}")]
 pub struct NotARecord(pub String);
 
-/// What an import's or a transcript's line says of a record, before the gaps are filled.
+/// A message from an import or a transcript, before missing values are filled in.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Said {
-    /// When, if that is known.
+pub struct IncomingMessage {
+    /// The time, if known.
     pub ts: Option<Moment>,
-    /// In which conversation.
     pub conversation: Option<String>,
-    /// In which session.
     pub session: Option<String>,
-    /// Under which id.
     pub id: Option<String>,
-    /// By whom; none if there is only a name, or nothing says who speaks.
+    /// The role; `None` if there is only a name, or nothing says who speaks.
     pub role: Option<Role>,
-    /// By which name.
     pub name: Option<String>,
-    /// The person who speaks, if it is not the owner; [`crate::speaker::attribute`] says so.
+    /// The speaker, if it is not the owner; set by [`crate::speaker::attribute_speakers`].
     pub other_speaker: Option<String>,
-    /// The words.
     pub text: String,
     /// Tool uses and files, as raw JSON.
     pub parts: Option<String>,
     /// Fields of other programs, as raw JSON.
     pub extra: Vec<(String, String)>,
-    /// Its time came without an offset, and UTC was assumed.
+    /// The time came without an offset, and UTC was assumed.
     pub offset_assumed: bool,
-    /// The folder it was said in, as the program that wrote it down tells.
+    /// The working directory, if the program recorded it.
     pub folder: Option<String>,
-    /// The title of what it begins.
+    /// The title of the session it begins.
     pub title: Option<String>,
-    /// Whose words they are, if not what the role says.
+    /// The origin of the words, if it does not follow from the role.
     pub origin: Option<Origin>,
 }
 
-fn not(what: impl Into<String>) -> NotARecord {
+fn not_a_record(what: impl Into<String>) -> NotARecord {
     NotARecord(what.into())
 }
 
-fn reason(error: &serde_json::Error) -> NotARecord {
-    not(format!(
+fn json_error(error: &serde_json::Error) -> NotARecord {
+    not_a_record(format!(
         "is not a JSON object: {}",
         error.to_string().split(" at line ").next().unwrap_or_default()
     ))
 }
 
-fn filled(text: Option<Cow<'_, str>>) -> Option<String> {
+fn non_blank(text: Option<Cow<'_, str>>) -> Option<String> {
     text.filter(|text| !text.trim().is_empty()).map(Cow::into_owned)
 }
 
-/// Reads a line of an import: `{"conversation","session","role","name","ts","id","text"}`, of which
-/// only `text` and `ts` must be there. What else stands in it is kept.
-pub fn read_import(line: &str) -> Result<Said, NotARecord> {
-    let fields: Fields<'_> = serde_json::from_str(line).map_err(|error| reason(&error))?;
+/// Parses a line of an import: `{"conversation","session","role","name","ts","id","text"}`, of
+/// which only `text` and `ts` are required. Other fields are kept.
+pub fn parse_import_line(line: &str) -> Result<IncomingMessage, NotARecord> {
+    let fields: RecordFields<'_> =
+        serde_json::from_str(line).map_err(|error| json_error(&error))?;
     let (ts, offset_assumed) = match &fields.ts {
         None => {
-            return Err(not(
+            return Err(not_a_record(
                 "has no `ts`; each message needs its time, such as 2026-02-13T09:30:00Z",
             ));
         }
-        Some(text) => match Moment::read(text).or_else(|| read_seconds(text)) {
+        Some(text) => match Moment::parse(text).or_else(|| parse_unix_time(text)) {
             Some(read) => (Some(read.moment), read.offset_assumed),
             None => {
-                return Err(not(format!(
-                    "has a `ts` that is no time: {}",
-                    crate::plain::one_line(&text.chars().take(40).collect::<String>())
+                return Err(not_a_record(format!(
+                    "has an invalid `ts`: {}",
+                    crate::sanitize::one_line(&text.chars().take(40).collect::<String>())
                 )));
             }
         },
     };
-    let Some(text) = fields.text else { return Err(not("has no `text`")) };
-    let role = fields.role.as_deref().and_then(Role::meant);
-    // A role that is somebody's name is kept as the name.
+    let Some(text) = fields.text else { return Err(not_a_record("has no `text`")) };
+    let role = fields.role.as_deref().and_then(Role::from_alias);
+    // An unknown role is kept as a name.
     let unknown = fields.role.filter(|_| role.is_none());
-    let name = filled(fields.name).or_else(|| filled(fields.speaker)).or_else(|| filled(unknown));
+    let name =
+        non_blank(fields.name).or_else(|| non_blank(fields.speaker)).or_else(|| non_blank(unknown));
     let role = role.or_else(|| name.is_none().then_some(Role::User));
-    Ok(Said {
+    Ok(IncomingMessage {
         ts,
-        conversation: filled(fields.conversation),
-        session: filled(fields.session),
-        id: filled(fields.id),
+        conversation: non_blank(fields.conversation),
+        session: non_blank(fields.session),
+        id: non_blank(fields.id),
         role,
         name,
         text: text.into_owned(),
         parts: fields.parts.map(|raw| raw.get().to_owned()),
         extra: fields.extra.into_iter().map(|(name, raw)| (name, raw.get().to_owned())).collect(),
         offset_assumed,
-        ..Said::default()
+        ..IncomingMessage::default()
     })
 }
 
-/// Seconds or milliseconds since 1970, as some exports have them.
-fn read_seconds(text: &str) -> Option<crate::calendar::ReadMoment> {
+/// Seconds or milliseconds since 1970, as some exports write them.
+fn parse_unix_time(text: &str) -> Option<crate::calendar::ParsedMoment> {
     let number: f64 = text.trim().parse().ok()?;
     let seconds = if number.abs() > 1e11 { number / 1_000.0 } else { number };
     if !(0.0..=253_402_300_799.0).contains(&seconds) {
@@ -681,38 +675,43 @@ fn read_seconds(text: &str) -> Option<crate::calendar::ReadMoment> {
     }
     #[expect(clippy::cast_possible_truncation, reason = "in the range that was just checked")]
     let at = jiff::Timestamp::from_second(seconds as i64).ok()?;
-    Some(crate::calendar::ReadMoment {
+    Some(crate::calendar::ParsedMoment {
         moment: Moment::new(at, jiff::tz::Offset::UTC),
         offset_assumed: false,
     })
 }
 
-/// Reads a line of a record file.
-pub fn read(line: &[u8]) -> Result<Record, NotARecord> {
-    let text = std::str::from_utf8(line)
-        .map_err(|error| not(format!("is not UTF-8 from byte {} on", error.valid_up_to() + 1)))?;
-    let fields: Fields<'_> = serde_json::from_str(text).map_err(|error| reason(&error))?;
+/// Parses a line of a record file.
+pub fn parse_line(line: &[u8]) -> Result<Record, NotARecord> {
+    let text = std::str::from_utf8(line).map_err(|error| {
+        not_a_record(format!("is not UTF-8 from byte {} on", error.valid_up_to() + 1))
+    })?;
+    let fields: RecordFields<'_> =
+        serde_json::from_str(text).map_err(|error| json_error(&error))?;
     let moment = |text: &Option<Cow<'_, str>>| {
-        text.as_deref().and_then(Moment::read).map(|read| read.moment)
+        text.as_deref().and_then(Moment::parse).map(|read| read.moment)
     };
-    let ts = moment(&fields.ts).ok_or_else(|| not("has no `ts` that is a time"))?;
-    let word = |error: NotAWord| not(error.to_string());
-    let other_speaker = filled(fields.speaker);
+    let ts = moment(&fields.ts).ok_or_else(|| not_a_record("has no valid `ts`"))?;
+    let word = |error: ParseEnumError| not_a_record(error.to_string());
+    let other_speaker = non_blank(fields.speaker);
     let origin: Origin =
         fields.origin.as_deref().map_or(Ok(Origin::Import), str::parse).map_err(word)?;
     Ok(Record {
         ts,
-        conversation: fields.conversation.ok_or_else(|| not("has no `conversation`"))?.into_owned(),
+        conversation: fields
+            .conversation
+            .ok_or_else(|| not_a_record("has no `conversation`"))?
+            .into_owned(),
         session: fields.session.map(Cow::into_owned),
-        id: fields.id.ok_or_else(|| not("has no `id`"))?.into_owned(),
+        id: fields.id.ok_or_else(|| not_a_record("has no `id`"))?.into_owned(),
         role: fields.role.as_deref().unwrap_or("user").parse().map_err(word)?,
         name: fields.name.map(Cow::into_owned),
-        kind: fields.kind.as_deref().map_or(Ok(Captured::Message), str::parse).map_err(word)?,
+        kind: fields.kind.as_deref().map_or(Ok(RecordKind::Message), str::parse).map_err(word)?,
         title: fields.title.map(Cow::into_owned),
-        text: fields.text.ok_or_else(|| not("has no `text`"))?.into_owned(),
+        text: fields.text.ok_or_else(|| not_a_record("has no `text`"))?.into_owned(),
         parts: fields.parts.map(|raw| raw.get().to_owned()),
-        // Whatever a line says, another person's words are not the owner's.
-        origin: if other_speaker.is_some() && Trust::of(origin) != Trust::Low {
+        // Another person's words never have the owner's trust, whatever the line says.
+        origin: if other_speaker.is_some() && Trust::from_origin(origin) != Trust::Low {
             Origin::Import
         } else {
             origin
@@ -724,26 +723,26 @@ pub fn read(line: &[u8]) -> Result<Record, NotARecord> {
     })
 }
 
-/// A line of a record file that is none.
+/// An invalid line of a record file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct BadLine {
-    /// Its number, from 1 on.
+pub struct BadRecordLine {
+    /// The line number, from 1.
     pub line: usize,
-    /// Where it starts.
+    /// The byte offset.
     pub offset: usize,
-    /// What is wrong with it.
+    /// The reason, as the end of the sentence "this line …".
     pub what: String,
 }
 
-/// A file's records, each key once and in its last wording, in the order they were said; and the
-/// lines that are none.
-pub fn read_file(text: &[u8]) -> (Vec<Record>, Vec<BadLine>) {
+/// A file's records in the order they were said, each key once in its last wording; and the invalid
+/// lines.
+pub fn parse_file(text: &[u8]) -> (Vec<Record>, Vec<BadRecordLine>) {
     let (mut records, mut bad): (Vec<Record>, _) = (Vec::new(), Vec::new());
-    let mut places: HashMap<Key, usize> = HashMap::new();
+    let mut places: HashMap<RecordKey, usize> = HashMap::new();
     let mut offset = 0;
     for (at, line) in text.split_inclusive(|&byte| byte == b'\n').enumerate() {
         let content = line.trim_ascii();
-        match read(content) {
+        match parse_line(content) {
             Ok(record) => match places.entry(record.key()) {
                 std::collections::hash_map::Entry::Occupied(place) => {
                     records[*place.get()] = record
@@ -754,33 +753,33 @@ pub fn read_file(text: &[u8]) -> (Vec<Record>, Vec<BadLine>) {
                 }
             },
             Err(_) if content.is_empty() => {}
-            Err(NotARecord(what)) => bad.push(BadLine { line: at + 1, offset, what }),
+            Err(NotARecord(what)) => bad.push(BadRecordLine { line: at + 1, offset, what }),
         }
         offset += line.len();
     }
-    // Stable: what was captured first stands first within one second.
-    records.sort_by_key(|record| record.ts.at());
+    // Stable: within one second, the order of capture counts.
+    records.sort_by_key(|record| record.ts.timestamp());
     (records, bad)
 }
 
-/// What the records of one day come to, session by session, in the order of their keys.
-pub fn sessions<'a>(records: impl IntoIterator<Item = &'a Record>) -> Vec<SessionStat> {
-    let mut found: std::collections::BTreeMap<SessionKey, SessionStat> =
+/// The statistics of a day's records by session, sorted by key.
+pub fn session_stats<'a>(records: impl IntoIterator<Item = &'a Record>) -> Vec<SessionStats> {
+    let mut found: std::collections::BTreeMap<SessionKey, SessionStats> =
         std::collections::BTreeMap::new();
     for record in records {
         let key = record.session_key();
-        let stat = found.entry(key.clone()).or_insert_with(|| SessionStat::empty(key, record));
+        let stat = found.entry(key.clone()).or_insert_with(|| SessionStats::new(key, record));
         stat.add(record);
     }
     found.into_values().collect()
 }
 
-impl SessionStat {
-    /// A session of which nothing is known but that this record belongs to it.
-    pub fn empty(key: SessionKey, record: &Record) -> Self {
+impl SessionStats {
+    /// The statistics of a session without records; times come from `record`.
+    pub fn new(key: SessionKey, record: &Record) -> Self {
         Self {
             key,
-            digest: Digest::default(),
+            digest: RecordSetDigest::default(),
             states: 0,
             bytes: 0,
             first: record.ts,
@@ -790,10 +789,10 @@ impl SessionStat {
         }
     }
 
-    /// Of both together.
-    pub fn with(self, other: &Self) -> Self {
+    /// The statistics of both parts.
+    pub fn merge(self, other: &Self) -> Self {
         Self {
-            digest: self.digest.with(other.digest),
+            digest: self.digest.combine(other.digest),
             states: self.states + other.states,
             bytes: self.bytes + other.bytes,
             first: self.first.min(other.first),
@@ -804,10 +803,10 @@ impl SessionStat {
         }
     }
 
-    /// With one record more.
+    /// Adds a record.
     pub fn add(&mut self, record: &Record) {
-        self.digest.add(record.content());
-        self.states += u64::from(record.kind == Captured::State);
+        self.digest.add(record.content_hash());
+        self.states += u64::from(record.kind == RecordKind::State);
         self.bytes += record.text.len() as u64;
         self.turn = self.turn.max(record.turn().unwrap_or(0));
         self.first = self.first.min(record.ts);
@@ -822,7 +821,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn record(text: &str) -> Record {
-        let ts = Moment::read("2026-02-13T09:30:00+01:00").unwrap().moment;
+        let ts = Moment::parse("2026-02-13T09:30:00+01:00").unwrap().moment;
         Record {
             ts,
             conversation: "work".into(),
@@ -831,7 +830,7 @@ mod tests {
             role: Role::User,
             name: None,
             other_speaker: None,
-            kind: Captured::Message,
+            kind: RecordKind::Message,
             title: None,
             text: text.into(),
             parts: None,
@@ -846,10 +845,10 @@ mod tests {
     #[test]
     fn only_a_reader_marks_a_record_as_withdrawn() {
         let foreign = Record { extra: vec![("withdrawn".into(), "true".into())], ..record("tea") };
-        let read = read(foreign.line().trim_end().as_bytes()).unwrap();
+        let read = parse_line(foreign.to_line().trim_end().as_bytes()).unwrap();
         assert_eq!((read.withdrawn, &read.extra), (false, &foreign.extra));
         let marked = Record { withdrawn: true, ..record("tea") };
-        assert_eq!(marked.line(), record("tea").line());
+        assert_eq!(marked.to_line(), record("tea").to_line());
     }
 
     // Y1
@@ -860,7 +859,7 @@ mod tests {
             ..record("say \"hi\"\nthen go")
         };
         assert_eq!(
-            said.line(),
+            said.to_line(),
             "{\"ts\":\"2026-02-13T09:30:00+01:00\",\"conversation\":\"work\",\"session\":\"s1\",\"id\":\"m1\",\"role\":\"user\",\
              \"text\":\"say \\\"hi\\\"\\nthen go\",\"origin\":\"user\",\"trust\":\"high\",\"captured\":\"2026-02-13T09:30:00+01:00\",\
              \"parts\":[{\"type\":\"file\",\"name\":\"a.txt\"}]}\n"
@@ -872,9 +871,9 @@ mod tests {
         #[test]
         fn what_is_written_is_read_back_word_for_word(text in any::<String>(), name in proptest::option::of(any::<String>()), session in proptest::option::of(".{0,8}")) {
             let said = Record { name, session, extra: vec![("x".into(), "[1, 2]".into())], ..record(&text) };
-            let line = said.line();
+            let line = said.to_line();
             prop_assert_eq!(line.matches('\n').count(), 1);
-            prop_assert_eq!(read(line.trim_end().as_bytes()), Ok(said));
+            prop_assert_eq!(parse_line(line.trim_end().as_bytes()), Ok(said));
         }
 
         #[test]
@@ -883,19 +882,19 @@ mod tests {
         ) {
             let said = |code: &str| record(&format!("{before}[secret:{kind}:{code}]{after}"));
             let (one, other) = (said(&one), said(&other));
-            let id = |record: &Record| made_id(None, Role::User, None, &record.text, Some(record.ts), 0);
-            let heard = |record: &Record| (heard_id(Some("s"), Role::User, &record.text, 0), heard_words(Some("s"), Role::User, &record.text));
-            prop_assert_eq!(one.wording(), other.wording());
+            let id = |record: &Record| derived_id(None, Role::User, None, &record.text, Some(record.ts), 0);
+            let heard = |record: &Record| (turn_id(Some("s"), Role::User, &record.text, 0), turn_words_key(Some("s"), Role::User, &record.text));
+            prop_assert_eq!(one.wording_hash(), other.wording_hash());
             prop_assert_eq!((id(&one), heard(&one)), (id(&other), heard(&other)));
             let unlike = record(&format!("{before}[secret:x{kind}:00000000]{after}"));
-            prop_assert_ne!(one.wording(), unlike.wording());
+            prop_assert_ne!(one.wording_hash(), unlike.wording_hash());
         }
 
         #[test]
         fn no_line_makes_the_reader_fall(line in any::<Vec<u8>>(), text in ".*") {
-            let _ = read(&line);
-            let _ = read_import(&text);
-            let _ = read_file(&line);
+            let _ = parse_line(&line);
+            let _ = parse_import_line(&text);
+            let _ = parse_file(&line);
         }
     }
 
@@ -903,22 +902,22 @@ mod tests {
     fn the_last_wording_counts_and_order_is_that_of_time() {
         let later = Record {
             id: "m0".into(),
-            ts: Moment::read("2026-02-13T08:00:00+01:00").unwrap().moment,
+            ts: Moment::parse("2026-02-13T08:00:00+01:00").unwrap().moment,
             ..record("first said")
         };
         let text = [record("teh"), later.clone(), record("the")]
             .iter()
-            .map(Record::line)
+            .map(Record::to_line)
             .collect::<String>()
             + "{broken\n\n";
-        let (records, bad) = read_file(text.as_bytes());
+        let (records, bad) = parse_file(text.as_bytes());
         assert_eq!(records, [later, record("the")]);
         assert_eq!(bad.len(), 1);
         assert_eq!(bad[0].line, 4);
     }
 
     fn check(line: &str, outcome: Result<(&str, Option<Role>, Option<&str>), &str>) {
-        match (read_import(line), outcome) {
+        match (parse_import_line(line), outcome) {
             (Ok(said), Ok((text, role, name))) => {
                 assert_eq!(
                     (said.text.as_str(), said.role, said.name.as_deref()),
@@ -965,17 +964,17 @@ mod tests {
 
     #[test]
     fn a_digest_knows_no_order_and_adds_up() {
-        let (a, b) = (record("a").content(), record("b").content());
-        let of = |list: &[Key]| {
-            list.iter().fold(Digest::default(), |mut sum, &content| {
+        let (a, b) = (record("a").content_hash(), record("b").content_hash());
+        let of = |list: &[RecordKey]| {
+            list.iter().fold(RecordSetDigest::default(), |mut sum, &content| {
                 sum.add(content);
                 sum
             })
         };
         assert_eq!(of(&[a, b]), of(&[b, a]));
         assert_ne!(of(&[a, b]), of(&[a, a]));
-        let sum = of(&[a]).with(of(&[b]));
+        let sum = of(&[a]).combine(of(&[b]));
         assert_eq!(sum, of(&[a, b]));
-        assert_eq!(Digest::from_parts(sum.records, sum.bytes()), sum);
+        assert_eq!(RecordSetDigest::from_parts(sum.records, sum.to_bytes()), sum);
     }
 }

@@ -4,16 +4,16 @@ use std::collections::BTreeMap;
 
 use crate::budget;
 use crate::calendar::Moment;
-use crate::ledger::Entry;
+use crate::ledger::LedgerEntry;
 use crate::ledger::conflict::Conflict;
-use crate::plain;
+use crate::sanitize;
 
 /// The results of one consolidation run.
 #[derive(Debug, Clone, Default)]
-pub struct Night<'a> {
+pub struct NightlyRun<'a> {
     /// When the previous run ended.
     pub since: Option<Moment>,
-    pub new: &'a [Entry],
+    pub new: &'a [LedgerEntry],
     /// Messages, states and log lines that were read.
     pub pieces: usize,
     /// Proposals that were refused, and why.
@@ -27,7 +27,7 @@ pub struct Night<'a> {
     /// Edits in files that could not be imported.
     pub complaints: &'a [String],
     /// Summaries that were written.
-    pub pressed: &'a [String],
+    pub summarized: &'a [String],
     /// Summaries that are deferred, and why.
     pub waiting: &'a [String],
     /// Numbers of fresh, stale and dropped statements.
@@ -40,27 +40,30 @@ pub struct Night<'a> {
 }
 
 /// At most this many lines of each list are shown; the rest are counted.
-const SHOWN: usize = 50;
+const MAX_SHOWN_ITEMS: usize = 50;
 
-fn list(text: &mut String, items: impl ExactSizeIterator<Item = String>) {
+fn push_list(text: &mut String, items: impl ExactSizeIterator<Item = String>) {
     let all = items.len();
-    for item in items.take(SHOWN) {
-        text.push_str(&format!("- {}\n", budget::shortened(&plain::one_line(&item), 400)));
+    for item in items.take(MAX_SHOWN_ITEMS) {
+        text.push_str(&format!(
+            "- {}\n",
+            budget::truncate_at_word(&sanitize::one_line(&item), 400)
+        ));
     }
-    if all > SHOWN {
-        text.push_str(&format!("- and {} more\n", all - SHOWN));
+    if all > MAX_SHOWN_ITEMS {
+        text.push_str(&format!("- and {} more\n", all - MAX_SHOWN_ITEMS));
     }
 }
 
-fn section(text: &mut String, title: &str, items: &[String]) {
+fn push_section(text: &mut String, title: &str, items: &[String]) {
     if !items.is_empty() {
         text.push_str(&format!("\n### {title}\n\n"));
-        list(text, items.iter().cloned());
+        push_list(text, items.iter().cloned());
     }
 }
 
 /// Formats one run as a section of the day's report.
-pub fn run(at: Moment, night: &Night<'_>) -> String {
+pub fn format_run(at: Moment, night: &NightlyRun<'_>) -> String {
     let mut text = format!("## Run {at}\n\n");
     let since =
         night.since.map_or_else(|| "the first run".to_owned(), |since| format!("since {since}"));
@@ -91,7 +94,7 @@ pub fn run(at: Moment, night: &Night<'_>) -> String {
         night.pages.len(),
         night.memories.len()
     ));
-    text.push_str(&format!("- Summaries written: {}\n", night.pressed.len()));
+    text.push_str(&format!("- Summaries written: {}\n", night.summarized.len()));
     text.push_str(&format!(
         "- Statements: {fresh} fresh, {stale} stale, {dropped} no longer shown\n"
     ));
@@ -101,7 +104,7 @@ pub fn run(at: Moment, night: &Night<'_>) -> String {
         if night.findings.is_empty() { "ok" } else { "FAILED" }
     ));
     if let Some(why) = night.deferred {
-        text.push_str(&format!("- Deferred: {}\n", plain::one_line(why)));
+        text.push_str(&format!("- Deferred: {}\n", sanitize::one_line(why)));
     }
     let events: Vec<String> = night
         .new
@@ -123,12 +126,12 @@ pub fn run(at: Moment, night: &Night<'_>) -> String {
             format!("{} [{what}] {} [source: {}]", event.id, event.content, event.source)
         })
         .collect();
-    section(&mut text, "New events", &events);
-    section(&mut text, "Pages", night.pages);
-    section(&mut text, "Memory files", night.memories);
-    section(&mut text, "Pressed", night.pressed);
-    section(&mut text, "Waiting", night.waiting);
-    section(&mut text, "Moved to the archive", night.moved);
+    push_section(&mut text, "New events", &events);
+    push_section(&mut text, "Pages", night.pages);
+    push_section(&mut text, "Memory files", night.memories);
+    push_section(&mut text, "Pressed", night.summarized);
+    push_section(&mut text, "Waiting", night.waiting);
+    push_section(&mut text, "Moved to the archive", night.moved);
     let conflicts: Vec<String> = night
         .conflicts
         .iter()
@@ -137,24 +140,27 @@ pub fn run(at: Moment, night: &Night<'_>) -> String {
             format!("{}: {}", ids.join(" / "), conflict.about)
         })
         .collect();
-    section(&mut text, "Conflicts", &conflicts);
+    push_section(&mut text, "Conflicts", &conflicts);
     if !night.refused.is_empty() {
         // The text comes from a model and is quoted, so that it is not read as a statement.
         text.push_str("\n### Refused proposals\n\n");
-        for line in night.refused.iter().take(SHOWN) {
-            text.push_str(&format!("> {}\n>\n", budget::shortened(&plain::one_line(line), 400)));
+        for line in night.refused.iter().take(MAX_SHOWN_ITEMS) {
+            text.push_str(&format!(
+                "> {}\n>\n",
+                budget::truncate_at_word(&sanitize::one_line(line), 400)
+            ));
         }
-        if night.refused.len() > SHOWN {
-            text.push_str(&format!("> and {} more\n", night.refused.len() - SHOWN));
+        if night.refused.len() > MAX_SHOWN_ITEMS {
+            text.push_str(&format!("> and {} more\n", night.refused.len() - MAX_SHOWN_ITEMS));
         }
     }
-    section(&mut text, "Could not be imported", night.complaints);
-    section(&mut text, "Integrity findings", night.findings);
+    push_section(&mut text, "Could not be imported", night.complaints);
+    push_section(&mut text, "Integrity findings", night.findings);
     text
 }
 
 /// Adds a run to a day's report. A repeated run replaces its earlier section.
-pub fn with_run(report: Option<&str>, at: Moment, run: &str) -> String {
+pub fn upsert_run(report: Option<&str>, at: Moment, run: &str) -> String {
     let title = format!("# Consolidation {}\n", at.day());
     let mut text = report.map_or_else(|| title.clone(), str::to_owned);
     let head = format!("## Run {at}\n");
@@ -179,21 +185,21 @@ mod tests {
     // L13
     #[test]
     fn every_run_of_a_day_stands_in_its_report_once() {
-        let at = |text: &str| Moment::read(text).unwrap().moment;
+        let at = |text: &str| Moment::parse(text).unwrap().moment;
         let (night, noon) = (at("2026-02-14T03:00:00+01:00"), at("2026-02-14T12:00:00+01:00"));
         let refused = ["\"x\": no source says 7".to_owned()];
-        let one = run(night, &Night { refused: &refused, ..Night::default() });
-        let two = run(noon, &Night::default());
-        let report = with_run(None, night, &one);
+        let one = format_run(night, &NightlyRun { refused: &refused, ..NightlyRun::default() });
+        let two = format_run(noon, &NightlyRun::default());
+        let report = upsert_run(None, night, &one);
         assert!(
             report.starts_with("# Consolidation 2026-02-14\n\n## Run 2026-02-14T03:00:00+01:00\n"),
             "{report}"
         );
         assert!(report.contains("no source says 7"));
-        assert_eq!(with_run(Some(&report), night, &one), report);
-        let both = with_run(Some(&report), noon, &two);
+        assert_eq!(upsert_run(Some(&report), night, &one), report);
+        let both = upsert_run(Some(&report), noon, &two);
         assert_eq!(both.matches("## Run ").count(), 2);
-        assert_eq!(with_run(Some(&both), night, &one), both);
-        assert_eq!(with_run(Some(&both), noon, &two), both);
+        assert_eq!(upsert_run(Some(&both), night, &one), both);
+        assert_eq!(upsert_run(Some(&both), noon, &two), both);
     }
 }

@@ -1,13 +1,12 @@
-//! When the jobs run, and how a person's calendar, cron and systemd are told of it (P12, Y4, K5).
+//! The schedule of the jobs, and its export to iCalendar, cron and systemd (P12, Y4, K5).
 //!
-//! A job runs for a local *date*, at the first chance from its time on that date. What is kept is
-//! the date it last ran for, so however the clocks are put forward or back, and however long the
-//! machine slept, a job runs at most once for a date, and what was missed is made up by one run and
-//! not by one for each time missed.
+//! A job runs for a local *date*, at the first opportunity at or after its time on that date. The
+//! state is the date it last ran for. So a job runs at most once per date, however clocks change
+//! and however long the machine slept, and a single run makes up for all missed ones.
 //!
-//! Where clocks skip the time, the run is as much later; where they show it twice, the first one
-//! counts. A day that a zone left out altogether has its runs on the day after, as one with that
-//! day's own where it has one.
+//! If clocks skip the time, the run is later by the same amount; if they repeat it, the first
+//! occurrence counts. The runs of a day that a zone omitted move to the next day, and coincide with
+//! that day's own runs.
 
 use std::cmp::Reverse;
 
@@ -16,48 +15,45 @@ use jiff::{Timestamp, ToSpan};
 
 use crate::calendar::{Moment, Zone};
 use crate::hash::Hash;
-use crate::plain;
-use crate::words::words;
+use crate::sanitize;
+use crate::string_enum::string_enum;
 
-/// How far back a run that was missed is looked for, in days: a year and a month.
+/// How far back a missed run is looked for: a year and a month.
 pub const LOOK_BACK_DAYS: u16 = 400;
-/// How far ahead the next run is looked for, in days: over the eight years without a 29th of
-/// February.
+/// How far ahead the next run is looked for: across the eight years without a February 29.
 const LOOK_AHEAD_DAYS: u16 = 3_000;
-/// How far ahead of today a date may be for which a job says it has run, in days.
+/// How far in the future the date of a job's last run may be.
 ///
-/// A clock put back by less than two days reaches three, over a date that its zone left out. More
-/// was written under a clock that was wrong, and believing it would keep the job from running until
-/// that date comes.
-const BELIEVED_AHEAD_DAYS: u16 = 3;
+/// A clock set back by less than two days, across an omitted date, reaches three. A later date
+/// comes from a wrong clock; believing it would keep the job from running until that date.
+const MAX_CLOCK_ERROR_DAYS: u16 = 3;
 
-words! {
-    /// What runs by the clock, the finer before the coarser that builds on it.
+string_enum! {
+    /// The scheduled jobs; a job comes before the coarser ones that build on it.
     Job: "a job" {
-        /// Nightly: what the log and the records brought since the checkpoint goes into the ledger.
+        /// Nightly: extracts events from the logs and records since the checkpoint.
         Consolidation = "consolidation",
-        /// The day that ended is pressed.
+        /// Summarizes the previous day.
         Day = "day",
-        /// The week is pressed.
+        /// Summarizes the week.
         Week = "week",
-        /// The month whose weeks are all closed is pressed.
+        /// Summarizes the month whose weeks are all closed.
         Month = "month",
-        /// What the month has taken up goes to the archive.
+        /// Archives what the month's summary covers.
         Archive = "archive",
-        /// The year that ended is pressed.
+        /// Summarizes the previous year.
         Year = "year",
-        /// Chains that are done with become one event each.
+        /// Compacts finished chains into one event each.
         Compact = "compact",
-        /// What has expired leaves the ledger.
+        /// Removes expired events from the ledger.
         Prune = "prune",
-        /// Everything derived is made anew and everything is verified.
+        /// Rebuilds everything derived and verifies everything.
         Check = "check",
     }
 }
 
-/// The timetable of a vault whose policy says nothing else. Consolidation's second time is for a
-/// first that failed.
-pub const USUAL: &[(Job, &str)] = &[
+/// The default timetable of a vault. Consolidation has a second time in case the first run failed.
+pub const DEFAULT_TIMETABLE: &[(Job, &str)] = &[
     (Job::Consolidation, "0 3,5 * * *"),
     (Job::Day, "0 0 * * *"),
     (Job::Week, "15 22 * * SUN"),
@@ -69,43 +65,43 @@ pub const USUAL: &[(Job, &str)] = &[
     (Job::Check, "0 4 * * SUN"),
 ];
 
-/// Why a text says no times for a job.
+/// Why a text is no schedule for a job.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "`{text}` is no schedule for the job {job}: {why}. Write minute, hour, day, month and weekday, such as `15 22 * * SUN` for \
      Sundays at 22:15 or `30 22 1 * *` for the 1st at 22:30"
 )]
-pub struct NotASchedule {
+pub struct ScheduleError {
     job: Job,
     text: String,
     why: String,
 }
 
-/// Times by the five fields of cron, each a set of numbers.
+/// The five fields of a cron expression, each as a set of numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Pattern {
+struct CronPattern {
     minutes: u64,
     hours: u64,
     days: u64,
     months: u64,
     weekdays: u64,
-    /// Where day and weekday are both given, either will do: cron has always had it so.
+    /// Day and weekday are both restricted: in cron either of them may match.
     either_day: bool,
 }
 
-/// One of the five fields: its noun, its range and the names its numbers have.
-struct Field {
+/// One of the five fields: its noun, its range and the names of its numbers.
+struct CronField {
     noun: &'static str,
     least: u8,
     most: u8,
     names: &'static [&'static str],
 }
 
-const FIELDS: [Field; 5] = [
-    Field { noun: "minute", least: 0, most: 59, names: &[] },
-    Field { noun: "hour", least: 0, most: 23, names: &[] },
-    Field { noun: "day of the month", least: 1, most: 31, names: &[] },
-    Field {
+const CRON_FIELDS: [CronField; 5] = [
+    CronField { noun: "minute", least: 0, most: 59, names: &[] },
+    CronField { noun: "hour", least: 0, most: 23, names: &[] },
+    CronField { noun: "day of the month", least: 1, most: 31, names: &[] },
+    CronField {
         noun: "month",
         least: 1,
         most: 12,
@@ -114,7 +110,7 @@ const FIELDS: [Field; 5] = [
         ],
     },
     // Sunday is 0 and 7.
-    Field {
+    CronField {
         noun: "weekday",
         least: 0,
         most: 7,
@@ -122,14 +118,14 @@ const FIELDS: [Field; 5] = [
     },
 ];
 
-impl Field {
-    fn number(&self, text: &str) -> Result<u8, String> {
+impl CronField {
+    fn parse_number(&self, text: &str) -> Result<u8, String> {
         let named = self
             .names
             .iter()
             .position(|name| name.eq_ignore_ascii_case(text))
             .and_then(|at| u8::try_from(at).ok());
-        let number = named.map(|at| at + self.least).or_else(|| whole(text));
+        let number = named.map(|at| at + self.least).or_else(|| parse_u8(text));
         let example =
             self.names.first().map_or(String::new(), |name| format!(", or a name such as {name}"));
         number.filter(|number| (self.least..=self.most).contains(number)).ok_or_else(|| {
@@ -137,11 +133,11 @@ impl Field {
         })
     }
 
-    fn set(&self, text: &str) -> Result<u64, String> {
+    fn parse_set(&self, text: &str) -> Result<u64, String> {
         let mut set = 0;
         for part in text.split(',') {
             let (range, step) = match part.split_once('/') {
-                Some((range, step)) => match whole(step).filter(|step| *step > 0) {
+                Some((range, step)) => match parse_u8(step).filter(|step| *step > 0) {
                     Some(step) => (range, Some(step)),
                     None => return Err(format!("`{step}` is no step for a {}", self.noun)),
                 },
@@ -149,12 +145,14 @@ impl Field {
             };
             let (first, last) = match range.split_once('-') {
                 _ if range == "*" => (self.least, self.most),
-                Some((first, last)) => match (self.number(first)?, self.number(last)?) {
-                    (first, 0) if self.most == 7 => (first, 7),
-                    ends => ends,
-                },
-                None if step.is_some() => (self.number(range)?, self.most),
-                None => (self.number(range)?, self.number(range)?),
+                Some((first, last)) => {
+                    match (self.parse_number(first)?, self.parse_number(last)?) {
+                        (first, 0) if self.most == 7 => (first, 7),
+                        ends => ends,
+                    }
+                }
+                None if step.is_some() => (self.parse_number(range)?, self.most),
+                None => (self.parse_number(range)?, self.parse_number(range)?),
             };
             if first > last {
                 return Err(format!("the {} range `{range}` runs backwards", self.noun));
@@ -167,79 +165,79 @@ impl Field {
     }
 }
 
-fn shown(text: &str) -> String {
-    plain::one_line(text).chars().take(80).collect()
+fn quote_input(text: &str) -> String {
+    sanitize::one_line(text).chars().take(80).collect()
 }
 
-fn whole(text: &str) -> Option<u8> {
+fn parse_u8(text: &str) -> Option<u8> {
     text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok()).flatten()
 }
 
-fn holds(set: u64, number: i8) -> bool {
+fn set_contains(set: u64, number: i8) -> bool {
     set >> number & 1 == 1
 }
 
-/// The numbers in a set, in order.
-fn numbers(set: u64) -> impl Iterator<Item = i8> {
+/// The numbers in a set, ascending.
+fn set_numbers(set: u64) -> impl Iterator<Item = i8> {
     let rest = std::iter::successors(Some(set), |rest| Some(rest & rest.wrapping_sub(1)));
     rest.take_while(|rest| *rest != 0).filter_map(|rest| i8::try_from(rest.trailing_zeros()).ok())
 }
 
-impl Pattern {
-    fn read(text: &str) -> Result<Self, String> {
+impl CronPattern {
+    fn parse(text: &str) -> Result<Self, String> {
         let parts: Vec<&str> = text.split_whitespace().collect();
         let [minute, hour, day, month, weekday] = parts.as_slice() else {
-            return Err(format!("it has {} fields and not five", parts.len()));
+            return Err(format!("it has {} fields instead of five", parts.len()));
         };
-        let [minutes, hours, days, months, weekdays] = &FIELDS;
-        let weekdays = weekdays.set(weekday)?;
+        let [minutes, hours, days, months, weekdays] = &CRON_FIELDS;
+        let weekdays = weekdays.parse_set(weekday)?;
         let pattern = Self {
-            minutes: minutes.set(minute)?,
-            hours: hours.set(hour)?,
-            days: days.set(day)?,
-            months: months.set(month)?,
+            minutes: minutes.parse_set(minute)?,
+            hours: hours.parse_set(hour)?,
+            days: days.parse_set(day)?,
+            months: months.parse_set(month)?,
             weekdays: weekdays | weekdays >> 7,
             either_day: !day.starts_with('*') && !weekday.starts_with('*'),
         };
-        // After 28 years the calendar repeats.
+        // The calendar repeats every 28 years.
         let (first, last) = (Date::constant(2000, 1, 1), Date::constant(2027, 12, 31));
-        pattern.from(first, last).map(|_| pattern).ok_or_else(|| "no such day ever comes".into())
+        pattern.next_match(first, last).map(|_| pattern).ok_or_else(|| "no such date exists".into())
     }
 
-    fn fits(&self, date: Date) -> bool {
-        let day = holds(self.days, date.day());
-        let weekday = || holds(self.weekdays, date.weekday().to_sunday_zero_offset());
-        holds(self.months, date.month())
+    fn matches(&self, date: Date) -> bool {
+        let day = set_contains(self.days, date.day());
+        let weekday = || set_contains(self.weekdays, date.weekday().to_sunday_zero_offset());
+        set_contains(self.months, date.month())
             && if self.either_day { day || weekday() } else { day && weekday() }
     }
 
-    /// The days of that month worth looking at, so that a yearly job does not cost a year of days
-    /// each time.
+    /// The candidate days of that month, so that a yearly job does not scan a year of days each
+    /// time.
     fn days_in(&self, date: Date) -> u64 {
-        match holds(self.months, date.month()) {
+        match set_contains(self.months, date.month()) {
             false => 0,
             true if self.either_day => u64::MAX << 1,
             true => self.days,
         }
     }
 
-    /// The first date that fits from `date` to `last`.
-    fn from(&self, mut date: Date, last: Date) -> Option<Date> {
+    /// The first matching date from `date` to `last`.
+    fn next_match(&self, mut date: Date, last: Date) -> Option<Date> {
         while date <= last {
-            if self.fits(date) {
+            if self.matches(date) {
                 return Some(date);
             }
-            let later = numbers(self.days_in(date) & u64::MAX << (date.day() + 1)).next();
+            let later = set_numbers(self.days_in(date) & u64::MAX << (date.day() + 1)).next();
             let later = later.and_then(|day| Date::new(date.year(), date.month(), day).ok());
             date = later.or_else(|| date.last_of_month().tomorrow().ok())?;
         }
         None
     }
 
-    /// The last date that fits from `first` to `date`.
-    fn until(&self, mut date: Date, first: Date) -> Option<Date> {
+    /// The last matching date from `first` to `date`.
+    fn previous_match(&self, mut date: Date, first: Date) -> Option<Date> {
         while date >= first {
-            if self.fits(date) {
+            if self.matches(date) {
                 return Some(date);
             }
             let earlier = (self.days_in(date) & !(u64::MAX << date.day()))
@@ -251,60 +249,56 @@ impl Pattern {
         None
     }
 
-    /// The instants on a date that fits, in the order of the clock's face.
+    /// The instants on a matching date, in the order of local clock time.
     fn instants(&self, date: Date, zone: &Zone) -> impl Iterator<Item = Timestamp> {
-        let times = numbers(self.hours).flat_map(|hour| {
-            numbers(self.minutes).filter_map(move |minute| Time::new(hour, minute, 0, 0).ok())
+        let times = set_numbers(self.hours).flat_map(|hour| {
+            set_numbers(self.minutes).filter_map(move |minute| Time::new(hour, minute, 0, 0).ok())
         });
-        times.map(move |time| zone.at(date, time))
+        times.map(move |time| zone.instant_at(date, time))
     }
 }
 
 /// A run of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Occurrence {
-    /// The job.
     pub job: Job,
-    /// The local date it stands for; a job never runs twice for one.
+    /// The local date it runs for; a job never runs twice for one.
     pub date: Date,
-    /// The time from which on it runs.
+    /// The time at or after which it runs.
     pub at: Moment,
 }
 
-/// When each job runs. A job may have several times.
+/// The times of all jobs. A job may have several.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Timetable {
-    entries: Vec<(Job, Pattern)>,
+    entries: Vec<(Job, CronPattern)>,
 }
 
 impl Timetable {
-    /// Reads a timetable from the five fields of cron for each job; a job without an entry never
-    /// runs.
-    pub fn read(entries: &[(Job, &str)]) -> Result<Self, NotASchedule> {
-        let read = |&(job, text): &(Job, &str)| {
-            Pattern::read(text).map(|pattern| (job, pattern)).map_err(|why| NotASchedule {
-                job,
-                text: shown(text),
-                why: shown(&why),
-            })
-        };
+    /// Parses a timetable of cron expressions; a job without an entry never runs.
+    pub fn parse(entries: &[(Job, &str)]) -> Result<Self, ScheduleError> {
+        let read =
+            |&(job, text): &(Job, &str)| {
+                CronPattern::parse(text).map(|pattern| (job, pattern)).map_err(|why| {
+                    ScheduleError { job, text: quote_input(text), why: quote_input(&why) }
+                })
+            };
         Ok(Self { entries: entries.iter().map(read).collect::<Result<_, _>>()? })
     }
 
-    fn patterns(&self, job: Job) -> impl Iterator<Item = &Pattern> {
+    fn patterns(&self, job: Job) -> impl Iterator<Item = &CronPattern> {
         self.entries.iter().filter(move |(of, _)| *of == job).map(|(_, pattern)| pattern)
     }
 
-    /// The latest time at or before `now` at which the job should have run, if there is one within
-    /// [`LOOK_BACK_DAYS`].
+    /// The latest time at or before `now` at which the job was due, within [`LOOK_BACK_DAYS`].
     pub fn last_due(&self, job: Job, now: Timestamp, zone: &Zone) -> Option<Occurrence> {
         let today = zone.day_of(now);
         let earliest = today.saturating_sub(i32::from(LOOK_BACK_DAYS).days());
-        let last = |pattern: &Pattern| {
-            // From tomorrow on: where clocks go back over midnight, tomorrow's first minutes have
-            // already been.
+        let last = |pattern: &CronPattern| {
+            // Start with tomorrow: if clocks go back over midnight, tomorrow's first minutes have
+            // already passed.
             let mut day = today.saturating_add(1.day());
-            while let Some(date) = pattern.until(day, earliest) {
+            while let Some(date) = pattern.previous_match(day, earliest) {
                 if let Some(at) = pattern.instants(date, zone).filter(|at| *at <= now).max() {
                     return Some((date, at));
                 }
@@ -316,21 +310,21 @@ impl Timetable {
         Some(Occurrence { job, date, at: zone.moment(at) })
     }
 
-    /// The job's first time after that instant, a second one for the same date included.
+    /// The job's first time after that instant, including a second time on the same date.
     pub fn next(&self, job: Job, after: Timestamp, zone: &Zone) -> Option<Occurrence> {
         let today = zone.day_of(after);
         let latest = today.saturating_add(i32::from(LOOK_AHEAD_DAYS).days());
-        let next = |pattern: &Pattern| {
-            // From yesterday on: where clocks skip over midnight, yesterday's last times are still
-            // to come.
-            let first = pattern.from(today.saturating_sub(1.day()), latest)?;
+        let next = |pattern: &CronPattern| {
+            // Start with yesterday: if clocks skip midnight, yesterday's last times are still in
+            // the future.
+            let first = pattern.next_match(today.saturating_sub(1.day()), latest)?;
             let dates = std::iter::successors(Some(first), |date| {
-                pattern.from(date.tomorrow().ok()?, latest)
+                pattern.next_match(date.tomorrow().ok()?, latest)
             });
             let times = dates
                 .map(|date| (date, pattern.instants(date, zone).filter(|at| *at > after).min()));
-            // Of two dates at one instant the later is meant, so the date after the first hit has a
-            // say too.
+            // Of two dates at one instant the later counts, so the date after the first match is
+            // checked too.
             let hits = times.skip_while(|(_, at)| at.is_none()).take(2);
             hits.filter_map(|(date, at)| Some((at?, Reverse(date)))).min()
         };
@@ -338,40 +332,40 @@ impl Timetable {
         Some(Occurrence { job, date, at: zone.moment(at) })
     }
 
-    /// The jobs that are to run now: those whose last time is for a later date than the one they
-    /// last ran for.
+    /// The jobs to run now: those whose latest due date is after the date they last ran for.
     ///
-    /// `ran` gives that date. They come finer before coarser, each once, however often it was
-    /// missed. A job that never ran is due for the last time there was. A date more than three days
-    /// ahead is taken for the trace of a wrong clock and not believed.
-    pub fn due(
+    /// `ran` returns that date. Each job occurs once, finer ones first, however often it was
+    /// missed. A job that never ran is due for its latest time. A last run more than
+    /// [`MAX_CLOCK_ERROR_DAYS`] in the future comes from a wrong clock and is ignored.
+    pub fn due_jobs(
         &self,
         ran: &dyn Fn(Job) -> Option<Date>,
         now: Timestamp,
         zone: &Zone,
     ) -> Vec<Occurrence> {
-        let believed = zone.day_of(now).saturating_add(i32::from(BELIEVED_AHEAD_DAYS).days());
+        let believed = zone.day_of(now).saturating_add(i32::from(MAX_CLOCK_ERROR_DAYS).days());
         let last_times = Job::ALL.iter().filter_map(|job| self.last_due(*job, now, zone));
         last_times
             .filter(|last| ran(last.job).is_none_or(|ran| last.date > ran || ran > believed))
             .collect()
     }
 
-    /// The runs from that instant to the end of so many local days, today being the first, in order
-    /// of time.
+    /// The runs from that instant to the end of `days` local days, including today, in order of
+    /// time.
     ///
-    /// Each date has one; a second time on it only matters to a run that failed.
+    /// Each date has one run; a second time on it only matters after a failed run.
     pub fn upcoming(&self, from: Timestamp, days: u16, zone: &Zone) -> Vec<Occurrence> {
         let today = zone.day_of(from);
         let end = today.saturating_add(i32::from(days).days());
-        let span = from..zone.start_of(end);
+        let span = from..zone.day_start(end);
         let mut runs: Vec<(Timestamp, Job, Reverse<Date>)> = Vec::new();
         for job in Job::ALL {
             let mut dates: Vec<(Date, Timestamp)> = Vec::new();
             for pattern in self.patterns(*job) {
-                let first = pattern.from(today.saturating_sub(1.day()), end);
-                let fitting =
-                    std::iter::successors(first, |date| pattern.from(date.tomorrow().ok()?, end));
+                let first = pattern.next_match(today.saturating_sub(1.day()), end);
+                let fitting = std::iter::successors(first, |date| {
+                    pattern.next_match(date.tomorrow().ok()?, end)
+                });
                 dates.extend(
                     fitting.filter_map(|date| Some((date, pattern.instants(date, zone).min()?))),
                 );
@@ -393,45 +387,44 @@ impl Timetable {
     }
 }
 
-/// How a job stands in a person's calendar.
-fn entry_of(job: Job) -> (&'static str, &'static str) {
+/// The title and description of a job in a calendar.
+fn calendar_entry(job: Job) -> (&'static str, &'static str) {
     match job {
         Job::Consolidation => (
             "Nightly consolidation",
-            "Takes the day's log and records into the ledger. Other jobs wait while it runs.",
+            "Extracts events from the day's log and records. Other jobs wait while it runs.",
         ),
-        Job::Day => ("Day summary", "Presses the day that ended."),
-        Job::Week => ("Week summary", "Presses the week's sessions."),
-        Job::Month => ("Month summary", "Presses the weeks of the month that closed."),
-        Job::Archive => ("Archive clean-up", "Moves what the month has taken up to the archive."),
-        Job::Year => ("Year summary", "Presses the months of the year that ended."),
-        Job::Compact => ("Ledger compaction", "Makes one event of every chain that is done with."),
-        Job::Prune => ("Ledger pruning", "Moves what has expired to the archive."),
-        Job::Check => {
-            ("Weekly check", "Makes everything derived anew and verifies the whole vault.")
-        }
+        Job::Day => ("Day summary", "Summarizes the previous day."),
+        Job::Week => ("Week summary", "Summarizes the week's sessions."),
+        Job::Month => ("Month summary", "Summarizes the closed weeks of the month."),
+        Job::Archive => ("Archive clean-up", "Archives what the month's summary covers."),
+        Job::Year => ("Year summary", "Summarizes the months of the previous year."),
+        Job::Compact => ("Ledger compaction", "Compacts finished chains into one event each."),
+        Job::Prune => ("Ledger pruning", "Moves expired events to the archive."),
+        Job::Check => ("Weekly check", "Rebuilds everything derived and verifies the whole vault."),
     }
 }
 
-/// The runs as an iCalendar file (RFC 5545), for the vault of that name, made at `stamp`.
+/// Renders the runs as an iCalendar file (RFC 5545), for the vault of that name, created at
+/// `stamp`.
 ///
-/// One event in UTC for each run, since a rule of recurrence would need the zone's whole history
-/// beside it. A run keeps its UID, so that a calendar that reads the file again moves the event
-/// instead of doubling it.
-pub fn ics(vault: &str, runs: &[Occurrence], stamp: Timestamp) -> String {
-    let vault = plain::one_line(vault);
-    let mark = Hash::of(vault.as_bytes()).short();
+/// One event in UTC per run, since a recurrence rule would need the zone's whole history in the
+/// file. A run keeps its UID, so that a calendar that reads the file again moves the event instead
+/// of duplicating it.
+pub fn render_ics(vault: &str, runs: &[Occurrence], stamp: Timestamp) -> String {
+    let vault = sanitize::one_line(vault);
+    let mark = Hash::of(vault.as_bytes()).short_hex();
     let mut text = String::new();
-    let mut line = |content: &str| fold(&mut text, content);
+    let mut line = |content: &str| fold_line(&mut text, content);
     for content in
         ["BEGIN:VCALENDAR", "VERSION:2.0", "PRODID:-//icecore//schedule//EN", "CALSCALE:GREGORIAN"]
     {
         line(content);
     }
-    line(&format!("NAME:{}", escaped(&format!("icecore {vault}"))));
+    line(&format!("NAME:{}", escape_ics_text(&format!("icecore {vault}"))));
     for run in runs {
-        let (summary, description) = entry_of(run.job);
-        // Only consolidation keeps others waiting, so only it makes its owner busy.
+        let (summary, description) = calendar_entry(run.job);
+        // Only consolidation blocks other jobs, so only it shows as busy.
         let (length, shown) = if run.job == Job::Consolidation {
             ("PT15M", "OPAQUE")
         } else {
@@ -439,13 +432,13 @@ pub fn ics(vault: &str, runs: &[Occurrence], stamp: Timestamp) -> String {
         };
         line("BEGIN:VEVENT");
         line(&format!("UID:{}-{}-{mark}@icecore", run.job, run.date));
-        line(&format!("DTSTAMP:{}", utc(stamp)));
-        line(&format!("DTSTART:{}", utc(run.at.at())));
+        line(&format!("DTSTAMP:{}", format_utc(stamp)));
+        line(&format!("DTSTART:{}", format_utc(run.at.timestamp())));
         line(&format!("DURATION:{length}"));
-        line(&format!("SUMMARY:{}", escaped(&format!("icecore: {summary}"))));
+        line(&format!("SUMMARY:{}", escape_ics_text(&format!("icecore: {summary}"))));
         line(&format!(
             "DESCRIPTION:{}",
-            escaped(&format!("{description}\nVault: {vault}\nFor: {}", run.date))
+            escape_ics_text(&format!("{description}\nVault: {vault}\nFor: {}", run.date))
         ));
         line(&format!("TRANSP:{shown}"));
         line("END:VEVENT");
@@ -454,17 +447,16 @@ pub fn ics(vault: &str, runs: &[Occurrence], stamp: Timestamp) -> String {
     text
 }
 
-fn utc(at: Timestamp) -> String {
+fn format_utc(at: Timestamp) -> String {
     at.strftime("%Y%m%dT%H%M%SZ").to_string()
 }
 
-fn escaped(text: &str) -> String {
+fn escape_ics_text(text: &str) -> String {
     text.replace('\\', "\\\\").replace(';', "\\;").replace(',', "\\,").replace('\n', "\\n")
 }
 
-/// Writes one line of at most 75 octets, and what is left on continuation lines, never inside a
-/// character.
-fn fold(text: &mut String, line: &str) {
+/// Writes a line folded to at most 75 octets, never splitting a character.
+fn fold_line(text: &mut String, line: &str) {
     let mut rest = line;
     let mut room = 75;
     while rest.len() > room {
@@ -477,21 +469,21 @@ fn fold(text: &mut String, line: &str) {
     text.push_str("\r\n");
 }
 
-/// A line for `crontab -e` that asks every quarter of an hour whether something is due.
+/// A line for `crontab -e` that runs due jobs every 15 minutes.
 ///
-/// A crontab cannot hold a line break; for a path with one, the line is a comment that says so.
-pub fn crontab(program: &str, vault: &str) -> String {
+/// A crontab cannot contain a line break; for a path with one, the line is an explanatory comment.
+pub fn render_crontab(program: &str, vault: &str) -> String {
     if [program, vault].iter().any(|path| path.contains(['\n', '\r', '\0'])) {
         return "# icecore: cron cannot name a path with a line break in it; rename the folder first\n".into();
     }
-    let command = format!("{} --vault {} rollup due -q", sh_word(program), sh_word(vault));
-    // To cron `%` is a line break unless a backslash stands before it, and that one must not itself
-    // be escaped.
+    let command = format!("{} --vault {} rollup due -q", quote_sh(program), quote_sh(vault));
+    // In a crontab an unescaped `%` is a line break, and the backslash before it must not itself be
+    // escaped.
     let command = command.replace("\\%", "\\''%").replace('%', "\\%");
     format!("*/15 * * * * {command}\n")
 }
 
-fn sh_word(text: &str) -> String {
+fn quote_sh(text: &str) -> String {
     let harmless = |c: char| c.is_ascii_alphanumeric() || "_-+=:,./@".contains(c);
     if !text.is_empty() && text.chars().all(harmless) {
         text.into()
@@ -500,13 +492,13 @@ fn sh_word(text: &str) -> String {
     }
 }
 
-/// A systemd user unit for the daemon: it may write the vault and nothing else.
-pub fn systemd(program: &str, vault: &str) -> String {
-    let (program, folder) = (unit_word(program), unit_word(vault));
-    // A private /tmp would hide a vault that lies there.
+/// A systemd user unit for the daemon, with write access to the vault only.
+pub fn render_systemd_unit(program: &str, vault: &str) -> String {
+    let (program, folder) = (quote_unit_word(program), quote_unit_word(vault));
+    // A private /tmp would hide a vault that is there.
     let private_tmp =
         if vault.starts_with("/tmp/") || vault.starts_with("/var/tmp/") { "no" } else { "yes" };
-    // The colon keeps `$` in a path from being taken for a variable.
+    // The colon keeps `$` in a path from being expanded as a variable.
     format!(
         "# Save as ~/.config/systemd/user/icecore.service, then: systemctl --user enable --now icecore.service
 [Unit]
@@ -540,7 +532,7 @@ WantedBy=default.target
     )
 }
 
-fn unit_word(text: &str) -> String {
+fn quote_unit_word(text: &str) -> String {
     let mut word = String::from("\"");
     for c in text.chars() {
         match c {
@@ -565,11 +557,11 @@ mod tests {
     use crate::calendar::Days;
 
     fn usual() -> Timetable {
-        Timetable::read(USUAL).unwrap()
+        Timetable::parse(DEFAULT_TIMETABLE).unwrap()
     }
 
     fn zone(name: &str) -> Zone {
-        Zone::named(name).unwrap()
+        Zone::from_name(name).unwrap()
     }
 
     fn civil(at: Timestamp, zone: &Zone) -> DateTime {
@@ -577,7 +569,7 @@ mod tests {
         told[..19].parse().unwrap()
     }
 
-    /// The usual timetable once more, by hand, so that the patterns are not proved by themselves.
+    /// The default timetable, written out independently of the patterns.
     fn face(job: Job) -> Time {
         match job {
             Job::Consolidation => Time::constant(3, 0, 0, 0),
@@ -601,10 +593,10 @@ mod tests {
         }
     }
 
-    /// The local dates of which the clocks have shown at least a quarter of an hour.
+    /// The local dates of which the clocks showed at least 15 minutes.
     fn dates_lived(zone: &Zone, years: Days) -> BTreeSet<Date> {
         let mut lived = BTreeSet::new();
-        let mut at = zone.at(years.first, Time::midnight());
+        let mut at = zone.instant_at(years.first, Time::midnight());
         while zone.day_of(at) <= years.last {
             lived.insert(zone.day_of(at));
             at += 15.minutes();
@@ -612,7 +604,7 @@ mod tests {
         lived
     }
 
-    /// A daemon: the marks it keeps, and every run it made.
+    /// A daemon: its stored state, and every run.
     struct Daemon<'a> {
         timetable: &'a Timetable,
         zone: &'a Zone,
@@ -627,8 +619,9 @@ mod tests {
         }
 
         fn wake(&mut self, now: Timestamp) {
-            for run in self.timetable.due(&|job| self.marks.get(&job).copied(), now, self.zone) {
-                assert!(run.at.at() <= now);
+            for run in self.timetable.due_jobs(&|job| self.marks.get(&job).copied(), now, self.zone)
+            {
+                assert!(run.at.timestamp() <= now);
                 self.marks.insert(run.job, run.date);
                 self.runs.push((run.job, run.date, now));
             }
@@ -647,7 +640,7 @@ mod tests {
         let (zone, timetable, years) = (zone(name), usual(), three_years(from));
         let lived = dates_lived(&zone, years);
         let mut daemon = Daemon::new(&timetable, &zone, years.first);
-        let mut now = zone.start_of(years.first);
+        let mut now = zone.day_start(years.first);
         while zone.day_of(now) <= years.last {
             daemon.wake(now);
             now += 7.minutes();
@@ -716,9 +709,9 @@ mod tests {
             ("Europe/Berlin", 2026, "*/30 1-3 * * *"),
         ] {
             let (zone, timetable, years) =
-                (zone(name), Timetable::read(&[(Job::Day, pattern)]).unwrap(), three_years(from));
+                (zone(name), Timetable::parse(&[(Job::Day, pattern)]).unwrap(), three_years(from));
             let mut daemon = Daemon::new(&timetable, &zone, years.first);
-            let mut now = zone.start_of(years.first);
+            let mut now = zone.day_start(years.first);
             while zone.day_of(now) <= years.last {
                 daemon.wake(now);
                 now += 31.minutes();
@@ -735,21 +728,21 @@ mod tests {
     #[test]
     fn a_weekly_run_is_not_lost_with_the_day_that_was_skipped() {
         let (apia, timetable) =
-            (zone("Pacific/Apia"), Timetable::read(&[(Job::Week, "15 22 * * FRI")]).unwrap());
+            (zone("Pacific/Apia"), Timetable::parse(&[(Job::Week, "15 22 * * FRI")]).unwrap());
         let run =
             timetable.next(Job::Week, "2011-12-29T12:00:00Z".parse().unwrap(), &apia).unwrap();
         assert_eq!(
             (run.date, run.at.to_string().as_str()),
             (date(2011, 12, 30), "2011-12-31T22:15:00+14:00")
         );
-        assert_eq!(timetable.last_due(Job::Week, run.at.at(), &apia), Some(run));
+        assert_eq!(timetable.last_due(Job::Week, run.at.timestamp(), &apia), Some(run));
     }
 
     fn check_asleep(name: &str, from: i16, mut seed: u64) {
         let (zone, timetable, years) = (zone(name), usual(), three_years(from));
         let lived = dates_lived(&zone, years);
         let mut daemon = Daemon::new(&timetable, &zone, years.first);
-        let mut now = zone.start_of(years.first);
+        let mut now = zone.day_start(years.first);
         let mut wakes = 0;
         while zone.day_of(now) <= years.last {
             let before = daemon.runs.len();
@@ -799,7 +792,7 @@ mod tests {
         let (berlin, timetable) = (zone("Europe/Berlin"), usual());
         let days = Days { first: date(2026, 10, 1), last: date(2027, 4, 15) };
         let mut daemon = Daemon::new(&timetable, &berlin, days.first);
-        let mut now = berlin.start_of(days.first);
+        let mut now = berlin.day_start(days.first);
         let mut wakes = 0;
         while berlin.day_of(now) <= days.last {
             daemon.wake(now);
@@ -822,7 +815,7 @@ mod tests {
         let now: Timestamp = "2026-02-13T12:00:00Z".parse().unwrap();
         let due = |ran: Date| {
             timetable
-                .due(&|_| Some(ran), now, &berlin)
+                .due_jobs(&|_| Some(ran), now, &berlin)
                 .iter()
                 .map(|run| (run.job, run.date))
                 .collect::<Vec<_>>()
@@ -838,7 +831,7 @@ mod tests {
             due(date(2026, 2, 12)),
             [(Job::Consolidation, date(2026, 2, 13)), (Job::Day, date(2026, 2, 13))]
         );
-        let never = timetable.due(&|_| None, now, &berlin);
+        let never = timetable.due_jobs(&|_| None, now, &berlin);
         assert_eq!(never.iter().map(|run| run.job).collect::<Vec<_>>(), Job::ALL);
         assert_eq!(never[2].at.to_string(), "2026-02-08T22:15:00+01:00");
     }
@@ -869,15 +862,16 @@ mod tests {
             [("Europe/Berlin", 2026), ("Pacific/Apia", 2011), ("America/Sao_Paulo", 2018)]
         {
             let zone = zone(name);
-            let start = zone.start_of(date(from, 1, 1)) - 1.second();
+            let start = zone.day_start(date(from, 1, 1)) - 1.second();
             let upcoming = timetable.upcoming(start, 801, &zone);
-            assert!(upcoming.is_sorted_by_key(|run| run.at.at()));
+            assert!(upcoming.is_sorted_by_key(|run| run.at.timestamp()));
             for job in Job::ALL {
-                let after = |run: &Occurrence| timetable.next(*job, run.at.at(), &zone);
+                let after = |run: &Occurrence| timetable.next(*job, run.at.timestamp(), &zone);
                 let mut steps: Vec<_> =
                     std::iter::successors(timetable.next(*job, start, &zone), after)
                         .take_while(|run| {
-                            run.at.at() < zone.start_of(date(from, 1, 1).saturating_add(800.days()))
+                            run.at.timestamp()
+                                < zone.day_start(date(from, 1, 1).saturating_add(800.days()))
                         })
                         .collect();
                 steps.dedup_by_key(|run| run.date);
@@ -895,7 +889,7 @@ mod tests {
     }
 
     fn check_next(pattern: &str, after: &str, wanted: &str) {
-        let timetable = Timetable::read(&[(Job::Day, pattern)]).unwrap();
+        let timetable = Timetable::parse(&[(Job::Day, pattern)]).unwrap();
         let next = timetable.next(Job::Day, after.parse().unwrap(), &zone("UTC")).unwrap();
         assert_eq!(next.at.to_string()[..16], *wanted, "{pattern}");
     }
@@ -935,10 +929,10 @@ mod tests {
             ("0,, 3 * * *", "no minute"),
             ("-1 3 * * *", "no minute"),
             ("999999999999 3 * * *", "no minute"),
-            ("0 0 30 2 *", "no such day ever comes"),
+            ("0 0 30 2 *", "no such date exists"),
             ("\u{1b}[2J * * * *", "no minute"),
         ] {
-            let error = Timetable::read(&[(Job::Day, "0 0 * * *"), (Job::Week, text)])
+            let error = Timetable::parse(&[(Job::Day, "0 0 * * *"), (Job::Week, text)])
                 .unwrap_err()
                 .to_string();
             assert!(
@@ -952,7 +946,7 @@ mod tests {
         assert_eq!("Consolidation".parse(), Ok(Job::Consolidation));
     }
 
-    /// A reader of iCalendar that is as strict as the standard about what matters here.
+    /// An iCalendar parser that is as strict as the standard about the properties used here.
     fn read_ics(text: &str) -> Vec<BTreeMap<String, String>> {
         assert!(text.ends_with("\r\n"));
         for line in text.split_terminator("\r\n") {
@@ -996,7 +990,7 @@ mod tests {
     fn consolidation_stands_on_the_calendar_as_time_that_is_taken() {
         let (berlin, timetable) = (zone("Europe/Berlin"), usual());
         let runs = timetable.upcoming("2026-10-23T12:00:00Z".parse().unwrap(), 30, &berlin);
-        let text = ics("Anna's, \\ notes;", &runs, "2026-10-23T12:00:00Z".parse().unwrap());
+        let text = render_ics("Anna's, \\ notes;", &runs, "2026-10-23T12:00:00Z".parse().unwrap());
         let events = read_ics(&text);
         assert_eq!(events.len(), runs.len());
         let uids: BTreeSet<&String> = events.iter().map(|event| &event["UID"]).collect();
@@ -1015,16 +1009,15 @@ mod tests {
             "{}",
             nights[0]["DESCRIPTION"]
         );
-        let later = ics("Anna's, \\ notes;", &runs, "2026-10-24T12:00:00Z".parse().unwrap());
+        let later = render_ics("Anna's, \\ notes;", &runs, "2026-10-24T12:00:00Z".parse().unwrap());
         assert_eq!(read_ics(&later)[0]["UID"], events[0]["UID"]);
         assert_ne!(
-            read_ics(&ics("other", &runs, Timestamp::UNIX_EPOCH))[0]["UID"],
+            read_ics(&render_ics("other", &runs, Timestamp::UNIX_EPOCH))[0]["UID"],
             events[0]["UID"]
         );
     }
 
-    /// What sh would get from cron, and what words it would make of it; cron's own rules for `%`
-    /// and `\`.
+    /// The words that sh gets from cron, by cron's rules for `%` and `\`.
     fn cron_and_sh(line: &str) -> Vec<String> {
         let command = line.strip_prefix("*/15 * * * * ").unwrap().strip_suffix('\n').unwrap();
         let mut passed = String::new();
@@ -1060,14 +1053,14 @@ mod tests {
     #[test]
     fn a_crontab_line_can_be_pasted() {
         assert_eq!(
-            crontab("/usr/bin/icecore", "/home/ana/vault"),
+            render_crontab("/usr/bin/icecore", "/home/ana/vault"),
             "*/15 * * * * /usr/bin/icecore --vault /home/ana/vault rollup due -q\n"
         );
         assert_eq!(
-            crontab("/opt/my tools/icecore", "/home/o'neil/100% $HOME"),
+            render_crontab("/opt/my tools/icecore", "/home/o'neil/100% $HOME"),
             "*/15 * * * * '/opt/my tools/icecore' --vault '/home/o'\\''neil/100\\% $HOME' rollup due -q\n"
         );
-        let refused = crontab("/usr/bin/icecore", "/tmp/x\n* * * * * rm -r ~");
+        let refused = render_crontab("/usr/bin/icecore", "/tmp/x\n* * * * * rm -r ~");
         assert!(refused.starts_with('#') && refused.lines().count() == 1);
     }
 
@@ -1080,7 +1073,7 @@ mod tests {
 
     #[test]
     fn the_unit_writes_only_the_vault() {
-        let unit = systemd("/usr/bin/icecore", "/home/ana/my 100% \"vault\"");
+        let unit = render_systemd_unit("/usr/bin/icecore", "/home/ana/my 100% \"vault\"");
         assert_eq!(
             directive(&unit, "ExecStart="),
             r#":"/usr/bin/icecore" --vault "/home/ana/my 100%% \"vault\"" daemon"#
@@ -1096,7 +1089,7 @@ mod tests {
         ] {
             assert!(unit.lines().any(|own| own == line), "{line}");
         }
-        assert_eq!(directive(&systemd("icecore", "/tmp/vault"), "PrivateTmp="), "no");
+        assert_eq!(directive(&render_systemd_unit("icecore", "/tmp/vault"), "PrivateTmp="), "no");
     }
 
     fn any_pattern() -> impl Strategy<Value = String> {
@@ -1120,7 +1113,7 @@ mod tests {
             let mut latest = now;
             let mut daemon = Daemon::new(&timetable, &zone, date(2011, 12, 27));
             for jump in jumps {
-                // However often it is put back, the clock is within two days of where it was.
+                // However often it is set back, the clock is within two days of its start.
                 now = (now + jump.minutes()).max(latest - 47.hours());
                 latest = latest.max(now);
                 daemon.wake(now);
@@ -1133,28 +1126,28 @@ mod tests {
         #[test]
         fn paths_reach_the_program_as_they_are(program in "/[^\n\r\0]{1,30}", vault in "/([\\\\%'\" $`a]|[^\n\r\0]){0,30}") {
             let wanted = [program.as_str(), "--vault", vault.as_str(), "rollup", "due", "-q"];
-            prop_assert_eq!(cron_and_sh(&crontab(&program, &vault)), wanted);
+            prop_assert_eq!(cron_and_sh(&render_crontab(&program, &vault)), wanted);
         }
 
         #[test]
         fn no_path_adds_a_line_to_the_unit(vault in "(.|\n|\r|\0){0,30}") {
-            prop_assert_eq!(systemd("/icecore", &vault).lines().count(), systemd("/icecore", "/vault").lines().count());
+            prop_assert_eq!(render_systemd_unit("/icecore", &vault).lines().count(), render_systemd_unit("/icecore", "/vault").lines().count());
         }
 
         // K5
         #[test]
         fn a_calendar_is_well_formed_for_any_vault(vault in "(.|\n|\r){0,120}", days in 0_u16..8) {
             let runs = usual().upcoming("2026-10-23T12:00:00Z".parse().unwrap(), days, &zone("Europe/Berlin"));
-            prop_assert_eq!(read_ics(&ics(&vault, &runs, Timestamp::UNIX_EPOCH)).len(), runs.len());
+            prop_assert_eq!(read_ics(&render_ics(&vault, &runs, Timestamp::UNIX_EPOCH)).len(), runs.len());
         }
 
         #[test]
         fn no_schedule_is_too_strange(text in prop_oneof![1 => ".*", 9 => any_pattern()], seconds in any::<i32>()) {
-            if let Ok(timetable) = Timetable::read(&[(Job::Day, &text)]) {
+            if let Ok(timetable) = Timetable::parse(&[(Job::Day, &text)]) {
                 let (now, zone) = (Timestamp::from_second(i64::from(seconds)).unwrap(), zone("Europe/Berlin"));
                 let next = timetable.next(Job::Day, now, &zone).unwrap();
-                prop_assert!(next.at.at() > now);
-                prop_assert_eq!(timetable.last_due(Job::Day, next.at.at(), &zone), Some(next));
+                prop_assert!(next.at.timestamp() > now);
+                prop_assert_eq!(timetable.last_due(Job::Day, next.at.timestamp(), &zone), Some(next));
             }
         }
     }

@@ -1,18 +1,18 @@
-//! The secret filter of the gate: what must not be kept is replaced before anything is kept.
+//! The secret filter: hides secrets before anything is stored.
 //!
-//! Promises: a secret's place is taken by `[secret:kind:code]`, the same secret by the same mark,
-//! so that one can still see that two messages spoke of the same key; the code is an HMAC under the
-//! memory's own key, so that a mark is no test of a guess; a mark is never hidden again; a text
-//! without secrets comes back as it was, borrowed. Where a string could be either, a telling word
-//! next to it decides: a bare hash, id or path is no secret.
+//! Invariants: - A secret is replaced by `[secret:kind:code]`. Equal secrets get equal marks, so a
+//! reader still   sees that two messages are about the same key. - The code is an HMAC under the
+//! memory's own key, so a mark cannot be used to test a guess. - A mark is never hidden again. A
+//! text without secrets is returned unchanged and borrowed. - An ambiguous string is a secret only
+//! after a keyword: a bare hash, id or path is none.
 //!
-//! What secrets look like is data: `formats.txt` has the forms of vendors, `words.txt` the words of
-//! each language. Numbers of payment cards and bank accounts are hidden as well, where their check
-//! digits are right.
+//! What secrets look like is data: `formats.txt` has the formats of vendors, `words.txt` the
+//! keywords of each language. Payment card and bank account numbers with valid check digits are
+//! hidden, too.
 //!
-//! Bulk imports pass here, so there is one pass over the bytes that only asks whether three of them
-//! belong to an anchor (a vendor's prefix, a telling word, `://`); everything dearer happens at an
-//! anchor and looks at a bounded stretch.
+//! Bulk imports pass through here. One pass over the bytes only asks whether three of them belong
+//! to an anchor (a vendor's prefix, a keyword, `://`). Everything more expensive runs at an anchor
+//! and inspects a bounded stretch.
 
 mod marker;
 mod rules;
@@ -23,35 +23,36 @@ use std::ops::Range;
 
 use memchr::memmem;
 
-use self::marker::{MARK, mark_around};
-pub use self::marker::{MarkerKey, without_codes};
-use self::rules::{Anchor, Class, PHRASES, Part, RULES, Shape, Sign, is_unspaced};
+use self::marker::{MARK_PREFIX, mark_around};
+pub use self::marker::{MarkerKey, strip_mark_codes};
+use self::rules::{
+    Anchor, AnchorRule, KeyPart, KeywordClass, PHRASES, ProgramRule, RULES, is_unspaced_script,
+};
 use crate::id::EventId;
 
-/// A secret that was found and hidden.
+/// A secret that was hidden.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Hidden {
-    /// What it was: `github-token`, `password`, `private-key` …
+pub struct HiddenSecret {
+    /// The kind: `github-token`, `password`, `private-key` …
     pub kind: &'static str,
-    /// What stands in its place: `[secret:kind:code]`.
+    /// The replacement: `[secret:kind:code]`.
     pub mark: String,
 }
 
-/// A text that is fit to keep, and what was hidden in it.
+/// A text with its secrets hidden.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Redacted<'a> {
-    /// The text; borrowed if nothing had to be hidden.
+pub struct RedactedText<'a> {
+    /// The text; borrowed if nothing was hidden.
     pub text: Cow<'a, str>,
-    /// What was hidden.
-    pub hidden: Vec<Hidden>,
+    pub hidden: Vec<HiddenSecret>,
 }
 
 /// Replaces every secret in `text` by its mark.
-pub fn redact<'a>(text: &'a str, key: &MarkerKey) -> Redacted<'a> {
-    let mut redacted = Redacted { text: Cow::Borrowed(text), hidden: Vec::new() };
-    // A mark is shorter than most secrets, so hiding one can bring a telling word near enough to
-    // another value. Looking until nothing is found makes a second call find nothing either; each
-    // round has fewer bytes left that are no mark.
+pub fn redact<'a>(text: &'a str, key: &MarkerKey) -> RedactedText<'a> {
+    let mut redacted = RedactedText { text: Cow::Borrowed(text), hidden: Vec::new() };
+    // A mark is shorter than most secrets, so hiding one can move a keyword next to another value.
+    // Repeating until nothing is found makes the function idempotent. It terminates because each
+    // round leaves fewer bytes outside of marks.
     loop {
         let found = find_all(&redacted.text);
         if found.is_empty() {
@@ -59,12 +60,12 @@ pub fn redact<'a>(text: &'a str, key: &MarkerKey) -> Redacted<'a> {
         }
         let mut out = String::with_capacity(redacted.text.len());
         let mut kept = 0;
-        for Found { span, kind } in found {
+        for SecretSpan { span, kind } in found {
             let secret = redacted.text[span.clone()].as_bytes();
             let mark = key.mark(kind, secret);
             out.push_str(&redacted.text[kept..span.start]);
             out.push_str(&mark);
-            redacted.hidden.push(Hidden { kind, mark });
+            redacted.hidden.push(HiddenSecret { kind, mark });
             kept = span.end;
         }
         out.push_str(&redacted.text[kept..]);
@@ -72,37 +73,39 @@ pub fn redact<'a>(text: &'a str, key: &MarkerKey) -> Redacted<'a> {
     }
 }
 
-/// A text with its secrets hidden, only to be shown: their marks say nothing but their kind.
+/// Hides secrets for display only: the marks contain the kind and no code.
 pub fn redact_for_display(text: &str) -> String {
-    without_codes(&redact(text, &MarkerKey::new([0; 32])).text).into_owned()
+    strip_mark_codes(&redact(text, &MarkerKey::new([0; 32])).text).into_owned()
 }
 
-/// A value longer than this is no key but somebody's file.
-const LONGEST_VALUE: usize = 512;
-/// The farthest that a key block's END is looked for.
-const LONGEST_BLOCK: usize = 32 * 1024;
+/// A longer value is no key but a file.
+const MAX_VALUE_BYTES: usize = 512;
+/// The maximum distance of a key block's END line.
+const MAX_KEY_BLOCK_BYTES: usize = 32 * 1024;
 
 #[derive(Clone)]
-struct Found {
+struct SecretSpan {
     span: Range<usize>,
     kind: &'static str,
 }
 
-/// Everything that is to be hidden, in order: in the text as it is, and as it was meant.
-fn find_all(text: &str) -> Vec<Found> {
-    let mut found = with_numbers(find(text), text);
+/// Every secret in order, in the text as written and in its decoded view.
+fn find_all(text: &str) -> Vec<SecretSpan> {
+    let mut found = add_check_digit_numbers(find_secrets(text), text);
     let plain = found.len();
-    for view in view::views(text) {
+    for view in view::find_views(text) {
         found.extend(
-            find(&view.text).into_iter().map(|one| Found { span: view.place(&one.span), ..one }),
+            find_secrets(&view.text)
+                .into_iter()
+                .map(|one| SecretSpan { span: view.source_range(&one.span), ..one }),
         );
     }
     if found.len() == plain {
         return found;
     }
-    // What was found both ways is hidden once, as far as either reaches.
+    // A secret found in both is hidden once, with the union of both spans.
     found.sort_by_key(|one| (one.span.start, std::cmp::Reverse(one.span.end)));
-    let mut apart: Vec<Found> = Vec::with_capacity(found.len());
+    let mut apart: Vec<SecretSpan> = Vec::with_capacity(found.len());
     for one in found {
         match apart.last_mut().filter(|last| one.span.start < last.span.end) {
             Some(last) => last.span.end = last.span.end.max(one.span.end),
@@ -112,19 +115,19 @@ fn find_all(text: &str) -> Vec<Found> {
     apart
 }
 
-fn find(text: &str) -> Vec<Found> {
+fn find_secrets(text: &str) -> Vec<SecretSpan> {
     let (rules, bytes) = (&*RULES, text.as_bytes());
-    let mut found: Vec<Found> = Vec::new();
+    let mut found: Vec<SecretSpan> = Vec::new();
     let (mut at, mut free) = (0, 0);
     while let Some((hit, mut link)) = rules.next_anchor(bytes, at) {
         at = hit + 1;
         while link != 0 {
-            let (anchor, next) = rules.link(link);
+            let (anchor, next) = rules.chain_entry(link);
             link = next;
             let Some(start) = hit.checked_sub(anchor.at).filter(|start| *start >= free) else {
                 continue;
             };
-            if !anchor.stands_at(bytes, start) {
+            if !anchor.matches_at(bytes, start) {
                 continue;
             }
             if let Some(end) = mark_around(bytes, start) {
@@ -132,11 +135,11 @@ fn find(text: &str) -> Vec<Found> {
                 break;
             }
             if let Some(secret) =
-                anchor.secret(text, start).filter(|secret| secret.span.start >= free)
+                anchor.find_secret(text, start).filter(|secret| secret.span.start >= free)
             {
                 let end = end_with_glued_keys(bytes, &secret.span);
                 (at, free) = (end, end);
-                found.push(Found { span: secret.span.start..end, ..secret });
+                found.push(SecretSpan { span: secret.span.start..end, ..secret });
                 break;
             }
         }
@@ -144,27 +147,27 @@ fn find(text: &str) -> Vec<Found> {
     found
 }
 
-/// Where a secret ends if a key that begins within it goes on past its end: hiding only the
-/// beginning of that key would leave the rest without the prefix it is known by.
+/// The end of a secret, extended over a vendor key that begins within it: hiding only the beginning
+/// of that key would leave the rest without its recognizable prefix.
 fn end_with_glued_keys(bytes: &[u8], span: &Range<usize>) -> usize {
-    const LONGEST_PREFIX: usize = 32;
+    const MAX_PREFIX_BYTES: usize = 32;
     let rules = &*RULES;
-    // A key never ends with these, so they do not tell whether one goes on.
-    let past = |end: usize| end + run(bytes, end, DASH | DOT, usize::MAX);
+    // A key never ends with these characters.
+    let past = |end: usize| end + run_length(bytes, end, DASH | DOT, usize::MAX);
     let (mut at, mut end, mut next_byte) = (span.start + 1, span.end, past(span.end));
     while let Some((hit, mut link)) =
-        rules.next_anchor(&bytes[..bytes.len().min(end + LONGEST_PREFIX)], at)
+        rules.next_anchor(&bytes[..bytes.len().min(end + MAX_PREFIX_BYTES)], at)
     {
         at = hit + 1;
         while link != 0 {
-            let (anchor, next) = rules.link(link);
+            let (anchor, next) = rules.chain_entry(link);
             link = next;
             let start = hit.saturating_sub(anchor.at);
-            let goes_on = matches!(anchor.sign, Sign::Vendor { body, .. } if bytes.get(next_byte).is_some_and(|byte| is(*byte, body)));
+            let goes_on = matches!(anchor.sign, AnchorRule::Vendor { body, .. } if bytes.get(next_byte).is_some_and(|byte| is_in_class(*byte, body)));
             let may_pass = goes_on || start + anchor.text.len() > end;
             if may_pass
                 && (span.start..end).contains(&start)
-                && anchor.stands_at(bytes, start)
+                && anchor.matches_at(bytes, start)
                 && let Some(key) = anchor.vendor_key(bytes, start).filter(|key| key.span.end > end)
             {
                 end = key.span.end;
@@ -175,7 +178,7 @@ fn end_with_glued_keys(bytes: &[u8], span: &Range<usize>) -> usize {
     end
 }
 
-// ---- Classes of characters ----
+// ---- Character classes ----
 
 const UPPER: u16 = 1;
 const LOWER: u16 = 1 << 1;
@@ -224,79 +227,82 @@ static CLASSES: [u16; 256] = {
     classes
 };
 
-fn is(byte: u8, classes: u16) -> bool {
+fn is_in_class(byte: u8, classes: u16) -> bool {
     CLASSES[byte as usize] & classes != 0
 }
 
-/// How many bytes of `classes` stand at `from`, counting to `most`.
-fn run(bytes: &[u8], from: usize, classes: u16, most: usize) -> usize {
-    bytes.iter().skip(from).take(most).take_while(|byte| is(**byte, classes)).count()
+/// The number of bytes of `classes` at `from`, at most `most`.
+fn run_length(bytes: &[u8], from: usize, classes: u16, most: usize) -> usize {
+    bytes.iter().skip(from).take(most).take_while(|byte| is_in_class(**byte, classes)).count()
 }
 
-// ---- Anchors: where it is worth looking ----
+// ---- Anchors ----
 
 impl Anchor {
-    fn stands_at(&self, bytes: &[u8], start: usize) -> bool {
+    fn matches_at(&self, bytes: &[u8], start: usize) -> bool {
         let Some(there) = bytes.get(start..start + self.text.len()) else { return false };
         match self.sign {
-            Sign::Vendor { .. }
-            | Sign::Exact { .. }
-            | Sign::Middle { .. }
-            | Sign::Shape(Shape::Jwt | Shape::Block | Shape::Telegram | Shape::Putty) => {
-                there == self.text.as_bytes()
-            }
+            AnchorRule::Vendor { .. }
+            | AnchorRule::Exact { .. }
+            | AnchorRule::Middle { .. }
+            | AnchorRule::Shape(
+                ProgramRule::Jwt | ProgramRule::Block | ProgramRule::Telegram | ProgramRule::Putty,
+            ) => there == self.text.as_bytes(),
             _ => there.eq_ignore_ascii_case(self.text.as_bytes()),
         }
     }
 
-    /// The secret that this anchor at `start` leads to.
-    fn secret(&self, text: &str, start: usize) -> Option<Found> {
+    /// The secret at this anchor.
+    fn find_secret(&self, text: &str, start: usize) -> Option<SecretSpan> {
         let bytes = text.as_bytes();
         let end = start + self.text.len();
         match &self.sign {
-            Sign::Vendor { .. } => self.vendor_key(bytes, start),
-            Sign::Exact { kind, parts } => exact_key(bytes, start, end, kind, parts),
-            Sign::Middle { kind, body, before, after } => {
-                middle_of_key(bytes, start..end, kind, *body, (*before, *after))
+            AnchorRule::Vendor { .. } => self.vendor_key(bytes, start),
+            AnchorRule::Exact { kind, parts } => exact_key(bytes, start, end, kind, parts),
+            AnchorRule::Middle { kind, body, before, after } => {
+                key_around(bytes, start..end, kind, *body, (*before, *after))
             }
-            Sign::Word { kind, class, loose, own_is } => {
-                after_word(text, start, end, Word { kind, class: *class, loose: *loose, own_is })
-            }
-            Sign::Shape(shape) => match shape {
-                Shape::Command => command_password(text, start, end),
-                Shape::Cookie => cookie(text, start, end),
-                Shape::Seed => seed_phrase(text, end),
-                Shape::Pgpass => pgpass(text, start, end),
-                Shape::Putty => unclosed_block(bytes, end + run(bytes, end, DIGIT, 4))
-                    .map(|until| putty(bytes, end, until)),
-                Shape::Login => login(text, start, end),
-                Shape::Jwt => jwt(bytes, start),
-                Shape::Block => key_block(bytes, start, end),
-                Shape::Url => url_password(text, start, end),
-                Shape::Telegram => telegram(bytes, start),
-                Shape::Bearer => authorization(text, start, end, "bearer"),
-                Shape::Basic => authorization(text, start, end, "basic-auth"),
+            AnchorRule::Word { kind, class, loose, own_is } => secret_after_keyword(
+                text,
+                start,
+                end,
+                SecretKeyword { kind, class: *class, loose: *loose, own_is },
+            ),
+            AnchorRule::Shape(shape) => match shape {
+                ProgramRule::Command => command_password(text, start, end),
+                ProgramRule::Cookie => cookie_value(text, start, end),
+                ProgramRule::Seed => seed_phrase(text, end),
+                ProgramRule::Pgpass => pgpass_password(text, start, end),
+                ProgramRule::Putty => unclosed_block(bytes, end + run_length(bytes, end, DIGIT, 4))
+                    .map(|until| putty_key(bytes, end, until)),
+                ProgramRule::Login => login_password(text, start, end),
+                ProgramRule::Jwt => jwt(bytes, start),
+                ProgramRule::Block => key_block(bytes, start, end),
+                ProgramRule::Url => url_password(text, start, end),
+                ProgramRule::Telegram => telegram_token(bytes, start),
+                ProgramRule::Bearer => authorization(text, start, end, "bearer"),
+                ProgramRule::Basic => authorization(text, start, end, "basic-auth"),
             },
         }
     }
 
-    fn vendor_key(&self, bytes: &[u8], start: usize) -> Option<Found> {
-        let Sign::Vendor { kind, body, least, wary } = self.sign else { return None };
+    fn vendor_key(&self, bytes: &[u8], start: usize) -> Option<SecretSpan> {
+        let AnchorRule::Vendor { kind, body, least, wary } = self.sign else { return None };
         let from = start + self.text.len();
-        // A refusal looks at no more than it needs, so that a text of nothing but prefixes stays
-        // cheap.
-        let sample = bytes.get(from..from + run(bytes, from, body, least.max(64)))?;
+        // A rejection reads no more than needed, so that a text full of prefixes stays cheap.
+        let sample = bytes.get(from..from + run_length(bytes, from, body, least.max(64)))?;
         if sample.len() < least {
             return broken_key(bytes, start, from..from + sample.len(), kind, body, least)
-                .filter(|_| !wary || begins_word(bytes, start));
+                .filter(|_| !wary || is_word_start(bytes, start));
         }
-        if distinct(sample) < 6
-            || wary && !(begins_word(bytes, start) && jumbled_length(sample) >= 8)
+        if distinct_bytes(sample) < 6
+            || wary && !(is_word_start(bytes, start) && jumbled_length(sample) >= 8)
         {
             return None;
         }
-        let length = run(bytes, from, body, usize::MAX);
-        // Stops and dashes mostly belong to the sentence, unless the key is too short without them.
+        let length = run_length(bytes, from, body, usize::MAX);
+        // Periods and dashes mostly belong to the sentence, unless the key is too short without
+        // them.
         let closing = bytes[from..from + length]
             .iter()
             .rev()
@@ -304,17 +310,16 @@ impl Anchor {
             .count();
         let end = from + (length - closing).max(least);
         let end = rest_on_next_line(bytes, end, body).unwrap_or(end);
-        Some(Found { span: start..end, kind })
+        Some(SecretSpan { span: start..end, kind })
     }
 }
 
-/// Where the next line begins, if this one ends at `at`: as a line break, or as the two signs that
-/// stand for one in JSON.
+/// The start of the next line, if a line break is at `at`: a real one, or an escaped one in JSON.
 fn next_line(bytes: &[u8], at: usize) -> Option<usize> {
     let rest = bytes.get(at..)?;
     let breaks: [&[u8]; 4] = [b"\r\n", b"\n", b"\\r\\n", b"\\n"];
     let from = at + breaks.iter().find(|sign| rest.starts_with(sign))?.len();
-    // What terminals and mails put in front of a line.
+    // Line prefixes of terminals and mails.
     Some(
         from + bytes[from..]
             .iter()
@@ -324,7 +329,7 @@ fn next_line(bytes: &[u8], at: usize) -> Option<usize> {
     )
 }
 
-/// A key that a line break cut in two before it was long enough.
+/// A key that a line break split before it reached its minimum length.
 fn broken_key(
     bytes: &[u8],
     start: usize,
@@ -332,13 +337,13 @@ fn broken_key(
     kind: &'static str,
     body: u16,
     least: usize,
-) -> Option<Found> {
+) -> Option<SecretSpan> {
     const FEWEST: usize = 4;
     if first.len() < FEWEST {
         return None;
     }
     let from = next_line(bytes, first.end)?;
-    let length = run(bytes, from, body, 512);
+    let length = run_length(bytes, from, body, 512);
     let closing = bytes[from..from + length]
         .iter()
         .rev()
@@ -346,76 +351,76 @@ fn broken_key(
         .count();
     let end = from + length - closing;
     let whole = [&bytes[first.clone()], &bytes[from..end]].concat();
-    let alone = !bytes.get(from + length).is_some_and(|byte| is(*byte, URLSAFE));
-    (alone && whole.len() >= least && distinct(&whole) >= 6 && jumbled_length(&whole) >= 8)
-        .then_some(Found { span: start..end, kind })
+    let alone = !bytes.get(from + length).is_some_and(|byte| is_in_class(*byte, URLSAFE));
+    (alone && whole.len() >= least && distinct_bytes(&whole) >= 6 && jumbled_length(&whole) >= 8)
+        .then_some(SecretSpan { span: start..end, kind })
 }
 
-/// Where a key ends that goes on in the next line: that line must be nothing else, and look like
-/// it.
+/// The end of a key that continues on the next line: that line must contain nothing else, and look
+/// like the key.
 fn rest_on_next_line(bytes: &[u8], end: usize, body: u16) -> Option<usize> {
     const FEWEST: usize = 6;
     let from = next_line(bytes, end)?;
-    let length = run(bytes, from, body, LONGEST_VALUE);
+    let length = run_length(bytes, from, body, MAX_VALUE_BYTES);
     let rest = &bytes[from..from + length];
     let over = matches!(
         bytes.get(from + length),
         None | Some(b'\n' | b'\r' | b'\\' | b'"' | b'\'' | b'`')
     );
-    (over && length >= FEWEST && is_jumbled(rest) && !begins_with_prefix(bytes, from))
+    (over && length >= FEWEST && is_jumbled(rest) && !has_vendor_prefix(bytes, from))
         .then_some(from + length)
 }
 
-/// A key of which every part has a fixed length.
+/// A key whose parts all have a fixed length.
 fn exact_key(
     bytes: &[u8],
     start: usize,
     from: usize,
     kind: &'static str,
-    parts: &[Part],
-) -> Option<Found> {
+    parts: &[KeyPart],
+) -> Option<SecretSpan> {
     let mut at = from;
     for part in parts {
         at += match part {
-            Part::Literal(text) => {
+            KeyPart::Literal(text) => {
                 bytes[at..].starts_with(text.as_bytes()).then_some(text.len())?
             }
-            Part::Run(classes, length) => {
-                (run(bytes, at, *classes, *length) == *length).then_some(*length)?
+            KeyPart::Run(classes, length) => {
+                (run_length(bytes, at, *classes, *length) == *length).then_some(*length)?
             }
         };
     }
-    let alone = begins_word(bytes, start) && !bytes.get(at).is_some_and(|byte| is(*byte, ALNUM));
-    (alone && distinct(&bytes[from..at]) >= 6).then_some(Found { span: start..at, kind })
+    let alone =
+        is_word_start(bytes, start) && !bytes.get(at).is_some_and(|byte| is_in_class(*byte, ALNUM));
+    (alone && distinct_bytes(&bytes[from..at]) >= 6).then_some(SecretSpan { span: start..at, kind })
 }
 
-/// Whether a vendor's prefix stands at `start`.
-fn begins_with_prefix(bytes: &[u8], start: usize) -> bool {
+/// Whether a vendor's prefix is at `start`.
+fn has_vendor_prefix(bytes: &[u8], start: usize) -> bool {
     let rules = &*RULES;
     let known = bytes.get(start).map_or(&[][..], |byte| &rules.known[usize::from(*byte)]);
-    known.iter().any(|at| rules.anchors[*at].stands_at(bytes, start))
+    known.iter().any(|at| rules.anchors[*at].matches_at(bytes, start))
 }
 
-/// A vendor's key or a JWT right at `start`: its own kind says more than the word before it.
-fn known_shape(bytes: &[u8], start: usize) -> Option<Found> {
+/// A vendor key or a JWT at `start`: its own kind is more precise than the keyword's.
+fn vendor_key_at(bytes: &[u8], start: usize) -> Option<SecretSpan> {
     let rules = &*RULES;
     let known = &rules.known[usize::from(*bytes.get(start)?)];
     known
         .iter()
         .map(|at| &rules.anchors[*at])
-        .filter(|anchor| anchor.stands_at(bytes, start))
+        .filter(|anchor| anchor.matches_at(bytes, start))
         .find_map(|anchor| match &anchor.sign {
-            Sign::Shape(_) => jwt(bytes, start),
-            Sign::Exact { kind, parts } => {
+            AnchorRule::Shape(_) => jwt(bytes, start),
+            AnchorRule::Exact { kind, parts } => {
                 exact_key(bytes, start, start + anchor.text.len(), kind, parts)
             }
             _ => anchor.vendor_key(bytes, start),
         })
 }
 
-/// Nothing before `start` belongs to the same word. Escapes of JSON, URLs and terminals are not
-/// letters.
-fn begins_word(bytes: &[u8], start: usize) -> bool {
+/// Whether a word begins at `start`. Escapes of JSON, URLs and terminals are not letters.
+fn is_word_start(bytes: &[u8], start: usize) -> bool {
     let before = &bytes[..start];
     match before {
         [] | [.., b'\\', b'n' | b'r' | b't' | b'b' | b'f'] => true,
@@ -434,83 +439,88 @@ fn begins_word(bytes: &[u8], start: usize) -> bool {
                 .count();
             rest[..rest.len() - digits].ends_with(b"[")
         }
-        [.., last] => !is(*last, URLSAFE),
+        [.., last] => !is_in_class(*last, URLSAFE),
     }
 }
 
-// ---- Shapes that speak for themselves ----
+// ---- Self-describing formats ----
 
-fn jwt(bytes: &[u8], start: usize) -> Option<Found> {
-    if start.checked_sub(1).is_some_and(|before| is(bytes[before], ALNUM))
-        && !begins_word(bytes, start)
+fn jwt(bytes: &[u8], start: usize) -> Option<SecretSpan> {
+    if start.checked_sub(1).is_some_and(|before| is_in_class(bytes[before], ALNUM))
+        && !is_word_start(bytes, start)
     {
         return None;
     }
-    // Signed ones have three parts, encrypted ones five.
+    // Signed tokens have three parts, encrypted ones five.
     let mut end = start;
     for part in 0..5 {
         let most = [2048, 16 * 1024, usize::MAX, usize::MAX, usize::MAX][part];
         let dot = usize::from(part > 0);
         if part > 0 && bytes.get(end) != Some(&b'.') {
-            return (part >= 3).then_some(Found { span: start..end, kind: "jwt" });
+            return (part >= 3).then_some(SecretSpan { span: start..end, kind: "jwt" });
         }
-        let length = run(bytes, end + dot, URLSAFE, most);
+        let length = run_length(bytes, end + dot, URLSAFE, most);
         if length < 10 {
-            return (part >= 3).then_some(Found { span: start..end, kind: "jwt" });
+            return (part >= 3).then_some(SecretSpan { span: start..end, kind: "jwt" });
         }
         end += dot + length;
     }
-    Some(Found { span: start..end, kind: "jwt" })
+    Some(SecretSpan { span: start..end, kind: "jwt" })
 }
 
-/// A key that is known by something in its middle.
-fn middle_of_key(
+/// A key that is recognized by a string in its middle.
+fn key_around(
     bytes: &[u8],
     mark: Range<usize>,
     kind: &'static str,
     body: u16,
     (before, after): (usize, usize),
-) -> Option<Found> {
+) -> Option<SecretSpan> {
     const MOST: usize = 128;
-    let left =
-        bytes[..mark.start].iter().rev().take(MOST).take_while(|byte| is(**byte, body)).count();
-    let right = run(bytes, mark.end, body, LONGEST_VALUE);
+    let left = bytes[..mark.start]
+        .iter()
+        .rev()
+        .take(MOST)
+        .take_while(|byte| is_in_class(**byte, body))
+        .count();
+    let right = run_length(bytes, mark.end, body, MAX_VALUE_BYTES);
     if left < before || left == MOST || right < after {
         return None;
     }
     let span = mark.start - left..mark.end + right;
     let whole = jumbled_length(&bytes[span.clone()]) >= 8
-        && !bytes.get(span.end).is_some_and(|byte| is(*byte, ALNUM));
-    // A hash with a datacentre behind it, not a word: `…-us14`.
+        && !bytes.get(span.end).is_some_and(|byte| is_in_class(*byte, ALNUM));
+    // A hash followed by a datacenter, not a word: `…-us14`.
     let datacentre = kind != "mailchimp-key"
         || bytes[mark.end..span.end].iter().all(u8::is_ascii_digit) && right <= 2;
-    // Base64 of a text that names a password, and says it.
+    // Base64 of a text that names a password.
     let says = kind != "password"
-        || decoded(&bytes[span.clone()]).is_some_and(|plain| !find(&plain).is_empty());
-    (whole && datacentre && says).then_some(Found { span, kind })
+        || decode_base64(&bytes[span.clone()])
+            .is_some_and(|plain| !find_secrets(&plain).is_empty());
+    (whole && datacentre && says).then_some(SecretSpan { span, kind })
 }
 
-/// The key between the two lines that tell of it.
-fn putty(bytes: &[u8], from: usize, until: usize) -> Found {
-    let start = from + run(bytes, from, DIGIT, 4);
+/// The key between the header lines of a PuTTY file.
+fn putty_key(bytes: &[u8], from: usize, until: usize) -> SecretSpan {
+    let start = from + run_length(bytes, from, DIGIT, 4);
     let start =
         start + bytes[start..until].iter().take_while(|byte| byte.is_ascii_whitespace()).count();
-    Found { span: start..until, kind: "private-key" }
+    SecretSpan { span: start..until, kind: "private-key" }
 }
 
-/// What a program is told on its command line: `curl -u user:password`, `mysql -ppassword`,
-/// `sshpass -p password`.
-fn command_password(text: &str, start: usize, end: usize) -> Option<Found> {
+/// A password on a command line: `curl -u user:password`, `mysql -ppassword`, `sshpass -p
+/// password`.
+fn command_password(text: &str, start: usize, end: usize) -> Option<SecretSpan> {
     const USERS: [&str; 4] = [" -u ", " --user ", " -U ", " --proxy-user "];
     let bytes = text.as_bytes();
-    let limit = bytes.len().min(end + LONGEST_VALUE);
+    let limit = bytes.len().min(end + MAX_VALUE_BYTES);
     let line = memchr::memchr2(b'\n', b'|', &bytes[end..limit]).map_or(limit, |at| end + at);
-    if start.checked_sub(1).is_some_and(|before| is(bytes[before], ALNUM))
-        && !begins_word(bytes, start)
+    if start.checked_sub(1).is_some_and(|before| is_in_class(bytes[before], ALNUM))
+        && !is_word_start(bytes, start)
     {
         return None;
     }
-    // From the blank before the first option on, wherever the name of the program ends.
+    // From the blank before the first option, wherever the name of the program ends.
     let rest = text.get(end.saturating_sub(1)..text.floor_char_boundary(line))?;
     let from = end.saturating_sub(1);
     let named = &text[start..end];
@@ -543,23 +553,23 @@ fn command_password(text: &str, start: usize, end: usize) -> Option<Found> {
             value..value + length
         };
         let password = &text[span.clone()];
-        let known = known_shape(bytes, span.start).is_some_and(|known| known.span == span);
-        if !password.contains(MARK)
-            && !stands_for_another(password)
-            && (known || with_user && password.len() >= 4 || like_a_password(password))
+        let known = vendor_key_at(bytes, span.start).is_some_and(|known| known.span == span);
+        if !password.contains(MARK_PREFIX)
+            && !is_placeholder(password)
+            && (known || with_user && password.len() >= 4 || looks_like_password(password))
         {
-            let kind = known_shape(bytes, span.start)
+            let kind = vendor_key_at(bytes, span.start)
                 .filter(|found| found.span == span)
                 .map_or("password", |found| found.kind);
-            return Some(Found { span, kind });
+            return Some(SecretSpan { span, kind });
         }
     }
     None
 }
 
-/// The pairs of a cookie, if one of them has a value that nobody would say. Of `Set-Cookie` only
-/// the first is the cookie.
-fn cookie(text: &str, start: usize, end: usize) -> Option<Found> {
+/// The pairs of a cookie, if one of them has a random-looking value. In `Set-Cookie` only the first
+/// pair is the cookie.
+fn cookie_value(text: &str, start: usize, end: usize) -> Option<SecretSpan> {
     let bytes = text.as_bytes();
     let mut cursor = Cursor { text, at: end };
     cursor.skip(1, |c| c == 's' || c == 'S');
@@ -574,7 +584,7 @@ fn cookie(text: &str, start: usize, end: usize) -> Option<Found> {
         (cursor.at, start >= 4 && bytes[start - 4..start].eq_ignore_ascii_case(b"set-"));
     let (mut until, mut telling) = (from, false);
     for _ in 0..64 {
-        let name = run(bytes, cursor.at, URLSAFE | DOT, 64);
+        let name = run_length(bytes, cursor.at, URLSAFE | DOT, 64);
         if name == 0 || bytes.get(cursor.at + name) != Some(&b'=') {
             break;
         }
@@ -587,7 +597,7 @@ fn cookie(text: &str, start: usize, end: usize) -> Option<Found> {
         let length = bytes[value..].iter().take(4096).take_while(|byte| !ends(byte)).count();
         let said = &text[value..value + length];
         let sample = &said[..said.floor_char_boundary(256)];
-        telling |= known_shape(bytes, value).is_some() || like_a_token(sample, true);
+        telling |= vendor_key_at(bytes, value).is_some() || looks_like_token(sample, true);
         until = value + length;
         cursor.at = until;
         if sets || !cursor.eat(";") {
@@ -595,11 +605,11 @@ fn cookie(text: &str, start: usize, end: usize) -> Option<Found> {
         }
         cursor.skip(2, is_blank);
     }
-    (telling && until > from).then_some(Found { span: from..until, kind: "cookie" })
+    (telling && until > from).then_some(SecretSpan { span: from..until, kind: "cookie" })
 }
 
-/// Twelve to twenty-four short words in a row, as wallets are opened with.
-fn seed_phrase(text: &str, end: usize) -> Option<Found> {
+/// A wallet's seed phrase: twelve to twenty-four short words in a row.
+fn seed_phrase(text: &str, end: usize) -> Option<SecretSpan> {
     let mut cursor = Cursor { text, at: end };
     cursor.skip(24, |c| {
         matches!(c, ' ' | ':' | '=' | '-' | '"' | '\'' | '`' | '*' | '(' | ')' | '\\' | '\n')
@@ -611,34 +621,34 @@ fn seed_phrase(text: &str, end: usize) -> Option<Found> {
     let from = cursor.at;
     let (mut words, mut until, mut between) = (0, from, None);
     loop {
-        let length = run(text.as_bytes(), cursor.at, LOWER, 9);
+        let length = run_length(text.as_bytes(), cursor.at, LOWER, 9);
         if !(3..=8).contains(&length) || words > 24 {
             break;
         }
         (words, until) = (words + 1, cursor.at + length);
         cursor.at = until;
-        // One after the other, or one below the other.
+        // On one line, or one per line.
         let gap = *between.get_or_insert(if cursor.peek() == Some('\n') { '\n' } else { ' ' });
         if cursor.skip(1, |c| c == gap) == 0 {
             break;
         }
     }
     let rest = &text[until..];
-    // Before a mark stands the rest of something longer.
+    // A mark is the beginning of something longer.
     let over = !rest.starts_with(|c: char| c.is_alphanumeric() || c == ',' || c == '\'')
-        && !rest.starts_with(MARK)
-        && !rest.get(1..).is_some_and(|rest| rest.starts_with(MARK));
+        && !rest.starts_with(MARK_PREFIX)
+        && !rest.get(1..).is_some_and(|rest| rest.starts_with(MARK_PREFIX));
     (matches!(words, 12 | 15 | 18 | 21 | 24) && over)
-        .then_some(Found { span: from..until, kind: "seed-phrase" })
+        .then_some(SecretSpan { span: from..until, kind: "seed-phrase" })
 }
 
-/// The last field of a line of a password file of Postgres.
-fn pgpass(text: &str, start: usize, end: usize) -> Option<Found> {
+/// The last field of a line of a PostgreSQL password file.
+fn pgpass_password(text: &str, start: usize, end: usize) -> Option<SecretSpan> {
     let bytes = text.as_bytes();
     let host = start
         .checked_sub(1)
-        .is_some_and(|before| is(bytes[before], ALNUM) || bytes[before] == b'*');
-    let limit = bytes.len().min(end + LONGEST_VALUE);
+        .is_some_and(|before| is_in_class(bytes[before], ALNUM) || bytes[before] == b'*');
+    let limit = bytes.len().min(end + MAX_VALUE_BYTES);
     let line = bytes[end..limit]
         .iter()
         .take_while(|byte| **byte > b' ' && !matches!(byte, b'"' | b'\'' | b'`' | b'\\'))
@@ -647,71 +657,73 @@ fn pgpass(text: &str, start: usize, end: usize) -> Option<Found> {
     let (database, rest) = fields.split_once(':')?;
     let (user, password) = rest.split_once(':')?;
     let names = [database, user].iter().all(|name| {
-        !name.is_empty() && name.bytes().all(|byte| is(byte, URLSAFE | DOT) || byte == b'*')
+        !name.is_empty()
+            && name.bytes().all(|byte| is_in_class(byte, URLSAFE | DOT) || byte == b'*')
     });
     let span = end + line - password.len()..end + line;
     (host
         && names
         && !password.is_empty()
-        && !password.contains(MARK)
-        && !stands_for_another(password))
-    .then_some(Found { span, kind: "pgpass" })
+        && !password.contains(MARK_PREFIX)
+        && !is_placeholder(password))
+    .then_some(SecretSpan { span, kind: "pgpass" })
 }
 
-fn telegram(bytes: &[u8], start: usize) -> Option<Found> {
+fn telegram_token(bytes: &[u8], start: usize) -> Option<SecretSpan> {
     let digits =
         bytes[..start].iter().rev().take(11).take_while(|byte| byte.is_ascii_digit()).count();
-    let length = run(bytes, start + 1, URLSAFE, usize::MAX);
+    let length = run_length(bytes, start + 1, URLSAFE, usize::MAX);
     ((8..=10).contains(&digits) && length >= 33)
-        .then(|| Found { span: start - digits..start + 1 + length, kind: "telegram-token" })
+        .then(|| SecretSpan { span: start - digits..start + 1 + length, kind: "telegram-token" })
 }
 
-/// The password of `scheme://user:password@host`, and nothing else of it.
-fn url_password(text: &str, start: usize, end: usize) -> Option<Found> {
+/// The password in `scheme://user:password@host`.
+fn url_password(text: &str, start: usize, end: usize) -> Option<SecretSpan> {
     let bytes = text.as_bytes();
-    if !start.checked_sub(1).is_some_and(|before| is(bytes[before], ALNUM)) {
+    if !start.checked_sub(1).is_some_and(|before| is_in_class(bytes[before], ALNUM)) {
         return None;
     }
     let ends = |byte: &u8| {
         *byte <= b' '
             || matches!(byte, b'/' | b'?' | b'#' | b'"' | b'\'' | b'`' | b'<' | b'>' | b'\\' | 0x7F)
     };
-    let authority = bytes[end..].iter().take(LONGEST_VALUE).take_while(|byte| !ends(byte)).count();
+    let authority =
+        bytes[end..].iter().take(MAX_VALUE_BYTES).take_while(|byte| !ends(byte)).count();
     let host = memchr::memrchr(b'@', &bytes[end..end + authority])?;
     let colon = memchr::memchr(b':', &bytes[end..end + host])?;
     let span = end + colon + 1..end + host;
     let password = &text[span.clone()];
     let hide = !password.is_empty()
-        && !text[end..end + host].contains(MARK)
-        && !stands_for_another(password);
+        && !text[end..end + host].contains(MARK_PREFIX)
+        && !is_placeholder(password);
     hide.then(|| {
-        known_shape(bytes, span.start)
+        vendor_key_at(bytes, span.start)
             .filter(|known| known.span == span)
-            .unwrap_or(Found { span, kind: "url-password" })
+            .unwrap_or(SecretSpan { span, kind: "url-password" })
     })
 }
 
-/// A PEM or PGP block of a private key, also one whose end is missing.
-fn key_block(bytes: &[u8], start: usize, end: usize) -> Option<Found> {
+/// A PEM or PGP private key block, even if its end is missing.
+fn key_block(bytes: &[u8], start: usize, end: usize) -> Option<SecretSpan> {
     let title = memmem::find(&bytes[end..bytes.len().min(end + 64)], b"-----")?;
     memmem::find(&bytes[end..end + title], b"PRIVATE KEY")?;
     let dashes = bytes[..start].iter().rev().take(4).take_while(|byte| **byte == b'-').count();
     let (start, body) = (start - dashes, end + title + 5);
-    let within = &bytes[body..bytes.len().min(body + LONGEST_BLOCK)];
+    let within = &bytes[body..bytes.len().min(body + MAX_KEY_BLOCK_BYTES)];
     let closed = || {
         let length = memmem::find(within, b"-----END ")?;
         let close = memmem::find(&within[length + 9..], b"-----").filter(|title| *title <= 64)?;
         let inner = &within[..length];
-        let key = inner.split(|byte| !is(*byte, BASE64)).any(|piece| piece.len() >= 16);
+        let key = inner.split(|byte| !is_in_class(*byte, BASE64)).any(|piece| piece.len() >= 16);
         let whole = memmem::find(inner, b"-----BEGIN").is_none()
-            && memmem::find(inner, MARK.as_bytes()).is_none();
+            && memmem::find(inner, MARK_PREFIX.as_bytes()).is_none();
         (key && whole).then_some(body + length + 9 + close + 5)
     };
     let end = closed().or_else(|| unclosed_block(bytes, body))?;
-    Some(Found { span: start..end, kind: "private-key" })
+    Some(SecretSpan { span: start..end, kind: "private-key" })
 }
 
-/// How far the lines of a key go on from `body` if nothing closes them.
+/// The length of an unclosed key block from `body`.
 fn unclosed_block(bytes: &[u8], body: usize) -> Option<usize> {
     const HEADERS: [&str; 4] = ["Proc-Type:", "DEK-Info:", "Version:", "Comment:"];
     let (mut at, mut end) = (body, None);
@@ -721,7 +733,7 @@ fn unclosed_block(bytes: &[u8], body: usize) -> Option<usize> {
             at += 2;
             continue;
         }
-        let length = run(bytes, at, BASE64, LONGEST_BLOCK);
+        let length = run_length(bytes, at, BASE64, MAX_KEY_BLOCK_BYTES);
         let line = &bytes[at..at + length];
         let header = HEADERS.iter().find(|name| bytes[at..].starts_with(name.as_bytes()));
         if let Some(name) = header {
@@ -731,7 +743,9 @@ fn unclosed_block(bytes: &[u8], body: usize) -> Option<usize> {
                     .take_while(|byte| !matches!(byte, b'\n' | b'\\'))
                     .count();
         } else if length >= 16
-            || (end.is_some() && length > 0 && line.iter().any(|byte| !is(*byte, UPPER | LOWER)))
+            || (end.is_some()
+                && length > 0
+                && line.iter().any(|byte| !is_in_class(*byte, UPPER | LOWER)))
         {
             at += length;
             end = Some(at);
@@ -743,18 +757,18 @@ fn unclosed_block(bytes: &[u8], body: usize) -> Option<usize> {
 
 /// `Bearer …` and `Basic …`: in a header anything that is not a plain word, elsewhere only what
 /// looks like a credential.
-fn authorization(text: &str, start: usize, end: usize, kind: &'static str) -> Option<Found> {
+fn authorization(text: &str, start: usize, end: usize, kind: &'static str) -> Option<SecretSpan> {
     let bytes = text.as_bytes();
     let blanks = bytes[end..].iter().take(4).take_while(|byte| **byte == b' ').count();
     if blanks == 0
-        || start.checked_sub(1).is_some_and(|before| is(bytes[before], WORD))
-            && !begins_word(bytes, start)
+        || start.checked_sub(1).is_some_and(|before| is_in_class(bytes[before], WORD))
+            && !is_word_start(bytes, start)
     {
         return None;
     }
     let from = end + blanks;
     let length =
-        run(bytes, from, URLSAFE | DOT | PLUS | SLASH | EQUAL | TILDE | PERCENT, usize::MAX);
+        run_length(bytes, from, URLSAFE | DOT | PLUS | SLASH | EQUAL | TILDE | PERCENT, usize::MAX);
     let closing = bytes[from..from + length].iter().rev().take_while(|byte| **byte == b'.').count();
     let span = from..from + length - closing;
     let value = &text[span.clone()];
@@ -762,22 +776,26 @@ fn authorization(text: &str, start: usize, end: usize, kind: &'static str) -> Op
     let header = memmem::find(&header, b"authorization").is_some();
     let hide = match kind {
         "basic-auth" => {
-            names_a_user(value)
-                || (header && value.len() >= 8 && value.bytes().any(|byte| is(byte, DIGIT | EQUAL)))
+            is_user_password_pair(value)
+                || (header
+                    && value.len() >= 8
+                    && value.bytes().any(|byte| is_in_class(byte, DIGIT | EQUAL)))
         }
         _ => {
-            known_shape(bytes, from).is_some()
-                || (header && like_a_password(value))
-                || like_a_token(value, header)
+            vendor_key_at(bytes, from).is_some()
+                || (header && looks_like_password(value))
+                || looks_like_token(value, header)
         }
     };
     hide.then(|| {
-        known_shape(bytes, from).filter(|known| known.span == span).unwrap_or(Found { span, kind })
+        vendor_key_at(bytes, from)
+            .filter(|known| known.span == span)
+            .unwrap_or(SecretSpan { span, kind })
     })
 }
 
-/// What base64 stands for, if that is printable text.
-fn decoded(base64: &[u8]) -> Option<String> {
+/// The text that base64 encodes, if it is printable.
+fn decode_base64(base64: &[u8]) -> Option<String> {
     let letters = base64.len() - base64.iter().rev().take_while(|byte| **byte == b'=').count();
     let (mut bits, mut held, mut plain) = (0_u32, 0, Vec::with_capacity(letters));
     for byte in &base64[..letters] {
@@ -801,13 +819,13 @@ fn decoded(base64: &[u8]) -> Option<String> {
         .filter(|plain| !plain.contains(|c: char| c.is_control() && !c.is_whitespace()))
 }
 
-/// The value is base64 of `user:password`.
-fn names_a_user(value: &str) -> bool {
+/// Whether the value is base64 of `user:password`.
+fn is_user_password_pair(value: &str) -> bool {
     const LONGEST: usize = 256;
     if value.len() < 8 || value.len() > LONGEST || !value.len().is_multiple_of(4) {
         return false;
     }
-    let plain = decoded(value.as_bytes());
+    let plain = decode_base64(value.as_bytes());
     plain.is_some_and(|plain| {
         let (user, rest) = plain.split_once(':').unwrap_or_default();
         !user.is_empty()
@@ -817,12 +835,12 @@ fn names_a_user(value: &str) -> bool {
     })
 }
 
-// ---- Numbers that check themselves ----
+// ---- Numbers with check digits ----
 
-/// What was found, and the card and account numbers that stand outside of it, in order.
-fn with_numbers(mut found: Vec<Found>, text: &str) -> Vec<Found> {
+/// Adds the card and account numbers outside of `found`, in order.
+fn add_check_digit_numbers(mut found: Vec<SecretSpan>, text: &str) -> Vec<SecretSpan> {
     let words = found.len();
-    for number in numbers(text) {
+    for number in find_numbers(text) {
         if !found[..words]
             .iter()
             .any(|other| other.span.start < number.span.end && number.span.start < other.span.end)
@@ -836,11 +854,11 @@ fn with_numbers(mut found: Vec<Found>, text: &str) -> Vec<Found> {
     found
 }
 
-/// Every fourth byte is looked at: what is to be found has more digits in a row than that.
-fn numbers(text: &str) -> Vec<Found> {
+/// Only every fourth byte is inspected, since the numbers have longer runs of digits.
+fn find_numbers(text: &str) -> Vec<SecretSpan> {
     const MOST: usize = 48;
     let bytes = text.as_bytes();
-    let mut found: Vec<Found> = Vec::new();
+    let mut found: Vec<SecretSpan> = Vec::new();
     let mut at = 3;
     let digit = |at: usize| bytes.get(at).is_some_and(u8::is_ascii_digit);
     let joins = |at: usize| matches!(bytes.get(at), Some(b' ' | b'-'));
@@ -864,18 +882,18 @@ fn numbers(text: &str) -> Vec<Found> {
             continue;
         }
         let taken = found.last().map_or(0, |last| last.span.end);
-        if let Some(span) = account_around(bytes, start).filter(|span| span.start >= taken) {
+        if let Some(span) = iban_around(bytes, start).filter(|span| span.start >= taken) {
             end = end.max(span.end);
-            found.push(Found { span, kind: "iban" });
+            found.push(SecretSpan { span, kind: "iban" });
         } else if is_card(bytes, start, end) && start >= taken {
-            found.push(Found { span: start..end, kind: "card" });
+            found.push(SecretSpan { span: start..end, kind: "card" });
         }
         at = end + 3;
     }
     found
 }
 
-/// A number of a payment card, alone, in one piece or in the groups it is printed in.
+/// A payment card number, alone, in one piece or in its printed groups.
 fn is_card(bytes: &[u8], start: usize, end: usize) -> bool {
     if !(14..=19).contains(&(end - start)) || !matches!(bytes[start], b'2'..=b'6') {
         return false;
@@ -904,10 +922,12 @@ fn is_card(bytes: &[u8], start: usize, end: usize) -> bool {
     };
     let grouped = matches!(groups.as_slice(), [_] | [4, 4, 4, 4] | [4, 6, 5] | [4, 6, 4]);
     let alone = |byte: Option<&u8>| {
-        byte.is_none_or(|byte| !is(*byte, WORD | DOT | DASH | SLASH | PLUS | EQUAL | PERCENT))
+        byte.is_none_or(|byte| {
+            !is_in_class(*byte, WORD | DOT | DASH | SLASH | PLUS | EQUAL | PERCENT)
+        })
     };
     let before = start.checked_sub(1).and_then(|before| bytes.get(before));
-    // A sentence may end behind it, a decimal number may not go on.
+    // A sentence may end after it; a decimal number may not continue.
     let after = match bytes.get(end) {
         Some(b'.') => !bytes.get(end + 1).is_some_and(u8::is_ascii_digit),
         other => alone(other),
@@ -924,14 +944,14 @@ fn is_card(bytes: &[u8], start: usize, end: usize) -> bool {
         && before.is_none_or(|byte| alone(Some(byte)) || *byte == b'=')
         && after
         && sum.is_multiple_of(10)
-        && distinct(&bytes[start..end]) > 2
+        && distinct_bytes(&bytes[start..end]) > 2
 }
 
-/// The IBAN that these digits belong to.
-fn account_around(bytes: &[u8], start: usize) -> Option<Range<usize>> {
+/// The IBAN that contains these digits.
+fn iban_around(bytes: &[u8], start: usize) -> Option<Range<usize>> {
     const LENGTHS: &str = "AD24 AE23 AT20 BE16 BG22 CH21 CY28 CZ24 DE22 DK18 EE20 ES24 FI18 FR27 GB22 GR27 HR21 HU28 IE22 IL23 IS26 IT27 LI21 \
         LT20 LU20 LV21 MC27 MT31 NL18 NO15 PL28 PT25 RO24 SA24 SE24 SI19 SK24 TR26";
-    // Letters stand right before the digits: the country's or the bank's.
+    // The letters right before the digits are the country's or the bank's.
     let capital =
         |at: Option<usize>| at.and_then(|at| bytes.get(at)).is_some_and(u8::is_ascii_uppercase);
     let blank = start.checked_sub(1).is_some_and(|before| bytes[before] == b' ');
@@ -941,7 +961,7 @@ fn account_around(bytes: &[u8], start: usize) -> Option<Range<usize>> {
     let from = (start.saturating_sub(12)..=start.saturating_sub(2)).find(|at| {
         let [a, b, c, d] =
             [0, 1, 2, 3].map(|step| bytes.get(at + step).copied().unwrap_or_default());
-        let alone = at.checked_sub(1).is_none_or(|before| !is(bytes[before], WORD));
+        let alone = at.checked_sub(1).is_none_or(|before| !is_in_class(bytes[before], WORD));
         alone
             && a.is_ascii_uppercase()
             && b.is_ascii_uppercase()
@@ -960,7 +980,7 @@ fn account_around(bytes: &[u8], start: usize) -> Option<Range<usize>> {
         }
         at += 1;
     }
-    if bytes.get(at).is_some_and(|byte| is(*byte, WORD)) {
+    if bytes.get(at).is_some_and(|byte| is_in_class(*byte, WORD)) {
         return None;
     }
     letters.rotate_left(4);
@@ -973,31 +993,37 @@ fn account_around(bytes: &[u8], start: usize) -> Option<Range<usize>> {
     (rest == 1).then_some(from..at)
 }
 
-// ---- Telling words and what follows them ----
+// ---- Keywords and the values after them ----
 
-/// A telling word.
-struct Word<'a> {
+/// A keyword that may precede a secret.
+struct SecretKeyword<'a> {
     kind: &'static str,
-    class: Class,
+    class: KeywordClass,
     loose: bool,
     own_is: &'a [&'a str],
 }
 
-fn after_word(text: &str, start: usize, end: usize, word: Word<'_>) -> Option<Found> {
+fn secret_after_keyword(
+    text: &str,
+    start: usize,
+    end: usize,
+    word: SecretKeyword<'_>,
+) -> Option<SecretSpan> {
     let bytes = text.as_bytes();
-    let Word { kind, class, loose, own_is } = word;
-    let (kind, class) = if class == Class::Key { which_key(bytes, start)? } else { (kind, class) };
+    let SecretKeyword { kind, class, loose, own_is } = word;
+    let (kind, class) =
+        if class == KeywordClass::Key { classify_key_word(bytes, start)? } else { (kind, class) };
     let inside = text[..start]
         .chars()
         .next_back()
-        .is_some_and(|before| before.is_alphabetic() && !is_unspaced(before));
-    if !loose && inside && !begins_word(bytes, start) && !begins_hump(bytes, start) {
+        .is_some_and(|before| before.is_alphabetic() && !is_unspaced_script(before));
+    if !loose && inside && !is_word_start(bytes, start) && !is_camel_case_boundary(bytes, start) {
         return None;
     }
-    let mut link = link(text, start, end, own_is)?;
+    let mut link = find_link(text, start, end, own_is)?;
     // `Authorization: SCHEME value`
-    if link.is_firm() && text[start..end].eq_ignore_ascii_case("authorization") {
-        let scheme = run(bytes, link.value, UPPER | LOWER | DASH | DIGIT, 24);
+    if link.has_separator() && text[start..end].eq_ignore_ascii_case("authorization") {
+        let scheme = run_length(bytes, link.value, UPPER | LOWER | DASH | DIGIT, 24);
         let own = ["bearer", "basic"]
             .iter()
             .any(|known| text[link.value..link.value + scheme].eq_ignore_ascii_case(known));
@@ -1005,61 +1031,65 @@ fn after_word(text: &str, start: usize, end: usize, word: Word<'_>) -> Option<Fo
             link.value += scheme + 1;
         }
     }
-    // A line of .netrc needs no other sign.
+    // A line of .netrc needs no separator.
     let line = &bytes[start.saturating_sub(160)..start];
-    if class == Class::Password
+    if class == KeywordClass::Password
         && memmem::find(line, b" login ").is_some()
         && memmem::find(line, b"machine ").is_some()
     {
-        link.tie = Tie::Glued;
+        link.tie = Separator::Glued;
     }
-    if let Some(known) = known_shape(bytes, link.value) {
+    if let Some(known) = vendor_key_at(bytes, link.value) {
         return Some(known);
     }
-    let value = value(text, &link)?;
+    let value = link_value(text, &link)?;
     let span = link.value..link.value + value.len();
     if value.is_empty()
-        || value.contains(MARK)
-        || stands_for_another(value)
+        || value.contains(MARK_PREFIX)
+        || is_placeholder(value)
         || (link.quote.is_none() && is_expression(value))
     {
         return None;
     }
-    let token = matches!(class, Class::Token | Class::Key);
+    let token = matches!(class, KeywordClass::Token | KeywordClass::Key);
     if token
-        && link.is_firm()
+        && link.has_separator()
         && is_aws_secret(value)
         && names_aws(&bytes[start.saturating_sub(24)..link.value])
     {
-        return Some(Found { span, kind: "aws-secret-key" });
+        return Some(SecretSpan { span, kind: "aws-secret-key" });
     }
     // "set the password to …", not "send the password to …".
-    let near = link.is_firm() && !link.far && (link.tie != Tie::To || is_being_set(text, start));
+    let near = link.has_separator()
+        && !link.far
+        && (link.tie != Separator::To || is_being_set(text, start));
     let hide = match class {
-        Class::Password => {
-            (near && like_a_password(value))
-                || like_a_token(value, near)
-                || (link.is_firm()
+        KeywordClass::Password => {
+            (near && looks_like_password(value))
+                || looks_like_token(value, near)
+                || (link.has_separator()
                     && link.far
                     && is_whole_line(text, &span)
-                    && like_a_password(value))
-                || (near && is_chosen_word(text, start, &link, &span))
+                    && looks_like_password(value))
+                || (near && is_letters_only_password(text, start, &link, &span))
         }
-        Class::Token => like_a_token(value, near) || (near && names_a_user(value)),
-        Class::Key => {
+        KeywordClass::Token => {
+            looks_like_token(value, near) || (near && is_user_password_pair(value))
+        }
+        KeywordClass::Key => {
             near && value.len() >= 20
                 && !is_hex(value)
                 && !is_uuid(value)
                 && !value.contains(['/', '.', ':'])
                 && is_random(value)
         }
-        Class::Pin => near && is_pin(text, start, &span),
-        Class::Pair => near && names_a_user(value),
+        KeywordClass::Pin => near && is_pin(text, start, &span),
+        KeywordClass::Pair => near && is_user_password_pair(value),
     };
-    hide.then_some(Found { span, kind })
+    hide.then_some(SecretSpan { span, kind })
 }
 
-/// Nothing else stands on the line of a value.
+/// Whether the value is the only content of its line.
 fn is_whole_line(text: &str, span: &Range<usize>) -> bool {
     let bytes = text.as_bytes();
     let before = bytes[..span.start]
@@ -1075,9 +1105,9 @@ fn is_whole_line(text: &str, span: &Range<usize>) -> bool {
         && after.is_none_or(|byte| matches!(byte, b'\n' | b'\r' | b'\\'))
 }
 
-/// Four to eight digits that open something, and are no number of a contact, a place or a version.
+/// Four to eight digits that are a PIN, and not a phone number, a place or a version.
 fn is_pin(text: &str, start: usize, span: &Range<usize>) -> bool {
-    const OTHER: [&str; 20] = [
+    const OTHER_NUMBER_WORDS: [&str; 20] = [
         "gpio",
         "board",
         "header",
@@ -1099,7 +1129,7 @@ fn is_pin(text: &str, start: usize, span: &Range<usize>) -> bool {
         "district",
         "ohm",
     ];
-    const OPENS: [&str; 14] = [
+    const PIN_CONTEXT_WORDS: [&str; 14] = [
         "my ", "card", "sim", "bank", "phone", "atm", "account", "door", "safe", "alarm", "unlock",
         "karte", "carte", "tarjeta",
     ];
@@ -1111,40 +1141,45 @@ fn is_pin(text: &str, start: usize, span: &Range<usize>) -> bool {
         ..text.ceil_char_boundary((span.end + 40).min(text.len()))]
         .to_lowercase();
     let has = |words: &[&str]| words.iter().any(|word| around.contains(word));
-    // A six-digit "PIN code" is mostly a postal one.
+    // A six-digit "PIN code" is mostly a postal code.
     let named_code =
         text[start..span.start].to_ascii_lowercase().contains("code") && value.len() == 6;
     let counted = next_word(text, span.end).is_some_and(|next| {
         ["digits", "ziffern", "stellen", "chiffres", "times", "mm", "mil"].contains(&next)
     });
-    !counted && !has(&OTHER) && (!named_code || has(&OPENS))
+    !counted && !has(&OTHER_NUMBER_WORDS) && (!named_code || has(&PIN_CONTEXT_WORDS))
 }
 
-/// The word that follows after a blank, in small letters if it is ASCII.
+/// The next word after a blank, in lower case if it is ASCII.
 fn next_word(text: &str, from: usize) -> Option<&str> {
     let rest = text[from..].strip_prefix([' ', '\u{a0}'])?;
     let length = rest.find(|c: char| !c.is_alphanumeric() && c != '\'').unwrap_or(rest.len());
     Some(&rest[..length]).filter(|word| !word.is_empty())
 }
 
-/// The word that stands before `start` on its line.
+/// The word before `start` on its line.
 fn word_before(text: &str, start: usize) -> &str {
     let reach = text.floor_char_boundary(start.saturating_sub(48));
     let before = text[reach..start].trim_end_matches([' ', '"', '\'', '`', '*']);
     before.rsplit(|c: char| !c.is_alphanumeric()).next().unwrap_or_default()
 }
 
-/// A password that is nothing but letters. The word before it has told that one follows; here what
-/// is said about passwords is told from passwords: by the sign between the two, by what stands
-/// behind the value, and by lists of words.
-fn is_chosen_word(text: &str, start: usize, link: &Link, span: &Range<usize>) -> bool {
+/// Whether a letters-only value after a keyword is a password. Prose about passwords is recognized
+/// by the separator, by what follows the value, and by word lists.
+fn is_letters_only_password(
+    text: &str,
+    start: usize,
+    link: &ValueLink,
+    span: &Range<usize>,
+) -> bool {
     const LONGEST: usize = 64;
     let (phrases, value) = (&*PHRASES, &text[span.clone()]);
     let letters = value.chars().filter(|c| c.is_alphabetic()).count();
     let dashes = value.chars().filter(|c| matches!(c, '-' | '_')).count();
-    let spelled =
-        value.chars().all(|c| (c.is_alphabetic() && !is_unspaced(c)) || matches!(c, '-' | '_'));
-    // `correct-horse-battery` is one, `case-sensitive` says something about one.
+    let spelled = value
+        .chars()
+        .all(|c| (c.is_alphabetic() && !is_unspaced_script(c)) || matches!(c, '-' | '_'));
+    // `correct-horse-battery` is a password, `case-sensitive` describes one.
     if !spelled
         || link.named_on
         || value.len() > LONGEST
@@ -1152,17 +1187,18 @@ fn is_chosen_word(text: &str, start: usize, link: &Link, span: &Range<usize>) ->
     {
         return false;
     }
-    let firm = link.quote.is_some() || link.tie == Tie::Glued;
-    let in_prose = link.quote.is_none() && link.tie == Tie::Is;
+    let firm = link.quote.is_some() || link.tie == Separator::Glued;
+    let in_prose = link.quote.is_none() && link.tie == Separator::Is;
     if letters < if firm { 4 } else { 5 }
-        || is_said_of_passwords(value)
-        || in_prose && ends_like(value, &phrases.endings_of_prose)
+        || describes_passwords(value)
+        || in_prose && has_ending(value, &phrases.endings_of_prose)
     {
         return false;
     }
     let rest = &text[span.end..];
     if let Some(close) = link.quote {
-        // A quoted value is one if its quote closes it, and nothing is computed from it.
+        // A quoted value is a password if its quote closes it, and it is not part of an
+        // expression.
         return rest.trim_start_matches('\\').starts_with(close)
             && !phrases.before.contains(word_before(text, start).to_lowercase().as_str());
     }
@@ -1176,17 +1212,17 @@ fn is_chosen_word(text: &str, start: usize, link: &Link, span: &Range<usize>) ->
         matches!(c, '\n' | '\r' | '\t' | '&' | '|' | '"' | '\'' | '`' | '\\' | '<')
     }) || rest.starts_with(['.', ',', ';', '!', '?', ')', '，', '。', '；', '！', '」'])
         && rest.chars().nth(1).is_none_or(|c| {
-            c.is_whitespace() || matches!(c, '"' | '\'' | '\\' | ')') || is_unspaced(c)
+            c.is_whitespace() || matches!(c, '"' | '\'' | '\\' | ')') || is_unspaced_script(c)
         });
     match link.tie {
-        Tie::Loose => false,
-        Tie::Glued => {
-            // "use the --password switch with care" says something about an option.
+        Separator::Loose => false,
+        Separator::Glued => {
+            // "use the --password switch with care" is about an option.
             let told = text[..link.value].ends_with(is_blank)
                 && next_word(text, span.end).is_some_and(is_prose);
             (ends || rest.starts_with([' ', ';'])) && !told && !is_computed(rest)
         }
-        Tie::Sign | Tie::Is | Tie::To => {
+        Separator::Sign | Separator::Is | Separator::To => {
             if phrases.before.contains(word_before(text, start).to_lowercase().as_str())
                 || is_computed(rest)
                 || is_assigned(text, start, link)
@@ -1210,8 +1246,8 @@ fn is_chosen_word(text: &str, start: usize, link: &Link, span: &Range<usize>) ->
     }
 }
 
-/// Words that say something about a password, or name it: none of them is one.
-fn is_said_of_passwords(value: &str) -> bool {
+/// Words that describe or name a password and are none.
+fn describes_passwords(value: &str) -> bool {
     const NAMES: [&str; 12] = [
         "pass",
         "pwd",
@@ -1231,11 +1267,11 @@ fn is_said_of_passwords(value: &str) -> bool {
     phrases.not.contains(lower.as_str())
         || NAMES.iter().any(|name| lower.contains(name))
         || phrases.passwords.iter().any(|word| lower.contains(word))
-        || ends_like(value, &phrases.endings)
+        || has_ending(value, &phrases.endings)
 }
 
-/// A word of six letters or more that ends so.
-fn ends_like(value: &str, endings: &[&str]) -> bool {
+/// Whether a word of at least six letters has one of these endings.
+fn has_ending(value: &str, endings: &[&str]) -> bool {
     let lower = value.to_lowercase();
     lower.chars().count() >= 6 && endings.iter().any(|ending| lower.ends_with(ending))
 }
@@ -1245,7 +1281,7 @@ fn is_prose(word: &str) -> bool {
     PHRASES.and.contains(lower.as_str()) || PHRASES.not.contains(lower.as_str())
 }
 
-/// Source code goes on with what is done to a value.
+/// Whether source code continues after the value.
 fn is_computed(rest: &str) -> bool {
     let rest = rest.trim_start_matches(is_blank);
     ["(", "[", "+", "||", "&&", "??", "?.", "=", "*", "{", "->", "::"]
@@ -1253,7 +1289,7 @@ fn is_computed(rest: &str) -> bool {
         .any(|sign| rest.starts_with(sign))
 }
 
-/// An unquoted value within brackets that are open on its line is a name of source code.
+/// Whether an unquoted value is inside open brackets on its line: then it is source code.
 fn is_in_brackets(text: &str, start: usize) -> bool {
     const REACH: usize = 200;
     let bytes = text.as_bytes();
@@ -1271,7 +1307,7 @@ fn is_in_brackets(text: &str, start: usize) -> bool {
 
 /// `let password = value`: with blanks around the sign it is source code, unless the name alone
 /// begins the line, as in an INI file.
-fn is_assigned(text: &str, start: usize, link: &Link) -> bool {
+fn is_assigned(text: &str, start: usize, link: &ValueLink) -> bool {
     if !text[start..link.value].trim_end().ends_with('=') {
         return false;
     }
@@ -1295,14 +1331,14 @@ fn is_being_set(text: &str, start: usize) -> bool {
     words.any(|word| PHRASES.setting.contains(word))
 }
 
-/// A name with a sign behind it follows: `user: bob`.
+/// Whether another field follows: `user: bob`.
 fn is_field(text: &str, from: usize) -> bool {
     let rest = text[from..].trim_start_matches(is_blank);
-    let name = rest.bytes().take(24).take_while(|byte| is(*byte, URLSAFE)).count();
+    let name = rest.bytes().take(24).take_while(|byte| is_in_class(*byte, URLSAFE)).count();
     name > 0 && matches!(rest.as_bytes().get(name), Some(b':' | b'='))
 }
 
-/// Letters that nobody can say.
+/// Whether the letters are unpronounceable.
 fn has_no_vowels(value: &str) -> bool {
     const FEWEST: usize = 8;
     let vowels = value.chars().filter(|c| "aeiouyAEIOUY".contains(*c)).count();
@@ -1310,7 +1346,7 @@ fn has_no_vowels(value: &str) -> bool {
 }
 
 /// `log in as user / password`, `credentials: user:password`.
-fn login(text: &str, start: usize, end: usize) -> Option<Found> {
+fn login_password(text: &str, start: usize, end: usize) -> Option<SecretSpan> {
     const ROLES: [&str; 24] = [
         "user",
         "users",
@@ -1338,8 +1374,8 @@ fn login(text: &str, start: usize, end: usize) -> Option<Found> {
         "operator",
     ];
     let bytes = text.as_bytes();
-    if start.checked_sub(1).is_some_and(|before| is(bytes[before], WORD))
-        && !begins_word(bytes, start)
+    if start.checked_sub(1).is_some_and(|before| is_in_class(bytes[before], WORD))
+        && !is_word_start(bytes, start)
     {
         return None;
     }
@@ -1354,7 +1390,7 @@ fn login(text: &str, start: usize, end: usize) -> Option<Found> {
     }
     cursor.skip(2, |c| matches!(c, '"' | '`' | '\''));
     let user = cursor.at;
-    let length = run(bytes, user, URLSAFE | DOT | PLUS | AT, 64);
+    let length = run_length(bytes, user, URLSAFE | DOT | PLUS | AT, 64);
     if length < 2 {
         return None;
     }
@@ -1370,20 +1406,21 @@ fn login(text: &str, start: usize, end: usize) -> Option<Found> {
     if let Some(open) = cursor.peek().filter(|_| quote.is_some()) {
         cursor.skip(1, |c| c == open);
     }
-    let link = Link { value: cursor.at, quote, tie: Tie::Glued, far: false, named_on: false };
-    let value = value(text, &link)?;
+    let link =
+        ValueLink { value: cursor.at, quote, tie: Separator::Glued, far: false, named_on: false };
+    let value = link_value(text, &link)?;
     let span = link.value..link.value + value.len();
     let lower = value.to_ascii_lowercase();
-    if value.contains(MARK)
-        || stands_for_another(value)
+    if value.contains(MARK_PREFIX)
+        || is_placeholder(value)
         || is_expression(value)
         || ROLES.contains(&lower.as_str())
         || value.contains('/')
     {
         return None;
     }
-    // A letters-only password needs more: "as", the blanks around the slash, and the end of what is
-    // said.
+    // A letters-only password needs more evidence: "as", blanks around the slash, and the end of
+    // the sentence.
     let named = text[..end].ends_with("as ") || listed;
     let over = text[span.end..]
         .chars()
@@ -1394,26 +1431,26 @@ fn login(text: &str, start: usize, end: usize) -> Option<Found> {
         && slash
         && over
         && value.len() >= 5
-        && value.bytes().all(|byte| is(byte, LOWER | UPPER))
-        && !is_said_of_passwords(value);
-    (like_a_password(value) || chosen).then_some(Found { span, kind: "password" })
+        && value.bytes().all(|byte| is_in_class(byte, LOWER | UPPER))
+        && !describes_passwords(value);
+    (looks_like_password(value) || chosen).then_some(SecretSpan { span, kind: "password" })
 }
 
-/// A capital after a small letter, as in `accessToken`.
-fn begins_hump(bytes: &[u8], start: usize) -> bool {
+/// Whether a capital follows a lower-case letter, as in `accessToken`.
+fn is_camel_case_boundary(bytes: &[u8], start: usize) -> bool {
     bytes[start].is_ascii_uppercase() && bytes[start - 1].is_ascii_lowercase()
 }
 
-/// What the word before `key` makes of it; `None` if it opens no door.
-fn which_key(bytes: &[u8], start: usize) -> Option<(&'static str, Class)> {
+/// The kind of key by the word before `key`; `None` if it is no credential.
+fn classify_key_word(bytes: &[u8], start: usize) -> Option<(&'static str, KeywordClass)> {
     const NAMED: [(&str, &str); 4] = [
         ("api", "api-key"),
         ("access", "access-key"),
         ("private", "private-key"),
         ("secret", "secret-key"),
     ];
-    const DOORS: &str = "encryption signing master auth license account service deploy app client admin webhook jwt hmac aes";
-    const NO_DOORS: &str = "public pub primary foreign cache sort partition object idempotency unique composite host row";
+    const CREDENTIAL_KEY_WORDS: &str = "encryption signing master auth license account service deploy app client admin webhook jwt hmac aes";
+    const OTHER_KEY_WORDS: &str = "public pub primary foreign cache sort partition object idempotency unique composite host row";
     let gap = start
         .checked_sub(1)
         .is_some_and(|before| matches!(bytes[before], b' ' | b'_' | b'-' | b'.'));
@@ -1423,46 +1460,47 @@ fn which_key(bytes: &[u8], start: usize) -> Option<(&'static str, Class)> {
     let before = bytes[until - length..until].to_ascii_lowercase();
     let any_of = |words: &str| words.split(' ').any(|word| before.ends_with(word.as_bytes()));
     if let Some((_, kind)) = NAMED.iter().find(|(word, _)| before.ends_with(word.as_bytes())) {
-        return Some((kind, Class::Token));
+        return Some((kind, KeywordClass::Token));
     }
-    if any_of(DOORS) {
-        return Some(("key", Class::Token));
+    if any_of(CREDENTIAL_KEY_WORDS) {
+        return Some(("key", KeywordClass::Token));
     }
-    // A variable of an environment opens something, unless its name says otherwise.
+    // An environment variable is a credential, unless its name says otherwise.
     let variable = gap && bytes[start - 1] == b'_' && bytes[start..].starts_with(b"KEY");
-    let other = any_of(NO_DOORS);
+    let other = any_of(OTHER_KEY_WORDS);
     if variable && !other {
-        return Some(("key", Class::Token));
+        return Some(("key", KeywordClass::Token));
     }
-    let glued = !gap && length > 0 && !begins_hump(bytes, start) && !begins_word(bytes, start);
-    (!other && !glued).then_some(("key", Class::Key))
+    let glued =
+        !gap && length > 0 && !is_camel_case_boundary(bytes, start) && !is_word_start(bytes, start);
+    (!other && !glued).then_some(("key", KeywordClass::Key))
 }
 
-/// The way from a telling word to its value.
-struct Link {
-    /// Where the value begins.
+/// The link between a keyword and its value.
+struct ValueLink {
+    /// The start of the value.
     value: usize,
-    /// What closes the value, if something opens it.
+    /// The closing quote, if the value is quoted.
     quote: Option<char>,
-    /// What says that a value follows.
-    tie: Tie,
-    /// It stands on another line.
+    /// The separator.
+    tie: Separator,
+    /// The value is on another line.
     far: bool,
-    /// The name goes on after the telling word: `pass_by_value`.
+    /// The name continues after the keyword: `pass_by_value`.
     named_on: bool,
 }
 
-impl Link {
-    /// Something says that a value follows; else it just comes next.
-    fn is_firm(&self) -> bool {
-        self.tie != Tie::Loose
+impl ValueLink {
+    /// Whether there is an explicit separator.
+    fn has_separator(&self) -> bool {
+        self.tie != Separator::Loose
     }
 }
 
-/// What stands between a telling word and its value.
+/// The separator between a keyword and its value.
 #[derive(Clone, Copy, PartialEq)]
-enum Tie {
-    /// Nothing.
+enum Separator {
+    /// None.
     Loose,
     /// `name=value` without a blank, or an option of a command.
     Glued,
@@ -1474,7 +1512,7 @@ enum Tie {
     To,
 }
 
-/// A place in a text that moves by whole characters.
+/// A position in a text that moves by whole characters.
 struct Cursor<'a> {
     text: &'a str,
     at: usize,
@@ -1489,7 +1527,7 @@ impl Cursor<'_> {
         self.rest().chars().next()
     }
 
-    /// Goes past at most `most` characters that are wanted, and says past how many bytes.
+    /// Skips at most `most` characters that match; returns the number of bytes.
     fn skip(&mut self, most: usize, wanted: impl Fn(char) -> bool) -> usize {
         let length =
             self.rest().chars().take(most).take_while(|c| wanted(*c)).map(char::len_utf8).sum();
@@ -1505,7 +1543,7 @@ impl Cursor<'_> {
         there
     }
 
-    /// A whole word out of `words`.
+    /// Consumes a whole word out of `words`.
     fn eat_word(&mut self, words: &[&str]) -> bool {
         let from = self.at;
         for word in words {
@@ -1522,42 +1560,43 @@ fn is_blank(c: char) -> bool {
     matches!(c, ' ' | '\t' | '\u{a0}')
 }
 
-fn link(text: &str, start: usize, end: usize, own_is: &[&str]) -> Option<Link> {
+fn find_link(text: &str, start: usize, end: usize, own_is: &[&str]) -> Option<ValueLink> {
     let mut cursor = Cursor { text, at: end };
-    // `sig=` and `pw:` bring their separator along.
+    // `sig=` and `pw:` include their separator.
     let brought = text[..end].ends_with(['=', ':']);
     let glued = !text[end..].starts_with(|next: char| next.is_whitespace());
     let mut tie = if !brought {
-        Tie::Loose
+        Separator::Loose
     } else if glued {
-        Tie::Glued
+        Separator::Glued
     } else {
-        Tie::Sign
+        Separator::Sign
     };
     let mut named_on = false;
-    if tie == Tie::Loose {
-        rest_of_name(&mut cursor)?;
+    if tie == Separator::Loose {
+        skip_rest_of_name(&mut cursor)?;
         named_on = cursor.at > end + 1;
         let option = text.as_bytes()[..start]
             .iter()
             .rev()
             .take(32)
-            .take_while(|byte| is(**byte, LOWER | DASH))
+            .take_while(|byte| is_in_class(**byte, LOWER | DASH))
             .count();
         let option = text[start - option..].starts_with("--");
         cursor.skip(6, |c| matches!(c, '\\' | '"' | '\'' | '`' | '*' | ']' | ')'));
         let blanks = cursor.skip(8, is_blank);
         let from = cursor.at;
-        tie = separator(&mut cursor, blanks > 0, own_is)?;
-        if tie == Tie::Loose && (blanks == 0 || cursor.at != from) {
+        tie = skip_separator(&mut cursor, blanks > 0, own_is)?;
+        if tie == Separator::Loose && (blanks == 0 || cursor.at != from) {
             return None;
         }
         let blank_next = cursor.peek().is_some_and(|next| next.is_whitespace() || next == '*');
-        if tie == Tie::Sign && blanks == 0 && !blank_next || tie == Tie::Loose && option {
-            tie = Tie::Glued;
+        if tie == Separator::Sign && blanks == 0 && !blank_next || tie == Separator::Loose && option
+        {
+            tie = Separator::Glued;
         }
     }
-    let firm = tie != Tie::Loose;
+    let firm = tie != Separator::Loose;
     cursor.skip(2, |c| c == '*');
     let mut lines = 0;
     loop {
@@ -1582,7 +1621,7 @@ fn link(text: &str, start: usize, end: usize, own_is: &[&str]) -> Option<Link> {
     if let Some(open) = cursor.peek().filter(|_| quote.is_some()) {
         cursor.skip(3, |c| c == open);
     }
-    Some(Link { value: cursor.at, quote, tie, far: lines > 0, named_on })
+    Some(ValueLink { value: cursor.at, quote, tie, far: lines > 0, named_on })
 }
 
 fn closing_quote(open: char) -> Option<char> {
@@ -1598,9 +1637,9 @@ fn closing_quote(open: char) -> Option<char> {
     }
 }
 
-/// Goes to the end of a name like `token_value` or `SECRET_KEY_BASE`. `None` if it is another word
-/// (`tokenizer`) or names something about the secret (`token_count`) and not the secret.
-fn rest_of_name(cursor: &mut Cursor<'_>) -> Option<()> {
+/// Skips to the end of a name like `token_value` or `SECRET_KEY_BASE`. `None` if it is another word
+/// (`tokenizer`) or names a property of the secret (`token_count`).
+fn skip_rest_of_name(cursor: &mut Cursor<'_>) -> Option<()> {
     const ABOUT: &str = "id ids name path file dir url uri endpoint type kind count budget limit length len size expiry expires at ttl min max policy \
         field label hint version arn fingerprint prefix index usage used total rate alg algorithm ref in out";
     let bytes = cursor.text.as_bytes();
@@ -1627,33 +1666,37 @@ fn rest_of_name(cursor: &mut Cursor<'_>) -> Option<()> {
     (!ABOUT.split(' ').any(|about| about.as_bytes() == last)).then_some(())
 }
 
-/// Goes past what says that a value follows; `None` if something else is being said.
-fn separator(cursor: &mut Cursor<'_>, after_blank: bool, own_is: &[&str]) -> Option<Tie> {
+/// Skips the separator; `None` if something else follows.
+fn skip_separator(
+    cursor: &mut Cursor<'_>,
+    after_blank: bool,
+    own_is: &[&str],
+) -> Option<Separator> {
     let phrases = &*PHRASES;
     if cursor.rest().starts_with("::") {
         return None;
     }
     for sign in ["?:", "!:", ":=", "=>", "===", "==", "=", ":", "：", "->", "→"] {
         if cursor.eat(sign) {
-            return Some(Tie::Sign);
+            return Some(Separator::Sign);
         }
     }
     if phrases.is_glued.iter().any(|is| cursor.eat(is)) {
         cursor.skip(2, is_blank);
         let _ = cursor.eat(":") || cursor.eat("：");
-        return Some(Tie::Is);
+        return Some(Separator::Is);
     }
     if !after_blank {
-        return Some(if cursor.eat(">") { Tie::Sign } else { Tie::Loose });
+        return Some(if cursor.eat(">") { Separator::Sign } else { Separator::Loose });
     }
     if ["- ", "– ", "— "].iter().any(|dash| cursor.eat(dash)) {
         // "пароль — это …"
         let from = cursor.at;
         if cursor.eat_word(own_is) && cursor.skip(2, is_blank) > 0 {
-            return Some(Tie::Is);
+            return Some(Separator::Is);
         }
         cursor.at = from;
-        return Some(Tie::Sign);
+        return Some(Separator::Sign);
     }
     let says_is = |cursor: &mut Cursor<'_>| {
         let is = cursor.eat_word(&phrases.is) || cursor.eat_word(own_is);
@@ -1665,14 +1708,14 @@ fn separator(cursor: &mut Cursor<'_>, after_blank: bool, own_is: &[&str]) -> Opt
         is
     };
     if says_is(cursor) {
-        return Some(Tie::Is);
+        return Some(Separator::Is);
     }
     let from = cursor.at;
     let parenthesis = cursor.peek() == Some('(');
     if !parenthesis && !cursor.eat_word(&phrases.of) && !cursor.eat_word(&phrases.set_to) {
-        return Some(Tie::Loose);
+        return Some(Separator::Loose);
     }
-    // "password for the office network is …": a few words may stand in between, but no other
+    // "password for the office network is …": a few words may come between, but no new
     // sentence.
     let first = cursor.at;
     while cursor.at - from < 48 {
@@ -1680,7 +1723,7 @@ fn separator(cursor: &mut Cursor<'_>, after_blank: bool, own_is: &[&str]) -> Opt
         if is_blank(c) {
             cursor.skip(4, is_blank);
             if says_is(cursor) {
-                return Some(Tie::Is);
+                return Some(Separator::Is);
             }
             continue;
         }
@@ -1689,8 +1732,8 @@ fn separator(cursor: &mut Cursor<'_>, after_blank: bool, own_is: &[&str]) -> Opt
             next.is_whitespace() || matches!(next, '"' | '\'' | '`' | '*' | '\\')
         });
         match c {
-            '=' => return Some(Tie::Sign),
-            ':' if ends => return Some(Tie::Sign),
+            '=' => return Some(Separator::Sign),
+            ':' if ends => return Some(Separator::Sign),
             '.' if ends => break,
             ':' if cursor.peek().is_some_and(|next| next.is_ascii_digit()) => {}
             '-' | '_' | '(' | ')' | '@' | '.' | '\'' => {}
@@ -1698,19 +1741,19 @@ fn separator(cursor: &mut Cursor<'_>, after_blank: bool, own_is: &[&str]) -> Opt
             _ => break,
         }
     }
-    // "set the password to …" has no other separator than this.
+    // "set the password to …" has no other separator.
     let to = phrases.set_to.iter().any(|to| cursor.text[from..first].eq_ignore_ascii_case(to));
     cursor.at = if to { first } else { from };
-    Some(if to { Tie::To } else { Tie::Loose })
+    Some(if to { Separator::To } else { Separator::Loose })
 }
 
-/// The value of a link, without what closes it or the sentence around it. `None` if it is no single
+/// The value of a link, without closing quotes or the sentence around it. `None` if it is no single
 /// word.
-fn value<'a>(text: &'a str, link: &Link) -> Option<&'a str> {
+fn link_value<'a>(text: &'a str, link: &ValueLink) -> Option<&'a str> {
     let rest = &text[link.value..];
     let mut length = rest.len();
     for (at, c) in rest.char_indices() {
-        if at > LONGEST_VALUE {
+        if at > MAX_VALUE_BYTES {
             return None;
         }
         let after = &rest[at + c.len_utf8()..];
@@ -1719,9 +1762,10 @@ fn value<'a>(text: &'a str, link: &Link) -> Option<&'a str> {
             (_, c) if c.is_whitespace() || c.is_control() => true,
             (Some(close), c) => c == close || c == '\\',
             (None, '"' | '\'' | '`' | '<' | '>' | '\\') => true,
-            (None, ',' | ';' | '&') => begins_another(after),
+            (None, ',' | ';' | '&') => starts_next_value(after),
             (None, c)
-                if is_unspaced(c) && rest.starts_with(|first: char| first.is_ascii_graphic()) =>
+                if is_unspaced_script(c)
+                    && rest.starts_with(|first: char| first.is_ascii_graphic()) =>
             {
                 true
             }
@@ -1740,39 +1784,44 @@ fn value<'a>(text: &'a str, link: &Link) -> Option<&'a str> {
     })
 }
 
-/// What follows a comma is not more of the same value: a blank, a quote, or the next `name=`.
-fn begins_another(after: &str) -> bool {
-    let name =
-        after.bytes().take(32).take_while(|byte| is(*byte, URLSAFE | DOT) || *byte == b' ').count();
+/// Whether what follows a comma is not part of the value: a blank, a quote, or the next `name=`.
+fn starts_next_value(after: &str) -> bool {
+    let name = after
+        .bytes()
+        .take(32)
+        .take_while(|byte| is_in_class(*byte, URLSAFE | DOT) || *byte == b' ')
+        .count();
     let next = after.chars().next();
     next.is_none_or(|next| next.is_whitespace() || matches!(next, '"' | '\'' | '`' | '\\'))
         || (name > 0 && matches!(after.as_bytes().get(name), Some(b'=' | b':')))
 }
 
-// ---- What values look like ----
+// ---- The look of values ----
 
-/// Variables, templates and blacked-out values: there is nothing to hide in them.
-fn stands_for_another(value: &str) -> bool {
+/// Variables, templates and masked values: they contain no secret.
+fn is_placeholder(value: &str) -> bool {
     let bytes = value.as_bytes();
-    let named = |rest: &[u8]| rest.iter().all(|byte| is(*byte, WORD));
+    let named = |rest: &[u8]| rest.iter().all(|byte| is_in_class(*byte, WORD));
     match bytes {
         [b'$', rest @ ..] => matches!(rest.first(), Some(b'{' | b'(')) || named(rest),
         [b'<' | b'{' | b'[' | b'%' | b'&', ..] => true,
-        [b'!' | b'@', rest @ ..] => rest.iter().all(|byte| is(*byte, UPPER | LOWER | UNDER)),
+        [b'!' | b'@', rest @ ..] => {
+            rest.iter().all(|byte| is_in_class(*byte, UPPER | LOWER | UNDER))
+        }
         _ => {
             value.starts_with("://")
-                || distinct(bytes) < 2
+                || distinct_bytes(bytes) < 2
                 || bytes.get(..4).is_some_and(|start| start.eq_ignore_ascii_case(b"your"))
         }
     }
 }
 
-/// Source code that says where the value comes from: a call, an index, a field.
+/// Source code for a computed value: a call, an index, a field.
 fn is_expression(value: &str) -> bool {
     let name = value
         .bytes()
         .take_while(|byte| {
-            is(*byte, WORD | DOT) || matches!(byte, b':' | b'>' | b'-' | b'?' | b'!')
+            is_in_class(*byte, WORD | DOT) || matches!(byte, b':' | b'>' | b'-' | b'?' | b'!')
         })
         .count();
     let dotted = value.split('.').count() > 1
@@ -1785,7 +1834,7 @@ fn is_expression(value: &str) -> bool {
 
 fn is_path(value: &str) -> bool {
     let file = value.rsplit_once('.').is_some_and(|(_, end)| {
-        (1..=5).contains(&end.len()) && end.bytes().all(|byte| is(byte, LOWER))
+        (1..=5).contains(&end.len()) && end.bytes().all(|byte| is_in_class(byte, LOWER))
     });
     let named = [
         ".json", ".pem", ".txt", ".yml", ".yaml", ".toml", ".env", ".py", ".js", ".ts", ".rs",
@@ -1796,9 +1845,9 @@ fn is_path(value: &str) -> bool {
         || named.iter().any(|end| value.ends_with(end))
 }
 
-/// Short passwords as people choose them: letters with a digit or a symbol among them, or a number
-/// of some length.
-fn like_a_password(value: &str) -> bool {
+/// Short passwords as people choose them: letters with a digit or a symbol, or a number of some
+/// length.
+fn looks_like_password(value: &str) -> bool {
     const METHODS: [&str; 14] = [
         "sha1", "sha256", "sha512", "sha-256", "sha-512", "md5", "base64", "argon2", "argon2id",
         "pbkdf2", "utf8", "utf-8", "oauth2", "es256",
@@ -1807,11 +1856,7 @@ fn like_a_password(value: &str) -> bool {
     let bytes = core.as_bytes();
     let letters = core.chars().filter(|c| c.is_alphabetic()).count();
     let digits = bytes.iter().filter(|byte| byte.is_ascii_digit()).count();
-    if core.chars().count() < 4
-        || value.contains("://")
-        || is_path(value)
-        || stands_for_another(core)
-    {
+    if core.chars().count() < 4 || value.contains("://") || is_path(value) || is_placeholder(core) {
         return false;
     }
     if letters == 0 {
@@ -1822,12 +1867,14 @@ fn like_a_password(value: &str) -> bool {
         .skip(1)
         .take(bytes.len().saturating_sub(2))
         .any(|byte| b"@#$%^&*!+=~?".contains(byte));
-    // `8-character`, `v1.2.3`, `__u32`, and the names of methods and events say something about a
-    // password, they are none.
+    // `8-character`, `v1.2.3`, `__u32`, and names of methods and events describe passwords and are
+    // none.
     let measure = core.split_once('-').is_some_and(|(a, b)| {
-        a.bytes().all(|byte| is(byte, DIGIT)) && b.bytes().all(|byte| is(byte, LOWER))
+        a.bytes().all(|byte| is_in_class(byte, DIGIT))
+            && b.bytes().all(|byte| is_in_class(byte, LOWER))
     });
-    let version = core.starts_with('v') && core[1..].bytes().all(|byte| is(byte, DIGIT | DOT));
+    let version =
+        core.starts_with('v') && core[1..].bytes().all(|byte| is_in_class(byte, DIGIT | DOT));
     let kind = core
         .trim_start_matches('_')
         .trim_end_matches("_t")
@@ -1841,13 +1888,12 @@ fn like_a_password(value: &str) -> bool {
     !named && (digits > 0 || symbol)
 }
 
-/// Keys and tokens as machines make them. `near` a telling word less is needed than somewhere after
-/// it.
-fn like_a_token(value: &str, near: bool) -> bool {
-    // As secrets for one-time codes are written.
+/// Generated keys and tokens. Directly after a keyword (`near`) less evidence is needed.
+fn looks_like_token(value: &str, near: bool) -> bool {
+    // The usual notation of secrets for one-time codes.
     let base32 = value.len() >= 16
         && value.bytes().all(|byte| matches!(byte, b'A'..=b'Z' | b'2'..=b'7' | b'='))
-        && value.bytes().any(|byte| is(byte, DIGIT));
+        && value.bytes().any(|byte| is_in_class(byte, DIGIT));
     if is_uuid(value) || base32 {
         near
     } else if is_hex(value) {
@@ -1858,10 +1904,12 @@ fn like_a_token(value: &str, near: bool) -> bool {
 }
 
 fn is_hex(value: &str) -> bool {
-    let (lower, digits) =
-        (value.bytes().all(|byte| is(byte, HEX)), value.bytes().any(|byte| is(byte, DIGIT)));
+    let (lower, digits) = (
+        value.bytes().all(|byte| is_in_class(byte, HEX)),
+        value.bytes().any(|byte| is_in_class(byte, DIGIT)),
+    );
     let upper = value.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'A'..=b'F'));
-    (lower || upper) && digits && value.bytes().any(|byte| !is(byte, DIGIT))
+    (lower || upper) && digits && value.bytes().any(|byte| !is_in_class(byte, DIGIT))
 }
 
 fn is_uuid(value: &str) -> bool {
@@ -1874,9 +1922,9 @@ fn is_uuid(value: &str) -> bool {
 }
 
 fn is_aws_secret(value: &str) -> bool {
-    let has = |classes| value.bytes().any(|byte| is(byte, classes));
+    let has = |classes| value.bytes().any(|byte| is_in_class(byte, classes));
     value.len() == 40
-        && value.bytes().all(|byte| is(byte, ALNUM | PLUS | SLASH))
+        && value.bytes().all(|byte| is_in_class(byte, ALNUM | PLUS | SLASH))
         && has(UPPER)
         && has(LOWER)
         && has(DIGIT)
@@ -1892,7 +1940,8 @@ fn is_random(value: &str) -> bool {
     let public_key = ["AAAAB3Nza", "AAAAC3Nza", "AAAAE2Vj", "AAAAGnNr"]
         .iter()
         .any(|start| value.starts_with(start));
-    let time = value.bytes().all(|byte| !is(byte, UPPER | LOWER) || matches!(byte, b'T' | b'Z'));
+    let time =
+        value.bytes().all(|byte| !is_in_class(byte, UPPER | LOWER) || matches!(byte, b'T' | b'Z'));
     let ascii = value.bytes().all(|byte| byte.is_ascii_graphic());
     ascii
         && !digest
@@ -1900,31 +1949,36 @@ fn is_random(value: &str) -> bool {
         && !time
         && !is_path(value)
         && !value.contains("://")
-        && distinct(value.as_bytes()) >= 7
+        && distinct_bytes(value.as_bytes()) >= 7
         && jumbled_length(value.as_bytes()) >= 8
 }
 
-/// How many different bytes there are.
-fn distinct(bytes: &[u8]) -> u32 {
+/// The number of different bytes.
+fn distinct_bytes(bytes: &[u8]) -> u32 {
     let mut seen = [0_u64; 4];
     bytes.iter().for_each(|byte| seen[(byte >> 6) as usize] |= 1 << (byte & 63));
     seen.iter().map(|part| part.count_ones()).sum()
 }
 
-/// How many bytes stand in words that nobody would say: digits amid letters, or capitals without
-/// sense.
+/// The number of bytes in unpronounceable words: digits amid letters, or random capitals.
 fn jumbled_length(bytes: &[u8]) -> usize {
-    bytes.split(|byte| !is(*byte, ALNUM)).filter(|word| is_jumbled(word)).map(<[u8]>::len).sum()
+    bytes
+        .split(|byte| !is_in_class(*byte, ALNUM))
+        .filter(|word| is_jumbled(word))
+        .map(<[u8]>::len)
+        .sum()
 }
 
 fn is_jumbled(word: &[u8]) -> bool {
     let changes = |classes| {
-        word.windows(2).filter(|pair| is(pair[0], classes) != is(pair[1], classes)).count()
+        word.windows(2)
+            .filter(|pair| is_in_class(pair[0], classes) != is_in_class(pair[1], classes))
+            .count()
     };
     let (to_digit, to_capital) = (changes(DIGIT), changes(UPPER));
-    let capitals = word.iter().filter(|byte| is(**byte, UPPER)).count();
+    let capitals = word.iter().filter(|byte| is_in_class(**byte, UPPER)).count();
     // `sha256sum` and `v2` are words; `a1b2` and `xK9p4Rt` are not. `CamelCase` has fewer capitals
-    // than chance would give.
+    // than random text.
     let cased =
         word.len() >= 12 && to_capital * 5 >= word.len() * 2 && capitals * 10 >= word.len() * 3;
     to_digit >= 3 || (to_digit >= 2 && word.len() > 8) || cased
@@ -1938,8 +1992,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    // Fake secrets are put together from pieces, so that no scanner of a host takes this file for a
-    // leak.
+    // Fake secrets are assembled from pieces, so that a code host's scanner does not report this
+    // file.
     const KEY: MarkerKey = MarkerKey::new([7; 32]);
     const BODY: &str = "aB3dE5gH7jK9mN1pQ4sT6vW8yZ0bC2dF4hJ6kL8nP0rS2tV4xY6zA8cE1gI3kM5oQ7sU9wX1zB3dF5hJ7lN9pR1tV3xZ5";
     const HEXES: &str = "0f1e2d3c4b5a69788796a5b4c3d2e1f00f1e2d3c4b5a69788796a5b4c3d2e1f0";
@@ -1958,7 +2012,7 @@ mod tests {
         assert_eq!(redact(&redacted.text, &KEY).hidden, [], "again in {}", redacted.text);
     }
 
-    /// So many characters of these classes, in no order.
+    /// So many random characters of these classes.
     fn body_of(classes: u16, least: usize, turn: usize) -> String {
         let source = match classes {
             _ if classes & LOWER != 0 && classes & UPPER != 0 => BODY.to_owned(),
@@ -1969,16 +2023,16 @@ mod tests {
         source.chars().cycle().skip(turn).take(least).collect()
     }
 
-    /// A key of this anchor that could be real.
+    /// A key of this anchor that looks real.
     fn made(anchor: &Anchor) -> Option<String> {
-        let Sign::Vendor { body, least, .. } = anchor.sign else { return None };
+        let AnchorRule::Vendor { body, least, .. } = anchor.sign else { return None };
         Some(format!("{}{}", anchor.text, body_of(body, least, 0)))
     }
 
     #[test]
     fn keys_of_vendors_are_hidden_wherever_they_stand() {
         for anchor in &RULES.anchors {
-            let (Some(key), Sign::Vendor { kind, .. }) = (made(anchor), &anchor.sign) else {
+            let (Some(key), AnchorRule::Vendor { kind, .. }) = (made(anchor), &anchor.sign) else {
                 continue;
             };
             hides("", &key, "", kind);
@@ -2015,20 +2069,20 @@ mod tests {
 
     #[test]
     fn the_data_files_can_be_read_whole() {
-        let (rules, faults) = rules::Rules::read(
+        let (rules, faults) = rules::SecretRules::parse(
             include_str!("secrets/formats.txt"),
             include_str!("secrets/words.txt"),
         );
         assert_eq!(faults, Vec::<String>::new());
         for (at, anchor) in rules.anchors.iter().enumerate() {
-            let Sign::Vendor { kind, least, .. } = anchor.sign else { continue };
+            let AnchorRule::Vendor { kind, least, .. } = anchor.sign else { continue };
             assert!(
-                least >= 12 && kind.bytes().all(|byte| is(byte, LOWER | DIGIT | DASH)),
+                least >= 12 && kind.bytes().all(|byte| is_in_class(byte, LOWER | DIGIT | DASH)),
                 "{}",
                 anchor.text
             );
             let shadowed = rules.anchors[..at].iter().find(|other| {
-                matches!(other.sign, Sign::Vendor { .. })
+                matches!(other.sign, AnchorRule::Vendor { .. })
                     && anchor.text.starts_with(&other.text)
                     && anchor.at == other.at
             });
@@ -2039,8 +2093,10 @@ mod tests {
                 shadowed.map_or("", |other| &other.text)
             );
         }
-        let (_, faults) =
-            rules::Rules::read("key | ab\nshape | x | nothing", "[en]\nwords: a\npart: ab@7");
+        let (_, faults) = rules::SecretRules::parse(
+            "key | ab\nshape | x | nothing",
+            "[en]\nwords: a\npart: ab@7",
+        );
         assert_eq!(faults.len(), 4, "{faults:?}");
     }
 
@@ -2055,7 +2111,7 @@ mod tests {
         let hidden: Vec<_> = lines
             .iter()
             .map(|line| redact(line, &KEY).text)
-            .filter(|text| text.contains(MARK))
+            .filter(|text| text.contains(MARK_PREFIX))
             .collect();
         assert_eq!(hidden, Vec::<String>::new());
         // Nor within JSON.
@@ -2063,7 +2119,7 @@ mod tests {
         let hidden: Vec<_> = json
             .iter()
             .map(|line| redact(line, &KEY).text)
-            .filter(|text| text.contains(MARK))
+            .filter(|text| text.contains(MARK_PREFIX))
             .collect();
         assert_eq!(hidden, Vec::<String>::new());
     }
@@ -2074,9 +2130,9 @@ mod tests {
         let marked = |key: &MarkerKey| redact(text, key).text.into_owned();
         let (one, other) = (marked(&KEY), marked(&MarkerKey::new([8; 32])));
         assert_ne!(one, other);
-        assert_eq!(without_codes(&one), without_codes(&other));
-        assert_eq!(without_codes(&one), "my PIN is [secret:pin]");
-        assert!(!one.contains(&crate::hash::Hash::of(b"4829").short()));
+        assert_eq!(strip_mark_codes(&one), strip_mark_codes(&other));
+        assert_eq!(strip_mark_codes(&one), "my PIN is [secret:pin]");
+        assert!(!one.contains(&crate::hash::Hash::of(b"4829").short_hex()));
         // RFC 4231, case 2, and the key as text.
         let mut bytes = [0; 32];
         bytes[..4].copy_from_slice(b"Jefe");
@@ -2089,7 +2145,7 @@ mod tests {
         assert_eq!((MarkerKey::from_hex(b"12"), MarkerKey::from_hex(&[b'x'; 64])), (None, None));
         assert_eq!(format!("{key:?}"), "MarkerKey(…)");
         for kept in ["[secret:]", "[secret:a:12]", "[secret:a:0123456g]", "no mark", ""] {
-            assert!(matches!(without_codes(kept), Cow::Borrowed(same) if same == kept));
+            assert!(matches!(strip_mark_codes(kept), Cow::Borrowed(same) if same == kept));
         }
     }
 
@@ -2116,7 +2172,7 @@ mod tests {
                 row.name
             );
             assert_eq!(redact(&redacted, &KEY).hidden, [], "{}: {redacted:?}", row.name);
-            // Also within JSON, where a line break is written as two signs.
+            // Also within JSON, where a line break is escaped.
             let json = serde_json::to_string(&row.text()).unwrap();
             let hidden = redact(&json, &KEY).text.into_owned();
             assert!(
@@ -2312,7 +2368,7 @@ mod tests {
         }
     }
 
-    /// Text that is full of beginnings: random characters alone would hardly ever reach the rules.
+    /// Text full of prefixes: random characters alone would hardly ever reach the rules.
     fn telling_text() -> impl Strategy<Value = String> {
         let pieces = RULES.anchors.iter().map(|anchor| anchor.text.as_str()).chain([
             ": ",
@@ -2361,7 +2417,7 @@ mod tests {
         #[test]
         fn under_any_key_the_same_is_hidden(text in telling_text(), bytes in any::<[u8; 32]>()) {
             let (one, other) = (redact(&text, &KEY), redact(&text, &MarkerKey::new(bytes)));
-            prop_assert_eq!(without_codes(&one.text), without_codes(&other.text));
+            prop_assert_eq!(strip_mark_codes(&one.text), strip_mark_codes(&other.text));
         }
 
         // Y1
@@ -2377,11 +2433,11 @@ mod tests {
             turn in 0..BODY.len(), telling in telling_text(), json in any::<bool>(),
         ) {
             let anchor = &RULES.anchors[anchor];
-            if let Sign::Vendor { body: classes, least, wary, .. } = anchor.sign {
+            if let AnchorRule::Vendor { body: classes, least, wary, .. } = anchor.sign {
                 let body = body_of(classes, least, if classes & LOWER != 0 { turn } else { 0 });
                 let key = format!("{}{body}", anchor.text);
                 let gap = if wary { " " } else { "" };
-                // Its own body would be found again if it stood there for another reason.
+                // Its own body would be found again if it were there for another reason.
                 let telling = telling.replace(BODY, "").replace(HEXES, "");
                 let telling = if telling.to_lowercase().contains(&body.to_lowercase()) { String::new() } else { telling };
                 for before in [&before, &telling] {

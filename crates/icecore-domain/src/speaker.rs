@@ -1,74 +1,73 @@
-//! Who speaks: the one rule that says whose words a message has.
+//! Speaker attribution: the one rule that decides whose words a message contains.
 //!
-//! A word for a role decides: `user` is the owner of this memory, `assistant` an assistant. A name
-//! is no role. Somebody who is only named is another person, unless the owner is known by that
-//! name, or is the one human beside an assistant in a conversation that is handed over whole.
-//! Another person's words are of low trust: they can be found and confirmed, but they make no rule,
-//! wish or promise of the owner's.
+//! A role decides: `user` is the owner of this memory, `assistant` an assistant. A name is no role.
+//! A speaker with only a name is another person, unless the owner has that name, or is the only
+//! human beside an assistant in a complete conversation. Another person's words are of low trust:
+//! they can be found and confirmed, but they create no rules, wishes or promises of the owner.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::event::Origin;
-use crate::record::{Role, Said};
+use crate::record::{IncomingMessage, Role};
 
 /// What people call themselves in their own notes.
 const OWN_WORDS: [&str; 4] = ["i", "me", "myself", "ich"];
 
-/// The names under which the owner of a memory speaks.
+/// The names of the owner of a memory.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct OwnerNames(BTreeSet<String>);
 
 impl OwnerNames {
-    /// These names; case and blanks around them do not count.
+    /// Creates the set; case and surrounding white space are ignored.
     pub fn new<'a>(names: impl IntoIterator<Item = &'a str>) -> Self {
-        Self(names.into_iter().map(folded).filter(|name| !name.is_empty()).collect())
+        Self(names.into_iter().map(normalize_name).filter(|name| !name.is_empty()).collect())
     }
 
-    fn has(&self, name: &str) -> bool {
-        self.0.contains(&folded(name)) || OWN_WORDS.contains(&folded(name).as_str())
+    fn contains(&self, name: &str) -> bool {
+        self.0.contains(&normalize_name(name)) || OWN_WORDS.contains(&normalize_name(name).as_str())
     }
 
-    /// Whether a user of that name is another person where these names speak as users too: unless
-    /// the owner is known by a name, one of several named users is not known to be the owner.
+    /// Whether a user of that name is another person, given the names of all users: one of several
+    /// named users is the owner only if the owner has that name.
     pub fn is_one_of_several<'a>(
         &self,
         name: &str,
         users: impl IntoIterator<Item = &'a str>,
     ) -> bool {
         self.0.is_empty()
-            && !self.has(name)
-            && users.into_iter().any(|user| folded(user) != folded(name))
+            && !self.contains(name)
+            && users.into_iter().any(|user| normalize_name(user) != normalize_name(name))
     }
 }
 
-fn folded(name: &str) -> String {
+fn normalize_name(name: &str) -> String {
     name.trim().trim_start_matches(['@', '~']).trim().to_lowercase()
 }
 
-/// How much of a conversation is at hand.
+/// How much of a conversation is available.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Extent {
+pub enum ConversationExtent {
     /// Some messages of it.
     #[default]
     Part,
-    /// All of it, so that it can be counted who speaks.
+    /// All of it, so that the speakers can be counted.
     Whole,
 }
 
-/// Who takes part in one conversation, as far as its messages say.
+/// The speakers of one conversation.
 #[derive(Default)]
-struct Voices {
-    /// People that are named.
+struct Speakers {
+    /// Named people.
     named: BTreeSet<String>,
     has_unnamed_user: bool,
     has_assistant: bool,
 }
 
-impl Voices {
-    fn hear(&mut self, said: &Said) {
+impl Speakers {
+    fn add(&mut self, said: &IncomingMessage) {
         match (said.role, &said.name) {
             (None | Some(Role::User), Some(name)) => {
-                self.named.insert(folded(name));
+                self.named.insert(normalize_name(name));
             }
             (Some(Role::User), None) => self.has_unnamed_user = true,
             (Some(Role::Assistant), _) => self.has_assistant = true,
@@ -76,28 +75,38 @@ impl Voices {
         }
     }
 
-    fn is_owner(&self, said: &Said, name: &str, owner: &OwnerNames, extent: Extent) -> bool {
-        if owner.has(name) {
+    fn is_owner(
+        &self,
+        said: &IncomingMessage,
+        name: &str,
+        owner: &OwnerNames,
+        extent: ConversationExtent,
+    ) -> bool {
+        if owner.contains(name) {
             return true;
         }
         let only_one = self.named.len() == 1 && !self.has_unnamed_user;
         owner.0.is_empty()
             && only_one
-            && (said.role.is_some() || (extent == Extent::Whole && self.has_assistant))
+            && (said.role.is_some() || (extent == ConversationExtent::Whole && self.has_assistant))
     }
 }
 
-/// Says of each message who speaks: fills in the role and, where it is another person, their name
-/// and the origin of their words.
-pub fn attribute(messages: &mut [Said], owner: &OwnerNames, extent: Extent) {
-    let place = |said: &Said| (said.conversation.clone(), said.session.clone());
-    // Most of what comes names nobody.
+/// Attributes each message: sets the role and, for another person, their name and the origin of
+/// their words.
+pub fn attribute_speakers(
+    messages: &mut [IncomingMessage],
+    owner: &OwnerNames,
+    extent: ConversationExtent,
+) {
+    let place = |said: &IncomingMessage| (said.conversation.clone(), said.session.clone());
+    // Most messages have no names.
     if messages.iter().all(|said| said.name.is_none() && said.role.is_some()) {
         return;
     }
-    let mut voices: BTreeMap<_, Voices> = BTreeMap::new();
+    let mut voices: BTreeMap<_, Speakers> = BTreeMap::new();
     for said in messages.iter() {
-        voices.entry(place(said)).or_default().hear(said);
+        voices.entry(place(said)).or_default().add(said);
     }
     let mut with_others = BTreeSet::new();
     for said in messages.iter_mut().filter(|said| matches!(said.role, None | Some(Role::User))) {
@@ -114,8 +123,8 @@ pub fn attribute(messages: &mut [Said], owner: &OwnerNames, extent: Extent) {
         said.role = Some(Role::User);
     }
     for said in messages.iter_mut().filter(|said| said.role.is_none()) {
-        // What stands above the first speaker of a talk among several people is not known to be the
-        // owner's.
+        // Text above the first speaker of a conversation among several people is not attributed to
+        // the owner.
         if with_others.contains(&place(said)) {
             said.origin = said.origin.or(Some(Origin::Import));
         }
@@ -127,19 +136,24 @@ pub fn attribute(messages: &mut [Said], owner: &OwnerNames, extent: Extent) {
 mod tests {
     use super::*;
 
-    fn said(role: Option<Role>, name: Option<&str>) -> Said {
-        Said { role, name: name.map(str::to_owned), text: "words".into(), ..Said::default() }
+    fn said(role: Option<Role>, name: Option<&str>) -> IncomingMessage {
+        IncomingMessage {
+            role,
+            name: name.map(str::to_owned),
+            text: "words".into(),
+            ..IncomingMessage::default()
+        }
     }
 
-    /// The names of those who are taken for other people.
+    /// The names of the speakers that count as other people.
     fn others(
         messages: &[(Option<Role>, Option<&str>)],
         owner: &[&str],
-        extent: Extent,
+        extent: ConversationExtent,
     ) -> Vec<String> {
-        let mut messages: Vec<Said> =
+        let mut messages: Vec<IncomingMessage> =
             messages.iter().map(|(role, name)| said(*role, *name)).collect();
-        attribute(&mut messages, &OwnerNames::new(owner.iter().copied()), extent);
+        attribute_speakers(&mut messages, &OwnerNames::new(owner.iter().copied()), extent);
         assert!(messages.iter().all(|said| said.role.is_some()));
         assert!(
             messages
@@ -152,25 +166,25 @@ mod tests {
     // C.1 row 1
     #[test]
     fn a_name_is_no_role() {
-        use Extent::{Part, Whole};
+        use ConversationExtent::{Part, Whole};
         const USER: Option<Role> = Some(Role::User);
         const ASSISTANT: Option<Role> = Some(Role::Assistant);
         let group = [(None, Some("Anna")), (None, Some("Bob")), (ASSISTANT, None)];
         let pair = [(None, Some("Anna")), (ASSISTANT, None), (None, Some("anna "))];
         let people = [(USER, Some("Anna")), (USER, Some("Bob"))];
         for (messages, owner, extent, expected) in [
-            // Several people: nobody is the owner unless the owner has a name.
+            // Several people: none is the owner unless the owner has a name.
             (group.as_slice(), [].as_slice(), Whole, ["Anna", "Bob"].as_slice()),
             (&group, &["ANNA"], Whole, &["Bob"]),
             (&group, &["Carol"], Part, &["Anna", "Bob"]),
-            // One human beside an assistant, the whole conversation at hand.
+            // One human beside an assistant, in a complete conversation.
             (&pair, &[], Whole, &[]),
             (&pair, &[], Part, &["Anna", "anna "]),
             (&pair, &["Carol"], Whole, &["Anna", "anna "]),
             // Two people without an assistant, or one alone.
             (&group[..2], &[], Whole, &["Anna", "Bob"]),
             (&group[..1], &[], Whole, &["Anna"]),
-            // A role that is stated, with a name.
+            // A stated role, with a name.
             (&[(USER, Some("Anna"))], &[], Part, &[]),
             (&[(USER, Some("Anna"))], &["Bob"], Part, &["Anna"]),
             (&people, &[], Part, &["Anna", "Bob"]),
@@ -191,13 +205,13 @@ mod tests {
     fn what_stands_above_a_talk_among_others_is_not_the_owners() {
         let mut messages =
             vec![said(None, None), said(None, Some("Bob")), said(None, Some("Carol"))];
-        attribute(&mut messages, &OwnerNames::default(), Extent::Whole);
+        attribute_speakers(&mut messages, &OwnerNames::default(), ConversationExtent::Whole);
         assert_eq!(
             (messages[0].role, messages[0].origin),
             (Some(Role::User), Some(Origin::Import))
         );
         let mut alone = vec![said(None, None)];
-        attribute(&mut alone, &OwnerNames::default(), Extent::Whole);
+        attribute_speakers(&mut alone, &OwnerNames::default(), ConversationExtent::Whole);
         assert_eq!((alone[0].role, alone[0].origin), (Some(Role::User), None));
     }
 }

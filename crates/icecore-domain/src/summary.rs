@@ -9,14 +9,14 @@ use std::str::FromStr;
 use jiff::civil::{Date, date};
 use serde::{Deserialize, Serialize};
 
-use crate::budget::LeftOut;
+use crate::budget::Omission;
 use crate::calendar::{Days, Moment, Month, Week};
 use crate::hash::Hash;
 use crate::layout::DocPath;
 use crate::record::SessionKey;
-use crate::words::words;
+use crate::string_enum::string_enum;
 
-words! {
+string_enum! {
     /// The length of the period that a summary covers.
     Tier: "a tier" {
         /// One session.
@@ -32,7 +32,7 @@ words! {
     }
 }
 
-words! {
+string_enum! {
     /// How much detail the summary of a day deserves.
     Importance: "an importance" {
         /// One line is enough.
@@ -69,7 +69,7 @@ pub enum Period {
 #[error(
     "`{0}` is not a period; write a session as 2026-02-13_session_01, a day as 2026-02-13, a week as 2026-W07, a month as 2026-02 or a year as 2026"
 )]
-pub struct NotAPeriod(pub String);
+pub struct ParsePeriodError(pub String);
 
 impl Period {
     /// The tier of this period.
@@ -88,17 +88,17 @@ impl Period {
         match self {
             Self::Session { day, .. } | Self::Day(day) => Days { first: day, last: day },
             Self::Week(week) => Days { first: week.monday(), last: week.sunday() },
-            Self::Month(month) => month.span_of_weeks(),
+            Self::Month(month) => month.week_span(),
             Self::Year(year) => Days {
-                first: month(year, 1).span_of_weeks().first,
-                last: month(year, 12).span_of_weeks().last,
+                first: month_of(year, 1).week_span().first,
+                last: month_of(year, 12).week_span().last,
             },
         }
     }
 
     /// The period of `tier` that covers `day`; none for sessions.
     pub fn covering(tier: Tier, day: Date) -> Option<Self> {
-        let week = Week::of(day);
+        let week = Week::containing(day);
         match tier {
             Tier::Session => None,
             Tier::Day => Some(Self::Day(day)),
@@ -110,7 +110,7 @@ impl Period {
 
     /// The path of its Markdown file before archiving.
     pub fn path(self) -> DocPath {
-        self.within(
+        self.path_in(
             "primers/",
             match self.tier() {
                 Tier::Session | Tier::Day => "daily/",
@@ -122,17 +122,17 @@ impl Period {
     }
 
     /// The path of its Markdown file after archiving: in the folder of its quarter (P6).
-    pub fn archived(self) -> DocPath {
+    pub fn archive_path(self) -> DocPath {
         // The Thursday of a week decides its quarter, as it decides its month.
         let day = match self {
             Self::Week(week) => week.thursday(),
             other => other.days().first,
         };
         let quarter = (day.month() - 1) / 3 + 1;
-        self.within("primers/archive/", &format!("{:04}-Q{quarter}/", day.year()))
+        self.path_in("primers/archive/", &format!("{:04}-Q{quarter}/", day.year()))
     }
 
-    fn within(self, folder: &str, inner: &str) -> DocPath {
+    fn path_in(self, folder: &str, inner: &str) -> DocPath {
         // Digits, dashes and fixed words always form a valid path.
         let path = format!("{folder}{inner}{self}.md");
         path.parse().unwrap_or_else(|_| DocPath::log(self.days().first))
@@ -142,7 +142,7 @@ impl Period {
     pub fn title(self) -> String {
         match self {
             Self::Session { day, number } => format!("Session {number} of {day}"),
-            Self::Day(day) => format!("{} {day}", crate::calendar::weekday(day)),
+            Self::Day(day) => format!("{} {day}", crate::calendar::weekday_name(day)),
             Self::Week(week) => format!("Week {week}"),
             Self::Month(month) => format!("Month {month}"),
             Self::Year(year) => format!("Year {year:04}"),
@@ -150,8 +150,8 @@ impl Period {
     }
 }
 
-fn month(year: i16, number: i8) -> Month {
-    Month::of(date(year.clamp(1, 9998), number, 1))
+fn month_of(year: i16, number: i8) -> Month {
+    Month::containing(date(year.clamp(1, 9998), number, 1))
 }
 
 impl fmt::Display for Period {
@@ -167,10 +167,10 @@ impl fmt::Display for Period {
 }
 
 impl FromStr for Period {
-    type Err = NotAPeriod;
+    type Err = ParsePeriodError;
 
-    fn from_str(text: &str) -> Result<Self, NotAPeriod> {
-        let wrong = || NotAPeriod(crate::plain::one_line(text).chars().take(60).collect());
+    fn from_str(text: &str) -> Result<Self, ParsePeriodError> {
+        let wrong = || ParsePeriodError(crate::sanitize::one_line(text).chars().take(60).collect());
         let text = text.trim();
         if let Some((day, number)) = text.split_once("_session_") {
             let digits =
@@ -206,7 +206,7 @@ impl Serialize for Period {
 
 /// Who wrote a summary.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Maker {
+pub enum SummaryAuthor {
     /// The extractive summarizer.
     Extract,
     /// A model, by its name.
@@ -217,7 +217,7 @@ pub enum Maker {
     File,
 }
 
-impl fmt::Display for Maker {
+impl fmt::Display for SummaryAuthor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Extract => f.write_str("extract"),
@@ -230,7 +230,7 @@ impl fmt::Display for Maker {
 
 /// What writing a summary cost (P10).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Cost {
+pub struct SummaryCost {
     /// Number of model calls.
     pub attempts: u32,
     /// Tokens sent to the model.
@@ -244,24 +244,24 @@ pub struct Cost {
 
 /// An earlier summary of the same tier with similar content (Y11).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Similar {
+pub struct SimilarSummary {
     pub period: Period,
     /// The words that both share, most significant first.
     pub shared: Vec<String>,
 }
 
-impl fmt::Display for Similar {
+impl fmt::Display for SimilarSummary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // A foreign line may hold any text; the output stays short and on one line.
-        let shared = crate::plain::one_line(&self.shared.join(", "));
-        let shared = shared.get(..shared.floor_char_boundary(SHARED_BYTES)).unwrap_or_default();
+        let shared = crate::sanitize::one_line(&self.shared.join(", "));
+        let shared = shared.get(..shared.floor_char_boundary(MAX_SHARED_BYTES)).unwrap_or_default();
         write!(f, "{}", self.period)?;
         if shared.is_empty() { Ok(()) } else { write!(f, " ({shared})") }
     }
 }
 
 /// The longest list of shared words that is shown, in bytes.
-const SHARED_BYTES: usize = 76;
+const MAX_SHARED_BYTES: usize = 76;
 
 /// One version of a summary.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -290,21 +290,21 @@ pub struct Summary {
     pub log: Option<Hash>,
     /// The summaries that were its sources.
     pub sources: Vec<Period>,
-    pub maker: Maker,
+    pub maker: SummaryAuthor,
     /// Replaced as soon as a model is available.
     pub provisional: bool,
     /// The importance of its day.
     pub importance: Importance,
     /// What was omitted.
-    pub left_out: Vec<LeftOut>,
-    pub cost: Cost,
+    pub left_out: Vec<Omission>,
+    pub cost: SummaryCost,
     /// A similar earlier summary. Not part of the content: no budget or hash includes it.
-    pub similar: Option<Similar>,
+    pub similar: Option<SimilarSummary>,
 }
 
 /// A summary without its text, for planning.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Head {
+pub struct SummaryHead {
     pub period: Period,
     pub version: u32,
     /// The session's records, for a session summary.
@@ -329,15 +329,15 @@ pub struct Head {
     pub body_bytes: u64,
 }
 
-impl Head {
+impl SummaryHead {
     /// Whether its content was forgotten.
     pub fn is_forgotten(&self) -> bool {
-        self.content == content(crate::forget::FORGOTTEN, "")
+        self.content == hash_content(crate::forget::FORGOTTEN_MARK, "")
     }
 }
 
 #[derive(Serialize, Deserialize)]
-struct Line {
+struct SummaryLine {
     id: String,
     tier: String,
     period: String,
@@ -367,7 +367,7 @@ struct Line {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     left_out: Vec<(String, String)>,
     #[serde(default)]
-    cost: Cost,
+    cost: SummaryCost,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     similar: Option<SimilarLine>,
 }
@@ -386,23 +386,23 @@ fn is_zero(number: &u64) -> bool {
 
 impl Summary {
     /// A hash of headline and body.
-    pub fn content(&self) -> Hash {
-        content(&self.headline, &self.body)
+    pub fn content_hash(&self) -> Hash {
+        hash_content(&self.headline, &self.body)
     }
 
     /// This summary without its text.
-    pub fn head(&self) -> Head {
-        Head {
+    pub fn head(&self) -> SummaryHead {
+        SummaryHead {
             period: self.period,
             version: self.version,
             session: self.session.clone(),
             recorded: self.recorded,
             source: self.source,
             log: self.log,
-            content: self.content(),
+            content: self.content_hash(),
             messages: self.messages,
             states: self.states,
-            by_hand: matches!(self.maker, Maker::Hand | Maker::File),
+            by_hand: matches!(self.maker, SummaryAuthor::Hand | SummaryAuthor::File),
             provisional: self.provisional,
             importance: self.importance,
             headline_bytes: self.headline.len() as u64,
@@ -411,8 +411,8 @@ impl Summary {
     }
 
     /// The stored line, with the line break.
-    pub fn line(&self) -> String {
-        let line = Line {
+    pub fn to_line(&self) -> String {
+        let line = SummaryLine {
             id: format!("{}#{}", self.period, self.version),
             tier: self.period.tier().word().into(),
             period: self.period.to_string(),
@@ -448,19 +448,20 @@ impl Summary {
     }
 
     /// Parses a stored line. The error completes the sentence "this line …".
-    pub fn read(line: &[u8]) -> Result<Self, String> {
-        let line: Line = serde_json::from_slice(line).map_err(|error| {
+    pub fn parse_line(line: &[u8]) -> Result<Self, String> {
+        let line: SummaryLine = serde_json::from_slice(line).map_err(|error| {
             format!(
                 "is not a summary: {}",
                 error.to_string().split(" at line ").next().unwrap_or_default()
             )
         })?;
         let moment = |name: &str, text: &str| {
-            Moment::read(text)
+            Moment::parse(text)
                 .map(|read| read.moment)
                 .ok_or_else(|| format!("has a `{name}` that is not a time"))
         };
-        let period: Period = line.period.parse().map_err(|error: NotAPeriod| error.to_string())?;
+        let period: Period =
+            line.period.parse().map_err(|error: ParsePeriodError| error.to_string())?;
         let session = match (period, line.conversation) {
             (Period::Session { day, .. }, Some(conversation)) => {
                 Some(SessionKey { day, conversation, session: line.session })
@@ -486,26 +487,31 @@ impl Summary {
             log: line.log_hash.and_then(|hash| hash.parse().ok()),
             sources: line.sources.iter().filter_map(|period| period.parse().ok()).collect(),
             maker: match line.made_by.as_str() {
-                "extract" => Maker::Extract,
-                "hand" => Maker::Hand,
-                "file" => Maker::File,
-                other => Maker::Model(other.strip_prefix("model ").unwrap_or(other).to_owned()),
+                "extract" => SummaryAuthor::Extract,
+                "hand" => SummaryAuthor::Hand,
+                "file" => SummaryAuthor::File,
+                other => {
+                    SummaryAuthor::Model(other.strip_prefix("model ").unwrap_or(other).to_owned())
+                }
             },
             provisional: line.provisional,
             importance: line
                 .importance
                 .and_then(|word| word.parse().ok())
                 .unwrap_or(Importance::Ordinary),
-            left_out: line.left_out.into_iter().map(|(what, why)| LeftOut { what, why }).collect(),
+            left_out: line.left_out.into_iter().map(|(what, why)| Omission { what, why }).collect(),
             cost: line.cost,
             similar: line.similar.and_then(|similar| {
-                Some(Similar { period: similar.period.parse().ok()?, shared: similar.shared })
+                Some(SimilarSummary {
+                    period: similar.period.parse().ok()?,
+                    shared: similar.shared,
+                })
             }),
         })
     }
 
     /// The Markdown file of this summary.
-    pub fn view(&self) -> String {
+    pub fn to_markdown(&self) -> String {
         use fmt::Write;
         let mut text = String::from("---\n");
         let days = self.period.days();
@@ -518,9 +524,9 @@ impl Summary {
             let _ = writeln!(text, "span: {} to {}", days.first, days.last);
         }
         if let Some(key) = &self.session {
-            let _ = writeln!(text, "conversation: {}", quoted(&key.conversation));
+            let _ = writeln!(text, "conversation: {}", yaml_quote(&key.conversation));
             if let Some(session) = &key.session {
-                let _ = writeln!(text, "session: {}", quoted(session));
+                let _ = writeln!(text, "session: {}", yaml_quote(session));
             }
         }
         let _ = writeln!(text, "messages: {}", self.messages);
@@ -530,10 +536,10 @@ impl Summary {
         if self.importance != Importance::Ordinary {
             let _ = writeln!(text, "importance: {}", self.importance);
         }
-        let _ = writeln!(text, "made_by: {}", quoted(&self.maker.to_string()));
+        let _ = writeln!(text, "made_by: {}", yaml_quote(&self.maker.to_string()));
         let _ = writeln!(text, "created_at: {}", self.recorded);
         let _ = writeln!(text, "version: {}", self.version);
-        let _ = writeln!(text, "content: {}", self.content().short());
+        let _ = writeln!(text, "content: {}", self.content_hash().short_hex());
         if self.provisional {
             text.push_str("provisional: true\n");
         }
@@ -545,22 +551,22 @@ impl Summary {
             let _ = write!(text, "\n{}\n", self.body.trim_end());
         }
         if let Some(similar) = &self.similar {
-            let _ = write!(text, "\n{SIMILAR}{similar}\n");
+            let _ = write!(text, "\n{SIMILAR_PREFIX}{similar}\n");
         }
         text
     }
 }
 
 /// The start of the line that refers to a similar summary.
-const SIMILAR: &str = "Similar: ";
+const SIMILAR_PREFIX: &str = "Similar: ";
 
-fn content(headline: &str, body: &str) -> Hash {
+fn hash_content(headline: &str, body: &str) -> Hash {
     Hash::of(format!("{headline}\0{body}").as_bytes())
 }
 
 /// The state of a summary's Markdown file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ReadView {
+pub enum SummaryFileState {
     /// Unchanged since icecore wrote it, in this or an older version.
     Ours,
     /// Edited by a person.
@@ -576,21 +582,23 @@ pub enum ReadView {
 }
 
 /// Determines the state of a file. Our header carries a hash of the file's own text.
-pub fn read_file(text: &str) -> ReadView {
+pub fn classify_summary_file(text: &str) -> SummaryFileState {
     /// The start of every file that icecore writes; a truncated file may hold only a part of it.
-    const BEGIN: &str = "---\nperiod: ";
+    const HEADER_START: &str = "---\nperiod: ";
     let text = text.trim_start_matches('\u{feff}').replace("\r\n", "\n");
-    let is_ours = text.starts_with(BEGIN) || BEGIN.starts_with(&text);
-    let read = read_view(&text);
+    let is_ours = text.starts_with(HEADER_START) || HEADER_START.starts_with(&text);
+    let read = parse_summary_file(&text);
     if is_ours {
         let header = text.split("\n---").next().unwrap_or_default();
         let hash = header.lines().find_map(|line| line.trim().strip_prefix("content: "));
         return match read {
-            Some((headline, body)) if hash == Some(content(&headline, &body).short().as_str()) => {
-                ReadView::Ours
+            Some((headline, body))
+                if hash == Some(hash_content(&headline, &body).short_hex().as_str()) =>
+            {
+                SummaryFileState::Ours
             }
-            Some((headline, body)) => ReadView::Edited { headline, body },
-            None => ReadView::Broken,
+            Some((headline, body)) => SummaryFileState::Edited { headline, body },
+            None => SummaryFileState::Broken,
         };
     }
     // Without a first paragraph, use the first line.
@@ -601,37 +609,37 @@ pub fn read_file(text: &str) -> ReadView {
         }
     };
     match read.or_else(first_line) {
-        Some((headline, body)) => ReadView::Foreign { headline, body },
-        None => ReadView::Broken,
+        Some((headline, body)) => SummaryFileState::Foreign { headline, body },
+        None => SummaryFileState::Broken,
     }
 }
 
 /// Quotes foreign text as one YAML value, shortened for a header.
-fn quoted(text: &str) -> String {
-    let short: String = crate::plain::visible(text).chars().take(80).collect();
+fn yaml_quote(text: &str) -> String {
+    let short: String = crate::sanitize::escape_for_terminal(text).chars().take(80).collect();
     serde_json::to_string(&short).unwrap_or_default()
 }
 
 /// The upper bound of bytes in a summary's file beside headline and body.
-pub fn header_bytes(session: Option<&SessionKey>) -> usize {
+pub fn max_header_bytes(session: Option<&SessionKey>) -> usize {
     // Dates, counts, a title, and the longest author name.
-    const REST: usize = 560;
+    const FIXED_HEADER_BYTES: usize = 560;
     let names = session.map_or(0, |key| {
-        quoted(&key.conversation).len()
-            + key.session.as_deref().map_or(0, |name| quoted(name).len())
+        yaml_quote(&key.conversation).len()
+            + key.session.as_deref().map_or(0, |name| yaml_quote(name).len())
             + 32
     });
-    REST + names
+    FIXED_HEADER_BYTES + names
 }
 
 /// Headline and body of a file as edited.
-pub fn read_view(text: &str) -> Option<(String, String)> {
+pub fn parse_summary_file(text: &str) -> Option<(String, String)> {
     let text = text.trim_start_matches('\u{feff}').replace("\r\n", "\n");
     let (header, rest) = match text.strip_prefix("---\n") {
         Some(inner) => inner.split_once("\n---\n")?,
         None => ("", text.as_str()),
     };
-    let rest = without_reference(header, rest);
+    let rest = strip_similar_reference(header, rest);
     let rest = rest.trim_start();
     let rest = match rest.split_once('\n') {
         Some((title, rest)) if title.starts_with("# ") => rest,
@@ -645,9 +653,9 @@ pub fn read_view(text: &str) -> Option<(String, String)> {
 }
 
 /// The text without the similarity reference that icecore appended, if the header says so.
-fn without_reference(header: &str, rest: &str) -> String {
+fn strip_similar_reference(header: &str, rest: &str) -> String {
     let referred = header.lines().find_map(|line| line.trim().strip_prefix("similar: "));
-    let ours = referred.map(|period| format!("{SIMILAR}{}", period.trim()));
+    let ours = referred.map(|period| format!("{SIMILAR_PREFIX}{}", period.trim()));
     let is_ours = |line: &str| {
         ours.as_ref()
             .is_some_and(|ours| line.trim_end() == ours || line.starts_with(&format!("{ours} (")))
@@ -679,12 +687,12 @@ pub struct SummaryQuery {
 
 impl SummaryQuery {
     /// Summaries of one tier.
-    pub fn tier(tier: Tier) -> Self {
+    pub fn for_tier(tier: Tier) -> Self {
         Self { tiers: vec![tier], ..Self::default() }
     }
 
     /// Summaries of one tier within a span.
-    pub fn within(tier: Tier, days: Days) -> Self {
+    pub fn for_tier_within(tier: Tier, days: Days) -> Self {
         Self { tiers: vec![tier], days: Some(days), ..Self::default() }
     }
 
@@ -694,15 +702,15 @@ impl SummaryQuery {
     }
 
     /// Whether a version with this period and recording time matches; the limit is not considered.
-    pub fn admits(&self, period: Period, recorded: Moment) -> bool {
+    pub fn matches(&self, period: Period, recorded: Moment) -> bool {
         (self.tiers.is_empty() || self.tiers.contains(&period.tier()))
             && self.days.is_none_or(|days| days.contains(period.days().first))
-            && self.until.is_none_or(|until| recorded.at() <= until)
+            && self.until.is_none_or(|until| recorded.timestamp() <= until)
     }
 
     /// Selects the newest matching version of each period, sorted by period. `all` must be in the
     /// order of writing.
-    pub fn choose<T>(
+    pub fn select_newest<T>(
         &self,
         all: impl IntoIterator<Item = T>,
         of: impl Fn(&T) -> (Period, Moment),
@@ -710,7 +718,7 @@ impl SummaryQuery {
         let mut newest = std::collections::BTreeMap::new();
         for one in all {
             let (period, recorded) = of(&one);
-            if self.admits(period, recorded) {
+            if self.matches(period, recorded) {
                 newest.insert((period.days().first, period), one);
             }
         }
@@ -725,7 +733,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn summary(headline: &str, body: &str) -> Summary {
-        let at = Moment::read("2026-02-15T22:15:00+01:00").unwrap().moment;
+        let at = Moment::parse("2026-02-15T22:15:00+01:00").unwrap().moment;
         Summary {
             period: "2026-W07".parse().unwrap(),
             version: 2,
@@ -740,11 +748,17 @@ mod tests {
             source: Hash::of(b"x"),
             log: None,
             sources: vec!["2026-02-13_session_01".parse().unwrap()],
-            maker: Maker::Model("openai:m".into()),
+            maker: SummaryAuthor::Model("openai:m".into()),
             provisional: false,
             importance: Importance::Important,
-            left_out: vec![LeftOut::new("2 lines", "room")],
-            cost: Cost { attempts: 1, tokens_in: 100, tokens_out: 20, bytes_in: 400, millis: 7 },
+            left_out: vec![Omission::new("2 lines", "room")],
+            cost: SummaryCost {
+                attempts: 1,
+                tokens_in: 100,
+                tokens_out: 20,
+                bytes_in: 400,
+                millis: 7,
+            },
             similar: None,
         }
     }
@@ -771,7 +785,7 @@ mod tests {
             let period: Period = name.parse().unwrap();
             assert_eq!((period.to_string().as_str(), period.path().as_str()), (name, path));
             if name != "2026" && name != "2026-12" {
-                assert_eq!(period.archived().as_str(), archived);
+                assert_eq!(period.archive_path().as_str(), archived);
             }
         }
         for bad in [
@@ -805,15 +819,15 @@ mod tests {
     #[test]
     fn a_version_is_one_line_that_reads_back() {
         let one = summary("It went well.", "- a\n- b");
-        assert_eq!(Summary::read(one.line().trim_end().as_bytes()), Ok(one.clone()));
+        assert_eq!(Summary::parse_line(one.to_line().trim_end().as_bytes()), Ok(one.clone()));
         for field in ["id", "tier", "start", "end", "headline", "body", "messages", "created_at"] {
-            assert!(one.line().contains(&format!("\"{field}\":")), "{field}");
+            assert!(one.to_line().contains(&format!("\"{field}\":")), "{field}");
         }
-        assert!(Summary::read(b"{}").is_err());
+        assert!(Summary::parse_line(b"{}").is_err());
     }
 
-    fn refers() -> Similar {
-        Similar {
+    fn refers() -> SimilarSummary {
+        SimilarSummary {
             period: "2026-W01".parse().unwrap(),
             shared: vec!["harbour".into(), "permits".into()],
         }
@@ -826,56 +840,66 @@ mod tests {
             summary("It went well.", "- a\n- b"),
             Summary { similar: Some(refers()), ..summary("It went well.", "- a\n- b") },
         );
-        assert_eq!(Summary::read(one.line().trim_end().as_bytes()), Ok(one.clone()));
+        assert_eq!(Summary::parse_line(one.to_line().trim_end().as_bytes()), Ok(one.clone()));
         assert!(
-            one.line()
+            one.to_line()
                 .contains(r#""similar":{"period":"2026-W01","shared":["harbour","permits"]}"#),
             "{}",
-            one.line()
+            one.to_line()
         );
-        assert!(!without.line().contains("similar"), "older lines have none");
-        assert_eq!((one.content(), one.head()), (without.content(), without.head()));
+        assert!(!without.to_line().contains("similar"), "older lines have none");
+        assert_eq!((one.content_hash(), one.head()), (without.content_hash(), without.head()));
         assert!(
-            one.view().ends_with("- b\n\nSimilar: 2026-W01 (harbour, permits)\n"),
+            one.to_markdown().ends_with("- b\n\nSimilar: 2026-W01 (harbour, permits)\n"),
             "{}",
-            one.view()
+            one.to_markdown()
         );
         // Changes around the reference are the person's edit.
-        let edited = |text: &str| match read_file(text) {
-            ReadView::Edited { headline, body } => (headline, body),
+        let edited = |text: &str| match classify_summary_file(text) {
+            SummaryFileState::Edited { headline, body } => (headline, body),
             other => panic!("{other:?}: {text}"),
         };
         let mine = |body: &str| ("It went well.".to_owned(), body.to_owned());
-        assert_eq!(edited(&one.view().replace("- b", "- c")), mine("- a\n- c"));
-        assert_eq!(edited(&format!("{}My note.\n", one.view())), mine("- a\n- b\n\nMy note."));
+        assert_eq!(edited(&one.to_markdown().replace("- b", "- c")), mine("- a\n- c"));
         assert_eq!(
-            edited(&one.view().replace("- b", "- Similar: 2026-W01 (x)")),
+            edited(&format!("{}My note.\n", one.to_markdown())),
+            mine("- a\n- b\n\nMy note.")
+        );
+        assert_eq!(
+            edited(&one.to_markdown().replace("- b", "- Similar: 2026-W01 (x)")),
             mine("- a\n- Similar: 2026-W01 (x)")
         );
         assert_eq!(
-            edited(&one.view().replace("Similar: 2026-W01", "Not at all like 2026-W01")).1,
+            edited(&one.to_markdown().replace("Similar: 2026-W01", "Not at all like 2026-W01")).1,
             "- a\n- b\n\nNot at all like 2026-W01 (harbour, permits)"
         );
         // Removing the reference does not change the content.
         // Without `similar:` in the header, such a line is text.
         assert_eq!(
-            read_file(&one.view().replace("\nSimilar: 2026-W01 (harbour, permits)\n", "")),
-            ReadView::Ours
+            classify_summary_file(
+                &one.to_markdown().replace("\nSimilar: 2026-W01 (harbour, permits)\n", "")
+            ),
+            SummaryFileState::Ours
         );
         assert_eq!(
-            edited(&format!("{}\nSimilar: 2026-W01 (x)\n", without.view())).1,
+            edited(&format!("{}\nSimilar: 2026-W01 (x)\n", without.to_markdown())).1,
             "- a\n- b\n\nSimilar: 2026-W01 (x)"
         );
         // A foreign line cannot break the file.
         let odd = Summary {
-            similar: Some(Similar {
+            similar: Some(SimilarSummary {
                 shared: vec!["a\n---\n# b".into(), "ü".repeat(300)],
                 ..refers()
             }),
             ..one
         };
-        assert_eq!(read_file(&odd.view()), ReadView::Ours, "{}", odd.view());
-        assert_eq!(odd.view().lines().filter(|line| *line == "---").count(), 2);
+        assert_eq!(
+            classify_summary_file(&odd.to_markdown()),
+            SummaryFileState::Ours,
+            "{}",
+            odd.to_markdown()
+        );
+        assert_eq!(odd.to_markdown().lines().filter(|line| *line == "---").count(), 2);
     }
 
     proptest! {
@@ -884,10 +908,10 @@ mod tests {
         fn a_reference_is_within_what_is_counted_for_a_header(maker in "[ -~]{0,120}", words in proptest::collection::vec("\\PC{0,60}", 0..5), headline in "(Similar: 2026-W01 \\(|[a-z. ]){1,40}", body in "([ -~]{1,40}\n?|\nSimilar: 2026-W01 \\(x\\)\n){0,6}") {
             let headline = headline.split_whitespace().collect::<Vec<_>>().join(" ");
             prop_assume!(!headline.is_empty());
-            let similar = Some(Similar { shared: words, ..refers() });
-            let one = Summary { maker: Maker::Model(maker), version: u32::MAX, messages: u64::MAX, provisional: true, similar, ..summary(&headline, body.trim()) };
-            prop_assert!(one.view().len() <= header_bytes(None) + headline.len() + body.trim().len(), "{}", one.view());
-            prop_assert_eq!(read_view(&one.view()), Some((headline, body.trim().to_owned())));
+            let similar = Some(SimilarSummary { shared: words, ..refers() });
+            let one = Summary { maker: SummaryAuthor::Model(maker), version: u32::MAX, messages: u64::MAX, provisional: true, similar, ..summary(&headline, body.trim()) };
+            prop_assert!(one.to_markdown().len() <= max_header_bytes(None) + headline.len() + body.trim().len(), "{}", one.to_markdown());
+            prop_assert_eq!(parse_summary_file(&one.to_markdown()), Some((headline, body.trim().to_owned())));
         }
 
         #[test]
@@ -895,9 +919,9 @@ mod tests {
             let headline = headline.split_whitespace().collect::<Vec<_>>().join(" ");
             prop_assume!(!headline.is_empty());
             let one = summary(&headline, body.trim());
-            prop_assert_eq!(read_view(&one.view()), Some((headline, body.trim().to_owned())));
-            prop_assert_eq!(read_file(&one.view()), ReadView::Ours);
-            let edited = matches!(read_file(&one.view().replace("\n# Week", "\n# Week\nA new line.\n# Week")), ReadView::Edited { .. });
+            prop_assert_eq!(parse_summary_file(&one.to_markdown()), Some((headline, body.trim().to_owned())));
+            prop_assert_eq!(classify_summary_file(&one.to_markdown()), SummaryFileState::Ours);
+            let edited = matches!(classify_summary_file(&one.to_markdown().replace("\n# Week", "\n# Week\nA new line.\n# Week")), SummaryFileState::Edited { .. });
             prop_assert!(edited);
         }
 
@@ -908,19 +932,19 @@ mod tests {
             let one = Summary {
                 period: "2026-12-28_session_123456".parse().unwrap(),
                 session: Some(key.clone()),
-                maker: Maker::Model(maker),
+                maker: SummaryAuthor::Model(maker),
                 version: u32::MAX,
                 messages,
                 provisional: true,
                 ..summary("h", "b")
             };
-            prop_assert!(one.view().len() <= header_bytes(Some(&key)) + 2, "{}", one.view());
+            prop_assert!(one.to_markdown().len() <= max_header_bytes(Some(&key)) + 2, "{}", one.to_markdown());
         }
 
         #[test]
         fn no_file_makes_the_reader_fall(text in "(?s).{0,80}") {
-            let _ = read_view(&text);
-            let _ = Summary::read(text.as_bytes());
+            let _ = parse_summary_file(&text);
+            let _ = Summary::parse_line(text.as_bytes());
         }
     }
 }

@@ -1,11 +1,10 @@
-//! The transcript: a conversation that a person or a program hands over, read into what was said
-//! (P1).
+//! Transcripts: conversations from a person or a program, parsed into messages (P1).
 //!
-//! It comes as lines of JSON, as Markdown or as plain text, from programs that change their forms
-//! without notice. So nothing here is an error: a line that cannot be read is a complaint with its
-//! number, what is passed over is counted by what it is, and a text in which nobody is seen to
-//! speak is one turn of the person who handed it over. Turns keep the order of the file and their
-//! own words; the time to read it grows with its length and no faster.
+//! A transcript is JSON lines, Markdown or plain text, from programs that change their formats
+//! without notice. Nothing here is an error: an unreadable line is a complaint with its number,
+//! skipped content is counted by kind, and a text without a recognizable speaker is one turn of the
+//! person who supplied it. Turns keep the order and the words of the file. Parsing time is linear
+//! in the length of the text.
 
 mod queue;
 
@@ -23,61 +22,57 @@ use serde_json::value::RawValue;
 
 use crate::calendar::Moment;
 use crate::json;
-use crate::plain::one_line;
-use crate::record::{DELIVERED, QUEUED, Role, Said, UNDELIVERED};
-use crate::words::words;
+use crate::record::{DELIVERED_JSON, IncomingMessage, QUEUED_FIELD, Role, UNDELIVERED_JSON};
+use crate::sanitize::one_line;
+use crate::string_enum::string_enum;
 
 use self::queue::PromptQueue;
 
 /// The longest line, or message of a list, that is read.
 pub const MAX_LINE_BYTES: usize = 4 * 1024 * 1024;
-/// How deep the JSON of a line may nest; what is kept of it must still be readable one level
-/// further in.
+/// How deep the JSON of a line may nest; the stored form adds one level and must stay readable.
 pub const MAX_DEPTH: usize = 100;
-/// How many complaints are told one by one; what comes after is counted as skipped.
+/// The most complaints that are listed; the rest is counted as skipped.
 pub const MAX_COMPLAINTS: usize = 1_000;
-/// How many kinds of skipped things are told apart.
+/// The most kinds of skipped content that are counted separately.
 const MAX_KINDS: usize = 64;
-/// A picture or file inside a message is kept in `parts` up to this size, above it only its
-/// description.
+/// A picture or file inside a message is kept in `parts` up to this size; a larger one keeps only
+/// its description.
 const MAX_EMBEDDED_BYTES: usize = 2_048;
-/// How many lines front matter may have.
+/// The most lines of front matter.
 const MAX_FRONT_MATTER_LINES: usize = 200;
-/// A name longer than this is a sentence.
+/// A longer name is a sentence.
 const MAX_SPEAKER_BYTES: usize = 64;
 
-words! {
-    /// How a transcript is written.
-    Shape: "a shape of transcript" {
-        /// One JSON object a line, or one JSON list of them.
+string_enum! {
+    /// The format of a transcript.
+    TranscriptFormat: "a shape of transcript" {
+        /// One JSON object per line, or one JSON list of them.
         Jsonl = "jsonl",
-        /// Markdown, turns under headings or after names in bold.
+        /// Markdown, with turns under headings or after names in bold.
         Markdown = "markdown",
-        /// Plain text, turns after names at the start of a line.
+        /// Plain text, with turns after names at the start of a line.
         Text = "text",
     }
 }
 
-/// A transcript as far as it could be read.
+/// A parsed transcript.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Transcript {
-    /// How it is written.
-    pub shape: Shape,
-    /// Its title, if it has one.
+    pub shape: TranscriptFormat,
     pub title: Option<String>,
-    /// The session it names itself; the first one if it names several.
+    /// The session that the transcript names; the first one if there are several.
     pub session: Option<String>,
-    /// What was said, in the order of the file.
-    pub turns: Vec<Said>,
-    /// Lines that could not be read, by their number from 1 on, as the end of the sentence "this
-    /// line …".
+    /// The messages, in file order.
+    pub turns: Vec<IncomingMessage>,
+    /// Unreadable lines by number, from 1, with the end of the sentence "this line …".
     pub complaints: Vec<(usize, String)>,
-    /// What was passed over on purpose, and how often.
+    /// Skipped content by kind, with counts.
     pub skipped: Vec<(String, usize)>,
 }
 
 impl Transcript {
-    fn new(shape: Shape) -> Self {
+    fn new(shape: TranscriptFormat) -> Self {
         Self {
             shape,
             title: None,
@@ -88,7 +83,7 @@ impl Transcript {
         }
     }
 
-    fn skip(&mut self, what: &str, count: usize) {
+    fn count_skipped(&mut self, what: &str, count: usize) {
         if count == 0 {
             return;
         }
@@ -104,30 +99,35 @@ impl Transcript {
         }
     }
 
-    fn complain(&mut self, line: usize, what: impl Into<String>) {
+    fn add_complaint(&mut self, line: usize, what: impl Into<String>) {
         if self.complaints.len() < MAX_COMPLAINTS {
             self.complaints.push((line, what.into()));
         } else {
-            self.skip("further complaints", 1);
+            self.count_skipped("further complaints", 1);
         }
     }
 }
 
-/// Reads a transcript. Without a `shape` it is guessed. `day` is the day of clock times without a
-/// date, `offset` that of times without one.
-pub fn read(text: &str, shape: Option<Shape>, day: Date, offset: Offset) -> Transcript {
-    match shape.unwrap_or_else(|| guess(text)) {
-        Shape::Jsonl => Lines::read(unmarked(text), offset),
+/// Parses a transcript. Without a `shape` the format is detected. `day` is the date of clock times
+/// without a date, `offset` applies to times without one.
+pub fn parse_transcript(
+    text: &str,
+    shape: Option<TranscriptFormat>,
+    day: Date,
+    offset: Offset,
+) -> Transcript {
+    match shape.unwrap_or_else(|| detect_format(text)) {
+        TranscriptFormat::Jsonl => LineReader::read_all(strip_bom(text), offset),
         shape => {
-            let text = line_feeds(unmarked(text));
-            written(&text, shape, day, offset)
+            let text = normalize_line_breaks(strip_bom(text));
+            parse_text(&text, shape, day, offset)
         }
     }
 }
 
-/// How a text seems to be written.
-pub fn guess(text: &str) -> Shape {
-    let text = unmarked(text);
+/// Detects the format of a text.
+pub fn detect_format(text: &str) -> TranscriptFormat {
+    let text = strip_bom(text);
     let start = text.trim_start();
     let opens = start.strip_prefix('{').or_else(|| start.strip_prefix('['));
     if let Some(inner) = opens {
@@ -136,35 +136,38 @@ pub fn guess(text: &str) -> Shape {
         let mut first = start.lines().filter(|line| !line.trim().is_empty()).take(16);
         if listed
             || named
-            || first
-                .any(|line| line.trim_start().starts_with('{') && Object::read(line.trim()).is_ok())
+            || first.any(|line| {
+                line.trim_start().starts_with('{') && JsonObject::parse(line.trim()).is_ok()
+            })
         {
-            return Shape::Jsonl;
+            return TranscriptFormat::Jsonl;
         }
     }
-    let text = line_feeds(text);
-    let front = FrontMatter::read(&text);
+    let text = normalize_line_breaks(text);
+    let front = FrontMatter::parse(&text);
     let body = &text[front.bytes..];
-    let (marked, plain) =
-        (Body::read(body, Style::Marked).marks.len(), Body::read(body, Style::Plain).marks.len());
+    let (marked, plain) = (
+        TextBody::parse(body, SpeakerStyle::Marked).marks.len(),
+        TextBody::parse(body, SpeakerStyle::Plain).marks.len(),
+    );
     let dressed = front.bytes > 0
-        || body.lines().any(|line| line.starts_with("```") || heading(line).is_some());
+        || body.lines().any(|line| line.starts_with("```") || parse_heading(line).is_some());
     if if marked.max(plain) > 0 { marked >= plain } else { dressed } {
-        Shape::Markdown
+        TranscriptFormat::Markdown
     } else {
-        Shape::Text
+        TranscriptFormat::Text
     }
 }
 
-fn unmarked(text: &str) -> &str {
+fn strip_bom(text: &str) -> &str {
     text.strip_prefix('\u{feff}').unwrap_or(text)
 }
 
-fn line_feeds(text: &str) -> Cow<'_, str> {
+fn normalize_line_breaks(text: &str) -> Cow<'_, str> {
     if text.contains("\r\n") { text.replace("\r\n", "\n").into() } else { text.into() }
 }
 
-fn in_zone(date: Date, clock: Option<Time>, offset: Offset) -> Option<Moment> {
+fn moment_at(date: Date, clock: Option<Time>, offset: Offset) -> Option<Moment> {
     let at = offset.to_timestamp(date.to_datetime(clock.unwrap_or_default())).ok()?;
     Some(Moment::new(at, offset))
 }
@@ -172,17 +175,17 @@ fn in_zone(date: Date, clock: Option<Time>, offset: Offset) -> Option<Moment> {
 // ── JSON
 // ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-/// A JSON object: its fields in their order, each as it was written.
-pub(crate) struct Object<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
+/// A JSON object: its fields in order, with raw values.
+pub(crate) struct JsonObject<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
 
 #[derive(Deserialize)]
-struct Borrowed<'a>(#[serde(borrow)] Cow<'a, str>);
+struct BorrowedText<'a>(#[serde(borrow)] Cow<'a, str>);
 
-impl<'de> Deserialize<'de> for Object<'de> {
+impl<'de> Deserialize<'de> for JsonObject<'de> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Fields;
         impl<'de> Visitor<'de> for Fields {
-            type Value = Object<'de>;
+            type Value = JsonObject<'de>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("an object")
@@ -190,18 +193,18 @@ impl<'de> Deserialize<'de> for Object<'de> {
 
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
                 let mut fields = Vec::new();
-                while let Some((Borrowed(name), value)) = map.next_entry()? {
+                while let Some((BorrowedText(name), value)) = map.next_entry()? {
                     fields.push((name, value));
                 }
-                Ok(Object(fields))
+                Ok(JsonObject(fields))
             }
         }
         deserializer.deserialize_map(Fields)
     }
 }
 
-impl<'a> Object<'a> {
-    pub(crate) fn read(json: &'a str) -> serde_json::Result<Self> {
+impl<'a> JsonObject<'a> {
+    pub(crate) fn parse(json: &'a str) -> serde_json::Result<Self> {
         serde_json::from_str(json)
     }
 
@@ -215,54 +218,54 @@ impl<'a> Object<'a> {
     }
 
     pub(crate) fn text(&self, name: &str) -> Option<Cow<'a, str>> {
-        self.raw(name).and_then(text)
+        self.raw(name).and_then(text_value)
     }
 
-    /// The first of these fields that has something to say.
-    pub(crate) fn first(&self, names: &[&str]) -> Option<String> {
+    /// The first of these fields that has a text.
+    pub(crate) fn first_text(&self, names: &[&str]) -> Option<String> {
         names
             .iter()
             .find_map(|name| self.text(name).filter(|text| !text.trim().is_empty()))
             .map(Cow::into_owned)
     }
 
-    pub(crate) fn object(&self, name: &str) -> Option<Object<'a>> {
-        self.raw(name).filter(|json| json.starts_with('{')).and_then(|json| Self::read(json).ok())
+    pub(crate) fn object(&self, name: &str) -> Option<JsonObject<'a>> {
+        self.raw(name).filter(|json| json.starts_with('{')).and_then(|json| Self::parse(json).ok())
     }
 
     pub(crate) fn list(&self, name: &str) -> Option<Vec<&'a RawValue>> {
-        self.raw(name).and_then(list)
+        self.raw(name).and_then(list_value)
     }
 
-    /// Its fields, each as it was written.
+    /// The fields with their raw values.
     pub(crate) fn fields(&self) -> impl Iterator<Item = (&str, &'a str)> {
         self.0.iter().map(|(name, raw)| (name.as_ref(), raw.get()))
     }
 
-    pub(crate) fn holds(&self, name: &str) -> bool {
+    pub(crate) fn is_true(&self, name: &str) -> bool {
         self.raw(name) == Some("true")
     }
 }
 
-/// A string, or a number as it is written.
-pub(crate) fn text(json: &str) -> Option<Cow<'_, str>> {
+/// A string, or a number as written.
+pub(crate) fn text_value(json: &str) -> Option<Cow<'_, str>> {
     match json.as_bytes().first()? {
         b'"' => match serde_json::from_str(json) {
-            Ok(Borrowed(text)) => Some(text),
-            Err(_) => json::read(json).ok().map(Cow::Owned),
+            Ok(BorrowedText(text)) => Some(text),
+            Err(_) => json::parse(json).ok().map(Cow::Owned),
         },
         b'-' | b'0'..=b'9' => Some(json.into()),
         _ => None,
     }
 }
 
-pub(crate) fn list(json: &str) -> Option<Vec<&RawValue>> {
+pub(crate) fn list_value(json: &str) -> Option<Vec<&RawValue>> {
     json.starts_with('[').then(|| serde_json::from_str(json).ok()).flatten()
 }
 
-/// JSON on one line, as a record needs it. Line breaks stand between its tokens only, never inside
-/// a string.
-pub(crate) fn compact(json: &str) -> String {
+/// JSON on one line, as a record needs it. Line breaks occur only between tokens, never inside a
+/// string.
+pub(crate) fn compact_json(json: &str) -> String {
     if json.contains(['\n', '\r']) {
         json.split(['\n', '\r']).map(str::trim).collect()
     } else {
@@ -276,7 +279,7 @@ pub(crate) fn is_too_deep(json: &str) -> bool {
     while let Some(&byte) = bytes.get(at) {
         at += 1;
         match byte {
-            // Most of a line is text, in which only its end counts.
+            // Most of a line is a string, of which only the end matters.
             b'"' => loop {
                 match memchr::memchr2(b'"', b'\\', bytes.get(at..).unwrap_or_default()) {
                     None => return false,
@@ -300,37 +303,37 @@ pub(crate) fn is_too_deep(json: &str) -> bool {
     false
 }
 
-pub(crate) fn reason(error: &serde_json::Error) -> String {
+pub(crate) fn json_error_reason(error: &serde_json::Error) -> String {
     error.to_string().split(" at line ").next().unwrap_or_default().to_owned()
 }
 
-/// Which strand of a transcript a turn belongs to; some repeat what others say.
+/// The strand of a transcript that a turn belongs to; some strands repeat others.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Strand {
-    /// What is certainly part of it.
+pub(crate) enum TurnStrand {
+    /// Always part of the transcript.
     Main,
     /// Messages of a Codex rollout.
     Item,
-    /// What Codex showed of its messages: told again, unless the messages are missing.
+    /// Display events of Codex: they repeat the messages, unless those are missing.
     Echo,
-    /// A main conversation of Claude Code.
+    /// The main conversation of Claude Code.
     Talk,
-    /// A helper's conversation beside it, unless the file holds nothing else.
+    /// A subagent's conversation, used only if the file contains nothing else.
     Side,
 }
 
-/// Words and parts of a message, gathered block by block.
+/// The text and parts of a message, collected block by block.
 #[derive(Default)]
-struct Block {
+struct MessageText {
     text: String,
     parts: Vec<String>,
-    /// Parts that came apart from the content, as they were written.
+    /// Raw parts from outside the content.
     given: Option<String>,
     ends_in_words: bool,
 }
 
-impl Block {
-    fn say(&mut self, text: &str, words: bool) {
+impl MessageText {
+    fn add_text(&mut self, text: &str, words: bool) {
         if text.trim().is_empty() {
             return;
         }
@@ -341,7 +344,7 @@ impl Block {
         self.ends_in_words = words;
     }
 
-    fn parts(&self) -> Option<String> {
+    fn parts_json(&self) -> Option<String> {
         match &self.given {
             given if self.parts.is_empty() => given.clone(),
             given => Some(format!(
@@ -356,52 +359,52 @@ impl Block {
     }
 }
 
-/// A message's content: what its author says, and what tools answered in the same message.
+/// A message's content: the author's words, and tool results in the same message.
 #[derive(Default)]
-struct Content {
-    said: Block,
-    results: Block,
-    /// What was left out of it.
+struct MessageContent {
+    said: MessageText,
+    results: MessageText,
+    /// Kinds of skipped content.
     left_out: Vec<String>,
-    /// It comes from a program that puts words of its own among the person's.
+    /// The program that wrote it adds text of its own in the user's name.
     mixed: bool,
-    /// Only words are wanted.
+    /// Tool calls and results are skipped.
     words_only: bool,
 }
 
-impl Content {
-    fn of(json: Option<&str>, mixed: bool, words_only: bool) -> Self {
+impl MessageContent {
+    fn parse(json: Option<&str>, mixed: bool, words_only: bool) -> Self {
         let mut content = Self { mixed, words_only, ..Self::default() };
         if let Some(json) = json {
-            match list(json) {
-                Some(parts) => parts.into_iter().for_each(|part| content.add(part.get())),
-                None => content.add(json),
+            match list_value(json) {
+                Some(parts) => parts.into_iter().for_each(|part| content.add_block(part.get())),
+                None => content.add_block(json),
             }
         }
         content
     }
 
-    fn add(&mut self, json: &str) {
-        if let Some(text) = text(json) {
+    fn add_block(&mut self, json: &str) {
+        if let Some(text) = text_value(json) {
             if self.mixed && is_injected(&text) {
                 self.left_out.push("injected context".into());
             } else if self.mixed
-                && let Some(rest) = without_injected(&text)
+                && let Some(rest) = strip_injected(&text)
             {
                 self.left_out.push("injected context".into());
-                self.said.say(&rest, true);
+                self.said.add_text(&rest, true);
             } else {
-                self.said.say(&text, true);
+                self.said.add_text(&text, true);
             }
             return;
         }
-        let Ok(part) = Object::read(json) else {
-            return self.left_out.push("content of no known form".into());
+        let Ok(part) = JsonObject::parse(json) else {
+            return self.left_out.push("unknown content".into());
         };
         let kind = part.text("type").unwrap_or_default();
         match kind.as_ref() {
             "" | "text" | "input_text" | "output_text" if part.raw("text").is_some() => {
-                self.add(part.raw("text").unwrap_or_default())
+                self.add_block(part.raw("text").unwrap_or_default())
             }
             "thinking" | "redacted_thinking" | "reasoning" => self.left_out.push("thinking".into()),
             _ if self.words_only && kind.ends_with("tool_result") => {
@@ -411,46 +414,52 @@ impl Content {
                 self.left_out.push("tool call".into())
             }
             _ if self.words_only => {
-                // That there was one is told where it stood; what it was is not kept.
-                self.said.say(
-                    &format!("[{}]", short(if kind.is_empty() { "part" } else { kind.as_ref() })),
+                // A placeholder marks the position; the content is not kept.
+                self.said.add_text(
+                    &format!(
+                        "[{}]",
+                        short_name(if kind.is_empty() { "part" } else { kind.as_ref() })
+                    ),
                     false,
                 );
                 self.left_out.push(format!("{kind} data"));
             }
             _ if kind.ends_with("tool_result") => {
-                let said = words_of(part.raw("content").unwrap_or_default(), &mut self.left_out);
-                self.results.say(&said, true);
-                // Its words are the text; the part only says which call they answer.
+                let said =
+                    tool_output_text(part.raw("content").unwrap_or_default(), &mut self.left_out);
+                self.results.add_text(&said, true);
+                // The tool's words are the text; the part only says which call they answer.
                 let described = part
                     .0
                     .iter()
                     .filter(|(name, _)| name != "content")
                     .map(|(name, raw)| (name.as_ref(), raw.get()));
-                self.results.parts.push(described_by(described));
+                self.results.parts.push(description_fields(described));
             }
-            _ if kind.ends_with("tool_use") || kind.ends_with("_call") => self.call(&part, json),
+            _ if kind.ends_with("tool_use") || kind.ends_with("_call") => {
+                self.add_tool_call(&part, json)
+            }
             _ => {
                 let kind = if kind.is_empty() { "part" } else { kind.as_ref() };
-                self.said.say(&format!("[{}]", short(kind)), false);
-                let part = self.embedded(kind, &part, json);
+                self.said.add_text(&format!("[{}]", short_name(kind)), false);
+                let part = self.embed_part(kind, &part, json);
                 self.said.parts.push(part);
             }
         }
     }
 
-    fn call(&mut self, part: &Object<'_>, json: &str) {
-        let name = part
-            .first(&["name"])
-            .or_else(|| part.object("function").and_then(|function| function.first(&["name"])));
-        let name = name.or_else(|| part.first(&["type"])).unwrap_or_else(|| "unnamed".into());
-        self.said.say(&format!("[tool: {}]", short(&name)), false);
-        self.said.parts.push(compact(json));
+    fn add_tool_call(&mut self, part: &JsonObject<'_>, json: &str) {
+        let name = part.first_text(&["name"]).or_else(|| {
+            part.object("function").and_then(|function| function.first_text(&["name"]))
+        });
+        let name = name.or_else(|| part.first_text(&["type"])).unwrap_or_else(|| "unnamed".into());
+        self.said.add_text(&format!("[tool: {}]", short_name(&name)), false);
+        self.said.parts.push(compact_json(json));
     }
 
-    fn embedded(&mut self, kind: &str, part: &Object<'_>, json: &str) -> String {
+    fn embed_part(&mut self, kind: &str, part: &JsonObject<'_>, json: &str) -> String {
         if json.len() <= MAX_EMBEDDED_BYTES {
-            return compact(json);
+            return compact_json(json);
         }
         self.left_out.push(format!("{kind} data"));
         let bytes = json.len().to_string();
@@ -459,50 +468,50 @@ impl Content {
             .iter()
             .map(|(name, raw)| (name.as_ref(), raw.get()))
             .filter(|(_, raw)| raw.len() <= 256);
-        described_by(small.chain([("left_out_bytes", bytes.as_str())]))
+        description_fields(small.chain([("left_out_bytes", bytes.as_str())]))
     }
 }
 
-fn described_by<'a>(fields: impl Iterator<Item = (&'a str, &'a str)>) -> String {
+fn description_fields<'a>(fields: impl Iterator<Item = (&'a str, &'a str)>) -> String {
     let fields: Vec<String> = fields
-        .map(|(name, raw)| format!("{}:{}", serde_json::Value::from(name), compact(raw)))
+        .map(|(name, raw)| format!("{}:{}", serde_json::Value::from(name), compact_json(raw)))
         .collect();
     format!("{{{}}}", fields.join(","))
 }
 
-/// What a tool answered, as words: a text, or a list of blocks of which only the texts can be told.
-fn words_of(json: &str, left_out: &mut Vec<String>) -> String {
-    if let Some(text) = text(json) {
+/// A tool's output as text: a string, or the texts of a list of blocks.
+fn tool_output_text(json: &str, left_out: &mut Vec<String>) -> String {
+    if let Some(text) = text_value(json) {
         return text.into_owned();
     }
-    let mut block = Block::default();
-    let parts = list(json)
+    let mut block = MessageText::default();
+    let parts = list_value(json)
         .map_or_else(|| vec![json], |parts| parts.iter().map(|part| part.get()).collect());
     for part in parts {
-        let object = Object::read(part);
+        let object = JsonObject::parse(part);
         let known =
-            object.as_ref().ok().and_then(|part| part.first(&["text", "content", "output"]));
-        match (known.or_else(|| text(part).map(Cow::into_owned)), object) {
-            (Some(text), _) => block.say(&text, true),
+            object.as_ref().ok().and_then(|part| part.first_text(&["text", "content", "output"]));
+        match (known.or_else(|| text_value(part).map(Cow::into_owned)), object) {
+            (Some(text), _) => block.add_text(&text, true),
             (None, Ok(part)) => {
-                let kind = part.first(&["type"]).unwrap_or_else(|| "part".into());
-                block.say(&format!("[{}]", short(&kind)), false);
+                let kind = part.first_text(&["type"]).unwrap_or_else(|| "part".into());
+                block.add_text(&format!("[{}]", short_name(&kind)), false);
                 left_out.push(format!("{kind} data"));
             }
-            // A tool may well answer `null` or `true`.
-            (None, Err(_)) => block.say(part, true),
+            // A tool may answer `null` or `true`.
+            (None, Err(_)) => block.add_text(part, true),
         }
     }
     block.text
 }
 
-fn short(name: &str) -> String {
+fn short_name(name: &str) -> String {
     one_line(&name.chars().take(80).collect::<String>())
 }
 
-/// What Codex and Claude Code send to their models in the person's name: notices and instructions
-/// that stand alone between tags.
-const INJECTED: [&str; 18] = [
+/// Tags of notices and instructions that Codex and Claude Code send in the user's name, each alone
+/// in a message.
+const INJECTED_TAGS: [&str; 18] = [
     "environment_context",
     "user_instructions",
     "INSTRUCTIONS",
@@ -522,19 +531,19 @@ const INJECTED: [&str; 18] = [
     "subagent_notification",
     "hook_prompt",
 ];
-/// What they put among what the person did say.
-const AMONG: [(&str, &str); 3] = [
+/// Tags that they insert between the user's words.
+const INLINE_INJECTED_TAGS: [(&str, &str); 3] = [
     ("<system-reminder>", "</system-reminder>"),
     ("<ide_opened_file>", "</ide_opened_file>"),
     ("<ide_selection>", "</ide_selection>"),
 ];
-/// What Claude Code says about its commands as if the person had said it.
-const CAVEATS: [&str; 2] = [
+/// What Claude Code writes about its commands in the user's name.
+const COMMAND_CAVEATS: [&str; 2] = [
     "<local-command-caveat>",
     "Caveat: The messages below were generated by the user while running local commands",
 ];
 
-/// What programs put before a person's words without the person having said it.
+/// Whether a program put this text before the user's words.
 fn is_injected(text: &str) -> bool {
     let start = text.trim();
     let alone = |tag: &&str| {
@@ -546,30 +555,34 @@ fn is_injected(text: &str) -> bool {
         });
         opens && start.ends_with(&format!("</{tag}>"))
     };
-    start.starts_with("# AGENTS.md instructions") || INJECTED.iter().any(alone)
+    start.starts_with("# AGENTS.md instructions") || INJECTED_TAGS.iter().any(alone)
 }
 
-/// The text without what a program put among a person's words; `None` if there is nothing of it. A
-/// tag that is never closed is the person's own, unless our own text stands behind it.
-fn without_injected(text: &str) -> Option<String> {
+/// The text without what a program inserted; `None` if nothing is left. A tag that is never closed
+/// is the user's own, unless an icecore block follows it.
+fn strip_injected(text: &str) -> Option<String> {
     let mut ours = memchr::memmem::find_iter(text.as_bytes(), "icecore:begin").peekable();
     let (mut kept, mut from) = (String::new(), 0);
-    let mut is_closed = [true; AMONG.len()];
+    let mut is_closed = [true; INLINE_INJECTED_TAGS.len()];
     for at in memchr::memchr_iter(b'<', text.as_bytes()) {
         if at < from {
             continue;
         }
-        let Some(tag) = AMONG.iter().position(|(open, _)| text[at..].starts_with(open)) else {
+        let Some(tag) =
+            INLINE_INJECTED_TAGS.iter().position(|(open, _)| text[at..].starts_with(open))
+        else {
             continue;
         };
         let close = |from: usize| {
-            text[from..].find(AMONG[tag].1).map(|found| from + found + AMONG[tag].1.len())
+            text[from..]
+                .find(INLINE_INJECTED_TAGS[tag].1)
+                .map(|found| from + found + INLINE_INJECTED_TAGS[tag].1.len())
         };
         while ours.next_if(|&begin| begin < at).is_some() {}
         let end = if is_closed[tag] { close(at) } else { None };
         is_closed[tag] = end.is_some();
         let end = match ours.peek() {
-            // Our text may itself speak of such tags; it ends before the one it stands in does.
+            // An icecore block may mention such tags; it ends before its enclosing tag does.
             Some(&begin) if end.is_none_or(|end| begin < end) => Some(
                 close(text[begin..].find("icecore:end").map_or(begin, |found| begin + found))
                     .unwrap_or(text.len()),
@@ -584,13 +597,13 @@ fn without_injected(text: &str) -> Option<String> {
     (from > 0).then(|| kept + &text[from..])
 }
 
-/// What a program says about its commands in the person's name.
+/// Whether this is a program's note about its commands, in the user's name.
 fn is_caveat(text: &str) -> bool {
-    CAVEATS.iter().any(|mark| text.trim_start().starts_with(mark))
+    COMMAND_CAVEATS.iter().any(|mark| text.trim_start().starts_with(mark))
 }
 
-/// What a program printed when the person ran a command in it; it comes as if the person had said
-/// it.
+/// Whether this is the output of a command that the user ran in the program, recorded in the user's
+/// name.
 fn is_command_output(text: &str) -> bool {
     [
         "<local-command-stdout>",
@@ -603,9 +616,8 @@ fn is_command_output(text: &str) -> bool {
     .any(|tag| text.trim_start().starts_with(tag))
 }
 
-/// The fields a line of a record file has of its own; a stranger's field of that name must not pass
-/// for one.
-const OWN_FIELDS: [&str; 14] = [
+/// The fields of a record line; a foreign field of the same name must not be taken for one.
+const RECORD_FIELDS: [&str; 14] = [
     "ts",
     "conversation",
     "session",
@@ -621,90 +633,91 @@ const OWN_FIELDS: [&str; 14] = [
     "parts",
     "trust",
 ];
-const TIMES: [&str; 8] =
+const TIME_FIELDS: [&str; 8] =
     ["ts", "timestamp", "created_at", "createdAt", "create_time", "time", "sent_at", "date"];
-const ROLES: [&str; 6] = ["role", "sender", "author", "from", "speaker", "type"];
-const CONTENTS: [&str; 5] = ["text", "content", "message", "value", "parts"];
-const IDS: [&str; 3] = ["id", "uuid", "message_id"];
-const SESSIONS: [&str; 3] = ["session", "sessionId", "session_id"];
-const MESSAGES: [&str; 5] = ["messages", "chat_messages", "turns", "conversation", "history"];
+const ROLE_FIELDS: [&str; 6] = ["role", "sender", "author", "from", "speaker", "type"];
+const CONTENT_FIELDS: [&str; 5] = ["text", "content", "message", "value", "parts"];
+const ID_FIELDS: [&str; 3] = ["id", "uuid", "message_id"];
+const SESSION_FIELDS: [&str; 3] = ["session", "sessionId", "session_id"];
+const MESSAGE_LIST_FIELDS: [&str; 5] =
+    ["messages", "chat_messages", "turns", "conversation", "history"];
 
-/// What a line of a program says besides what was said.
+/// The context of a line.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct About {
-    /// The message it is a part of.
+pub(crate) struct LineContext {
+    /// The id of the message that the line is a part of.
     pub(crate) message: Option<String>,
-    /// The helper whose line it is.
+    /// The subagent that wrote the line.
     pub(crate) agent: Option<String>,
-    /// The folder that was worked in.
+    /// The working directory.
     pub(crate) folder: Option<String>,
 }
 
-/// A reading of JSON lines that is under way.
-pub(crate) struct Lines {
+/// Reads JSON lines.
+pub(crate) struct LineReader {
     pub(crate) out: Transcript,
-    strands: Vec<Strand>,
+    strands: Vec<TurnStrand>,
     offset: Offset,
-    /// How much the title weighs that was found so far.
+    /// The priority of the title found so far.
     title_weight: u8,
-    /// The session that lines without one belong to.
+    /// The session of lines without one.
     pub(crate) within: Option<String>,
-    /// What the last line said besides; the folder stays until another is named.
-    pub(crate) about: About,
-    /// What tools did and said is passed over.
+    /// The context of the last line; the folder persists until a line names another.
+    pub(crate) about: LineContext,
+    /// Tool calls and results are skipped.
     words_only: bool,
-    /// What was typed while the assistant worked and was not delivered yet.
+    /// Prompts that were typed while the assistant worked and are not delivered yet.
     queue: PromptQueue,
 }
 
-impl Lines {
+impl LineReader {
     pub(crate) fn new(offset: Offset, words_only: bool) -> Self {
         Self {
-            out: Transcript::new(Shape::Jsonl),
+            out: Transcript::new(TranscriptFormat::Jsonl),
             strands: Vec::new(),
             offset,
             title_weight: 0,
             within: None,
-            about: About::default(),
+            about: LineContext::default(),
             words_only,
             queue: PromptQueue::default(),
         }
     }
 
-    /// The number of the first line that would have to be read again to know what becomes of a
-    /// prompt that is still queued.
+    /// The number of the first line that must be read again to resolve a prompt that is still
+    /// queued.
     pub(crate) fn queued_since(&self) -> Option<usize> {
-        self.queue.oldest()
+        self.queue.oldest_line()
     }
 
-    /// Takes what was read so far, each turn with its strand.
-    pub(crate) fn take(&mut self) -> impl Iterator<Item = (Said, Strand)> {
+    /// Takes the turns read so far, each with its strand.
+    pub(crate) fn drain_turns(&mut self) -> impl Iterator<Item = (IncomingMessage, TurnStrand)> {
         std::mem::take(&mut self.out.turns).into_iter().zip(std::mem::take(&mut self.strands))
     }
 
-    fn read(text: &str, offset: Offset) -> Transcript {
+    fn read_all(text: &str, offset: Offset) -> Transcript {
         let mut lines = Self::new(offset, false);
         let start = text.trim();
         let whole = match start.as_bytes().first() {
-            Some(b'[') => lines.whole_list(text, start),
-            Some(b'{') => lines.whole_object(text, start),
+            Some(b'[') => lines.read_list(text, start),
+            Some(b'{') => lines.read_object(text, start),
             _ => false,
         };
         if !whole {
             for (at, line) in text.lines().enumerate() {
                 let line = line.trim();
                 if !line.is_empty() {
-                    lines.line(at + 1, line);
+                    lines.read_line(at + 1, line);
                 }
             }
         }
         lines.finish()
     }
 
-    /// Reads a file that is one JSON list, as far as it goes. Says whether it is one.
-    fn whole_list(&mut self, text: &str, start: &str) -> bool {
-        struct Elements<'a, 'b>(&'b mut Vec<&'a RawValue>);
-        impl<'de> Visitor<'de> for Elements<'de, '_> {
+    /// Reads a file that is one JSON list, as far as it is valid. Returns whether it is a list.
+    fn read_list(&mut self, text: &str, start: &str) -> bool {
+        struct ElementCollector<'a, 'b>(&'b mut Vec<&'a RawValue>);
+        impl<'de> Visitor<'de> for ElementCollector<'de, '_> {
             type Value = ();
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -720,30 +733,31 @@ impl Lines {
         }
         let mut elements = Vec::new();
         let mut json = serde_json::Deserializer::from_str(start);
-        let outcome = json.deserialize_seq(Elements(&mut elements)).and_then(|()| json.end());
+        let outcome =
+            json.deserialize_seq(ElementCollector(&mut elements)).and_then(|()| json.end());
         if outcome.is_err() && !elements.iter().any(|element| element.get().starts_with('{')) {
             return false;
         }
-        self.elements(text, &elements);
+        self.read_elements(text, &elements);
         if let Err(error) = outcome {
             let before = text[..text.len() - text.trim_start().len()].matches('\n').count();
-            self.out.complain(
+            self.out.add_complaint(
                 before + error.line().max(1),
-                format!("breaks off the list it belongs to: {}", reason(&error)),
+                format!("ends the list early: {}", json_error_reason(&error)),
             );
         }
         true
     }
 
-    /// Reads a file that is one JSON object with the messages inside. Says whether it is one.
-    fn whole_object(&mut self, text: &str, start: &str) -> bool {
-        let Ok(object) = Object::read(start) else { return false };
-        match messages(&object) {
+    /// Reads a file that is one JSON object with messages inside. Returns whether it is one.
+    fn read_object(&mut self, text: &str, start: &str) -> bool {
+        let Ok(object) = JsonObject::parse(start) else { return false };
+        match message_list(&object) {
             Some(elements) => {
-                self.open(&object);
-                self.elements(text, &elements);
+                self.read_header(&object);
+                self.read_elements(text, &elements);
             }
-            None => self.line(
+            None => self.read_line(
                 text[..text.len() - text.trim_start().len()].matches('\n').count() + 1,
                 start,
             ),
@@ -751,7 +765,7 @@ impl Lines {
         true
     }
 
-    fn elements(&mut self, text: &str, elements: &[&RawValue]) {
+    fn read_elements(&mut self, text: &str, elements: &[&RawValue]) {
         let (mut number, mut counted) = (1, 0);
         for element in elements {
             let json = element.get();
@@ -760,105 +774,119 @@ impl Lines {
                 memchr::memchr_iter(b'\n', text.as_bytes().get(counted..at).unwrap_or_default())
                     .count();
             counted = at;
-            self.line(number, json);
+            self.read_line(number, json);
         }
     }
 
-    /// Takes title and session from what holds the messages.
-    fn open(&mut self, object: &Object<'_>) {
-        self.entitle(object.first(&["title", "name"]), 1);
-        self.within =
-            object.first(&["session", "sessionId", "session_id", "conversation_id", "uuid", "id"]);
-        self.name_session(self.within.clone());
+    /// Takes title and session from the object around the messages.
+    fn read_header(&mut self, object: &JsonObject<'_>) {
+        self.set_title(object.first_text(&["title", "name"]), 1);
+        self.within = object.first_text(&[
+            "session",
+            "sessionId",
+            "session_id",
+            "conversation_id",
+            "uuid",
+            "id",
+        ]);
+        self.set_session(self.within.clone());
     }
 
-    pub(crate) fn line(&mut self, number: usize, json: &str) {
+    pub(crate) fn read_line(&mut self, number: usize, json: &str) {
         if json.len() > MAX_LINE_BYTES {
-            return self.out.complain(
+            return self.out.add_complaint(
                 number,
                 format!("has {} bytes; at most {MAX_LINE_BYTES} are read", json.len()),
             );
         }
         if is_too_deep(json) {
-            return self.out.complain(number, format!("nests deeper than {MAX_DEPTH} levels"));
+            return self.out.add_complaint(number, format!("nests deeper than {MAX_DEPTH} levels"));
         }
-        match Object::read(json) {
-            Ok(object) => self.object(number, &object),
-            Err(error) => {
-                self.out.complain(number, format!("is not a JSON object: {}", reason(&error)))
-            }
+        match JsonObject::parse(json) {
+            Ok(object) => self.read_line_object(number, &object),
+            Err(error) => self.out.add_complaint(
+                number,
+                format!("is not a JSON object: {}", json_error_reason(&error)),
+            ),
         }
     }
 
-    fn object(&mut self, number: usize, object: &Object<'_>) {
+    fn read_line_object(&mut self, number: usize, object: &JsonObject<'_>) {
         let kind = object.text("type").unwrap_or_default();
         if let Some(payload) = object.object("payload") {
-            return self.rollout(number, &kind, object, &payload);
+            return self.read_rollout_line(number, &kind, object, &payload);
         }
-        let speaks = speaks(object);
-        let spoken = CONTENTS.iter().any(|name| object.raw(name).is_some())
+        let speaks = has_speaker(object);
+        let spoken = CONTENT_FIELDS.iter().any(|name| object.raw(name).is_some())
             || object.raw("tool_calls").is_some();
-        // Notices of a program have a type that could be a role, and something that could be
+        // Program notices may have a type that looks like a role, and something that looks like
         // content.
         let program = ["subtype", "parentUuid", "sessionId", "operation"]
             .iter()
             .any(|name| object.raw(name).is_some());
         match kind.as_ref() {
-            "user" | "assistant" if object.raw("message").is_some() => self.claude(number, object),
-            "custom-title" => self.entitle(object.first(&["customTitle", "title"]), 4),
-            "ai-title" => self.entitle(object.first(&["aiTitle", "title"]), 3),
+            "user" | "assistant" if object.raw("message").is_some() => {
+                self.read_claude_message(number, object)
+            }
+            "custom-title" => self.set_title(object.first_text(&["customTitle", "title"]), 4),
+            "ai-title" => self.set_title(object.first_text(&["aiTitle", "title"]), 3),
             "summary" if object.raw("summary").is_some() => {
-                self.entitle(object.first(&["summary"]), 2)
+                self.set_title(object.first_text(&["summary"]), 2)
             }
             "queue-operation" if object.raw("operation").is_some() => {
-                self.queue_operation(number, object)
+                self.apply_queue_operation(number, object)
             }
             "attachment"
                 if object.object("attachment").is_some_and(|inner| {
                     inner.text("type").is_some_and(|kind| kind == "queued_command")
                 }) =>
             {
-                self.queued_command(number, object);
+                self.read_queued_command(number, object);
             }
             _ if object.raw("mapping").is_some() => {
-                self.out.complain(
+                self.out.add_complaint(
                     number,
                     "is a ChatGPT export, not a transcript; use `icecore import` for it",
                 );
             }
-            _ if messages(object).is_some() => {
+            _ if message_list(object).is_some() => {
                 let outer = self.within.take();
-                self.open(object);
-                for element in messages(object).unwrap_or_default() {
-                    match Object::read(element.get()) {
-                        // Messages hold no messages; what nests further is read as the fields it
-                        // has.
-                        Ok(message) => self.chat(number, &message),
-                        Err(error) => self.out.complain(
+                self.read_header(object);
+                for element in message_list(object).unwrap_or_default() {
+                    match JsonObject::parse(element.get()) {
+                        // Messages are not nested further; deeper ones are read as plain
+                        // fields.
+                        Ok(message) => self.read_chat_message(number, &message),
+                        Err(error) => self.out.add_complaint(
                             number,
-                            format!("has a message that is not a JSON object: {}", reason(&error)),
+                            format!(
+                                "has a message that is not a JSON object: {}",
+                                json_error_reason(&error)
+                            ),
                         ),
                     }
                 }
                 self.within = outer;
             }
             _ if !speaks && (kind.ends_with("_call") || kind.ends_with("_call_output")) => {
-                self.item(number, object, object)
+                self.read_rollout_item(number, object, object)
             }
             _ if spoken
-                && (speaks || kind.is_empty() || (!program && Role::meant(&kind).is_some())) =>
+                && (speaks
+                    || kind.is_empty()
+                    || (!program && Role::from_alias(&kind).is_some())) =>
             {
-                self.chat(number, object);
+                self.read_chat_message(number, object);
             }
             "" => self
                 .out
-                .complain(number, "has neither text nor content; a message needs one of them"),
-            kind => self.out.skip(kind, 1),
+                .add_complaint(number, "has neither text nor content; a message needs one of them"),
+            kind => self.out.count_skipped(kind, 1),
         }
     }
 
-    /// A line of a generic chat or of an import.
-    fn chat(&mut self, number: usize, object: &Object<'_>) {
+    /// Reads a line of a generic chat or of an import.
+    fn read_chat_message(&mut self, number: usize, object: &JsonObject<'_>) {
         let mut used = Vec::new();
         let mut pick = |names: &[&'static str]| -> Option<&str> {
             let name =
@@ -866,54 +894,59 @@ impl Lines {
             used.push(*name);
             object.raw(name)
         };
-        let time = pick(&TIMES);
-        let author = pick(&ROLES);
-        // Where both are there, the text is a shorter telling of the blocks.
-        let content = pick(if object.list("content").is_some() { &["content"] } else { &CONTENTS });
-        let id = pick(&IDS).and_then(text).filter(|id| !id.trim().is_empty()).map(Cow::into_owned);
-        let session = pick(&SESSIONS)
-            .and_then(text)
+        let time = pick(&TIME_FIELDS);
+        let author = pick(&ROLE_FIELDS);
+        // If both exist, the text is a shortened form of the blocks.
+        let content =
+            pick(if object.list("content").is_some() { &["content"] } else { &CONTENT_FIELDS });
+        let id = pick(&ID_FIELDS)
+            .and_then(text_value)
+            .filter(|id| !id.trim().is_empty())
+            .map(Cow::into_owned);
+        let session = pick(&SESSION_FIELDS)
+            .and_then(text_value)
             .filter(|name| !name.trim().is_empty())
             .map(Cow::into_owned);
         let conversation = object
-            .first(&["conversation"])
-            .or_else(|| pick(&["conversation_id"]).and_then(text).map(Cow::into_owned));
-        let calls = pick(&["tool_calls"]).and_then(list).unwrap_or_default();
-        let author_object =
-            author.filter(|json| json.starts_with('{')).and_then(|json| Object::read(json).ok());
+            .first_text(&["conversation"])
+            .or_else(|| pick(&["conversation_id"]).and_then(text_value).map(Cow::into_owned));
+        let calls = pick(&["tool_calls"]).and_then(list_value).unwrap_or_default();
+        let author_object = author
+            .filter(|json| json.starts_with('{'))
+            .and_then(|json| JsonObject::parse(json).ok());
         let word = match &author_object {
-            Some(author) => author.first(&["role", "name"]),
-            None => author.and_then(text).map(Cow::into_owned),
+            Some(author) => author.first_text(&["role", "name"]),
+            None => author.and_then(text_value).map(Cow::into_owned),
         };
-        // The type of a Responses item says what it is, not who speaks.
+        // The type of a Responses item is no speaker.
         let word = word.filter(|word| word != "message" && !word.trim().is_empty());
-        let role = word.as_deref().and_then(Role::meant);
+        let role = word.as_deref().and_then(Role::from_alias);
         let named = object
-            .first(&["name"])
-            .or_else(|| author_object.and_then(|author| author.first(&["name"])));
+            .first_text(&["name"])
+            .or_else(|| author_object.and_then(|author| author.first_text(&["name"])));
         let name = named.or_else(|| if role.is_none() { word } else { None });
         let role = role.or_else(|| name.is_none().then_some(Role::User));
-        let mut content = Content::of(
+        let mut content = MessageContent::parse(
             content,
             role == Some(Role::User) && object.text("type").is_some_and(|kind| kind == "message"),
             self.words_only,
         );
         for call in calls {
-            if let Ok(part) = Object::read(call.get()) {
-                content.call(&part, call.get());
+            if let Ok(part) = JsonObject::parse(call.get()) {
+                content.add_tool_call(&part, call.get());
             }
         }
         if !used.contains(&"parts") {
-            content.said.given = object.raw("parts").map(compact);
+            content.said.given = object.raw("parts").map(compact_json);
         }
         let extra = object.0.iter().filter(|(name, _)| {
-            !OWN_FIELDS.contains(&name.as_ref()) && !used.contains(&name.as_ref())
+            !RECORD_FIELDS.contains(&name.as_ref()) && !used.contains(&name.as_ref())
         });
         let extra: Vec<_> =
-            extra.map(|(name, raw)| (name.as_ref().to_owned(), compact(raw.get()))).collect();
-        let ts = self.time(number, time);
-        self.name_session(session.clone());
-        let said = Said {
+            extra.map(|(name, raw)| (name.as_ref().to_owned(), compact_json(raw.get()))).collect();
+        let ts = self.parse_time(number, time);
+        self.set_session(session.clone());
+        let said = IncomingMessage {
             ts,
             conversation,
             session: session.or_else(|| self.within.clone()),
@@ -921,80 +954,83 @@ impl Lines {
             role,
             name,
             extra,
-            ..Said::default()
+            ..IncomingMessage::default()
         };
-        self.turn(said, content, Strand::Main);
+        self.add_turn(said, content, TurnStrand::Main);
     }
 
-    /// A message of a Claude Code transcript.
-    fn claude(&mut self, number: usize, object: &Object<'_>) {
+    /// Reads a message of a Claude Code transcript.
+    fn read_claude_message(&mut self, number: usize, object: &JsonObject<'_>) {
         for (flag, what) in [("isMeta", "meta"), ("isCompactSummary", "compact summary")] {
-            if object.holds(flag) {
-                return self.out.skip(what, 1);
+            if object.is_true(flag) {
+                return self.out.count_skipped(what, 1);
             }
         }
         let Some(message) = object.object("message") else {
-            return self.out.complain(number, "has a `message` that is not a JSON object");
+            return self.out.add_complaint(number, "has a `message` that is not a JSON object");
         };
         if self.words_only
-            && (object.holds("isApiErrorMessage")
+            && (object.is_true("isApiErrorMessage")
                 || message.text("model").is_some_and(|model| model == "<synthetic>"))
         {
-            return self.out.skip("error of the service", 1);
+            return self.out.count_skipped("service error", 1);
         }
-        self.about = About {
-            message: message.first(&["id"]),
-            agent: object.first(&["agentId"]),
-            folder: object.first(&["cwd"]),
+        self.about = LineContext {
+            message: message.first_text(&["id"]),
+            agent: object.first_text(&["agentId"]),
+            folder: object.first_text(&["cwd"]),
         };
         if message.raw("content").is_none() {
-            return self.out.complain(number, "has a `message` without `content`");
+            return self.out.add_complaint(number, "has a `message` without `content`");
         }
-        let ts = self.time(number, object.raw("timestamp"));
-        let session = object.first(&SESSIONS);
-        self.name_session(session.clone());
-        let word = message.first(&["role"]).or_else(|| object.first(&["type"]));
-        let role = Role::of_client(word.as_deref());
-        let content = Content::of(message.raw("content"), role == Role::User, self.words_only);
-        let is_side = object.holds("isSidechain");
+        let ts = self.parse_time(number, object.raw("timestamp"));
+        let session = object.first_text(&SESSION_FIELDS);
+        self.set_session(session.clone());
+        let word = message.first_text(&["role"]).or_else(|| object.first_text(&["type"]));
+        let role = Role::from_client(word.as_deref());
+        let content =
+            MessageContent::parse(message.raw("content"), role == Role::User, self.words_only);
+        let is_side = object.is_true("isSidechain");
         if role == Role::User && !is_side && !content.said.is_empty() {
             self.queue.deliver(&content.said.text);
         }
         let role = match role {
-            Role::User if is_caveat(&content.said.text) => return self.out.skip("meta", 1),
+            Role::User if is_caveat(&content.said.text) => {
+                return self.out.count_skipped("meta", 1);
+            }
             Role::User if is_command_output(&content.said.text) => Role::Tool,
-            // What a helper is told, the assistant tells it.
+            // A subagent's prompt comes from the assistant.
             Role::User if is_side => Role::Assistant,
-            Role::System => return self.out.skip("instructions", 1),
+            Role::System => return self.out.count_skipped("instructions", 1),
             role => role,
         };
-        let said = Said {
+        let said = IncomingMessage {
             ts,
             session,
-            id: object.first(&["uuid"]),
+            id: object.first_text(&["uuid"]),
             role: Some(role),
-            folder: object.first(&["cwd"]),
-            ..Said::default()
+            folder: object.first_text(&["cwd"]),
+            ..IncomingMessage::default()
         };
-        self.turn(said, content, if is_side { Strand::Side } else { Strand::Talk });
+        self.add_turn(said, content, if is_side { TurnStrand::Side } else { TurnStrand::Talk });
     }
 
-    /// A movement of the queue of prompts that are typed while the assistant works.
-    fn queue_operation(&mut self, number: usize, object: &Object<'_>) {
+    /// Applies an operation on the queue of prompts typed while the assistant works.
+    fn apply_queue_operation(&mut self, number: usize, object: &JsonObject<'_>) {
         let text = prompt_text(object.raw("content"));
         let delivered = match object.text("operation").unwrap_or_default().as_ref() {
             "enqueue" => {
-                let session = object.first(&SESSIONS).or_else(|| self.within.clone());
-                self.name_session(session.clone());
-                let ts = self.time(number, object.raw("timestamp"));
+                let session = object.first_text(&SESSION_FIELDS).or_else(|| self.within.clone());
+                self.set_session(session.clone());
+                let ts = self.parse_time(number, object.raw("timestamp"));
                 self.queue.enqueue(
                     number,
-                    queued_prompt(Said {
+                    delivered_prompt(IncomingMessage {
                         ts,
                         session,
                         folder: self.about.folder.clone(),
                         text,
-                        ..Said::default()
+                        ..IncomingMessage::default()
                     }),
                 )
             }
@@ -1005,19 +1041,19 @@ impl Lines {
             }
             "popAll" => {
                 let taken_back = self.queue.pop_all();
-                self.out.skip("prompt taken back", taken_back);
+                self.out.count_skipped("prompt taken back", taken_back);
                 None
             }
             _ => None,
         };
         match delivered {
-            Some(said) => self.keep_queued(said),
-            None => self.out.skip("queue-operation", 1),
+            Some(said) => self.add_queued_turn(said),
+            None => self.out.count_skipped("queue-operation", 1),
         }
     }
 
-    /// A prompt that was typed while the assistant worked, as it was delivered within a turn.
-    fn queued_command(&mut self, number: usize, object: &Object<'_>) {
+    /// Reads a queued prompt that was delivered within a running turn.
+    fn read_queued_command(&mut self, number: usize, object: &JsonObject<'_>) {
         let Some(attachment) = object.object("attachment") else { return };
         let text = prompt_text(attachment.raw("prompt"));
         let is_first = self.queue.attach(&text);
@@ -1027,140 +1063,157 @@ impl Lines {
             attachment.object("origin").and_then(|origin| origin.text("kind").map(Cow::into_owned));
         let is_persons = is(attachment.text("commandMode"), "prompt")
             && is(origin.map(Cow::Owned), "human")
-            && !attachment.holds("isMeta")
-            && !object.holds("isMeta")
-            && !object.holds("isSidechain");
+            && !attachment.is_true("isMeta")
+            && !object.is_true("isMeta")
+            && !object.is_true("isSidechain");
         if !is_first || !is_persons || !queue::is_typed(&text) {
-            return self.out.skip("attachment", 1);
+            return self.out.count_skipped("attachment", 1);
         }
-        let ts = self.time(number, attachment.raw("timestamp").or_else(|| object.raw("timestamp")));
-        let session = object.first(&SESSIONS);
-        self.name_session(session.clone());
-        let folder = object.first(&["cwd"]).or_else(|| self.about.folder.clone());
-        self.keep_queued(queued_prompt(Said {
+        let ts = self
+            .parse_time(number, attachment.raw("timestamp").or_else(|| object.raw("timestamp")));
+        let session = object.first_text(&SESSION_FIELDS);
+        self.set_session(session.clone());
+        let folder = object.first_text(&["cwd"]).or_else(|| self.about.folder.clone());
+        self.add_queued_turn(delivered_prompt(IncomingMessage {
             ts,
             session,
-            id: object.first(&["uuid"]),
+            id: object.first_text(&["uuid"]),
             folder,
             text,
-            ..Said::default()
+            ..IncomingMessage::default()
         }));
     }
 
-    fn keep_queued(&mut self, said: Said) {
-        // It belongs to no message, whatever the line before it was a part of.
-        self.about = About { folder: said.folder.clone(), ..About::default() };
-        self.keep(said, Strand::Talk);
+    fn add_queued_turn(&mut self, said: IncomingMessage) {
+        // It belongs to no message, whatever the previous line was a part of.
+        self.about = LineContext { folder: said.folder.clone(), ..LineContext::default() };
+        self.push_turn(said, TurnStrand::Talk);
     }
 
-    /// Tells what was queued and never delivered: there are no more lines.
+    /// Ends the file: adds the prompts that were queued and never delivered.
     pub(crate) fn finish_queue(&mut self) {
-        let left: Vec<Said> = self.queue.finish().collect();
+        let left: Vec<IncomingMessage> = self.queue.finish().collect();
         for said in left {
-            self.keep_queued(Said { extra: vec![(QUEUED.into(), UNDELIVERED.into())], ..said });
+            self.add_queued_turn(IncomingMessage {
+                extra: vec![(QUEUED_FIELD.into(), UNDELIVERED_JSON.into())],
+                ..said
+            });
         }
     }
 
-    /// A line of a Codex rollout.
-    fn rollout(&mut self, number: usize, kind: &str, line: &Object<'_>, payload: &Object<'_>) {
+    /// Reads a line of a Codex rollout.
+    fn read_rollout_line(
+        &mut self,
+        number: usize,
+        kind: &str,
+        line: &JsonObject<'_>,
+        payload: &JsonObject<'_>,
+    ) {
         let inner = payload.text("type").unwrap_or_default();
         if matches!(kind, "session_meta" | "turn_context") {
-            self.about.folder = payload.first(&["cwd"]).or_else(|| self.about.folder.take());
+            self.about.folder = payload.first_text(&["cwd"]).or_else(|| self.about.folder.take());
         }
         match (kind, inner.as_ref()) {
             ("session_meta", _) => {
-                self.within = payload.first(&["session_id", "id"]);
-                self.name_session(self.within.clone());
+                self.within = payload.first_text(&["session_id", "id"]);
+                self.set_session(self.within.clone());
             }
-            ("response_item", _) => self.item(number, line, payload),
+            ("response_item", _) => self.read_rollout_item(number, line, payload),
             ("event_msg", "user_message" | "agent_message") => {
                 let role = if inner == "user_message" { Role::User } else { Role::Assistant };
-                let said = Said {
-                    ts: self.time(number, line.raw("timestamp")),
+                let said = IncomingMessage {
+                    ts: self.parse_time(number, line.raw("timestamp")),
                     session: self.within.clone(),
                     role: Some(role),
                     folder: self.about.folder.clone(),
-                    ..Said::default()
+                    ..IncomingMessage::default()
                 };
-                self.turn(
+                self.add_turn(
                     said,
-                    Content::of(payload.raw("message"), role == Role::User, self.words_only),
-                    Strand::Echo,
+                    MessageContent::parse(
+                        payload.raw("message"),
+                        role == Role::User,
+                        self.words_only,
+                    ),
+                    TurnStrand::Echo,
                 );
             }
-            ("event_msg", inner) if !inner.is_empty() => self.out.skip(inner, 1),
-            (kind, _) => {
-                self.out.skip(if kind.is_empty() { "payload without a type" } else { kind }, 1)
-            }
+            ("event_msg", inner) if !inner.is_empty() => self.out.count_skipped(inner, 1),
+            (kind, _) => self
+                .out
+                .count_skipped(if kind.is_empty() { "payload without a type" } else { kind }, 1),
         }
     }
 
-    /// A message, a tool's call or its output.
-    fn item(&mut self, number: usize, line: &Object<'_>, item: &Object<'_>) {
+    /// Reads a message, a tool call or a tool output.
+    fn read_rollout_item(&mut self, number: usize, line: &JsonObject<'_>, item: &JsonObject<'_>) {
         let kind = item.text("type").unwrap_or_default();
-        let call = item.first(&["call_id"]);
-        let mut said = Said {
+        let call = item.first_text(&["call_id"]);
+        let mut said = IncomingMessage {
             session: self.within.clone(),
             folder: self.about.folder.clone(),
-            ..Said::default()
+            ..IncomingMessage::default()
         };
         let (content, strand) = match kind.as_ref() {
             "message" => {
-                let role = Role::of_client(item.first(&["role"]).as_deref());
+                let role = Role::from_client(item.first_text(&["role"]).as_deref());
                 if role == Role::System {
-                    return self.out.skip("instructions", 1);
+                    return self.out.count_skipped("instructions", 1);
                 }
-                (said.role, said.id) = (Some(role), item.first(&["id"]));
+                (said.role, said.id) = (Some(role), item.first_text(&["id"]));
                 let strand = if matches!(role, Role::User | Role::Assistant) {
-                    Strand::Item
+                    TurnStrand::Item
                 } else {
-                    Strand::Main
+                    TurnStrand::Main
                 };
-                (Content::of(item.raw("content"), role == Role::User, self.words_only), strand)
+                (
+                    MessageContent::parse(item.raw("content"), role == Role::User, self.words_only),
+                    strand,
+                )
             }
             kind if self.words_only && kind.ends_with("_call") => {
-                return self.out.skip("tool call", 1);
+                return self.out.count_skipped("tool call", 1);
             }
             kind if self.words_only && kind.ends_with("_output") => {
-                return self.out.skip("tool output", 1);
+                return self.out.count_skipped("tool output", 1);
             }
             kind if kind.ends_with("_call") => {
                 (said.role, said.id) = (Some(Role::Assistant), call);
-                let mut content = Content::default();
+                let mut content = MessageContent::default();
                 let fields = item.0.iter().map(|(name, raw)| (name.as_ref(), raw.get()));
-                content.call(item, &described_by(fields));
-                (content, Strand::Main)
+                content.add_tool_call(item, &description_fields(fields));
+                (content, TurnStrand::Main)
             }
             kind if kind.ends_with("_output") => {
                 (said.role, said.id) =
                     (Some(Role::Tool), call.map(|call| format!("{call}.output")));
-                let mut content = Content::default();
+                let mut content = MessageContent::default();
                 let output =
-                    words_of(item.raw("output").unwrap_or_default(), &mut content.left_out);
-                content.said.say(&output, true);
+                    tool_output_text(item.raw("output").unwrap_or_default(), &mut content.left_out);
+                content.said.add_text(&output, true);
                 let described = item
                     .0
                     .iter()
                     .filter(|(name, _)| name != "output")
                     .map(|(name, raw)| (name.as_ref(), raw.get()));
-                content.said.parts.push(described_by(described));
-                (content, Strand::Main)
+                content.said.parts.push(description_fields(described));
+                (content, TurnStrand::Main)
             }
-            "" => return self.out.skip("item without a type", 1),
-            kind => return self.out.skip(kind, 1),
+            "" => return self.out.count_skipped("item without a type", 1),
+            kind => return self.out.count_skipped(kind, 1),
         };
-        said.ts = self.time(number, line.raw("timestamp"));
-        self.turn(said, content, strand);
+        said.ts = self.parse_time(number, line.raw("timestamp"));
+        self.add_turn(said, content, strand);
     }
 
-    /// Keeps what was said. What tools answered within it becomes a turn of its own, so that it is
-    /// not taken for the person's words.
-    fn turn(&mut self, said: Said, content: Content, strand: Strand) {
-        let Content { said: own, results, left_out, .. } = content;
+    /// Adds a message. Tool results within it become a turn of their own, so that they do not count
+    /// as the user's words.
+    fn add_turn(&mut self, said: IncomingMessage, content: MessageContent, strand: TurnStrand) {
+        let MessageContent { said: own, results, left_out, .. } = content;
         if own.is_empty() && results.is_empty() && left_out.is_empty() {
-            return self.out.skip("empty", 1);
+            return self.out.count_skipped("empty", 1);
         }
-        left_out.iter().for_each(|what| self.out.skip(what, 1));
+        left_out.iter().for_each(|what| self.out.count_skipped(what, 1));
         if !results.is_empty() {
             let id = if own.is_empty() {
                 said.id.clone()
@@ -1168,51 +1221,61 @@ impl Lines {
                 said.id.as_ref().map(|id| format!("{id}.tool"))
             };
             let text = trim_blank_lines(&results.text).to_owned();
-            self.keep(
-                Said { id, role: Some(Role::Tool), parts: results.parts(), text, ..said.clone() },
+            self.push_turn(
+                IncomingMessage {
+                    id,
+                    role: Some(Role::Tool),
+                    parts: results.parts_json(),
+                    text,
+                    ..said.clone()
+                },
                 strand,
             );
         }
         if !own.is_empty() {
-            self.keep(
-                Said { parts: own.parts(), text: trim_blank_lines(&own.text).to_owned(), ..said },
+            self.push_turn(
+                IncomingMessage {
+                    parts: own.parts_json(),
+                    text: trim_blank_lines(&own.text).to_owned(),
+                    ..said
+                },
                 strand,
             );
         }
     }
 
-    fn keep(&mut self, said: Said, strand: Strand) {
+    fn push_turn(&mut self, said: IncomingMessage, strand: TurnStrand) {
         self.out.turns.push(said);
         self.strands.push(strand);
     }
 
     /// The time in that field: RFC 3339, or seconds or milliseconds since 1970.
-    fn time(&mut self, number: usize, json: Option<&str>) -> Option<Moment> {
+    fn parse_time(&mut self, number: usize, json: Option<&str>) -> Option<Moment> {
         let json = json?;
-        let found = text(json).and_then(|text| {
-            let read = Moment::read(&text).and_then(|read| match read.offset_assumed {
+        let found = text_value(json).and_then(|text| {
+            let read = Moment::parse(&text).and_then(|read| match read.offset_assumed {
                 true => {
-                    let civil = Offset::UTC.to_datetime(read.moment.at());
-                    in_zone(civil.date(), Some(civil.time()), self.offset)
+                    let civil = Offset::UTC.to_datetime(read.moment.timestamp());
+                    moment_at(civil.date(), Some(civil.time()), self.offset)
                 }
                 false => Some(read.moment),
             });
-            read.or_else(|| since_1970(&text, self.offset))
+            read.or_else(|| parse_unix_time(&text, self.offset))
         });
         if found.is_none() && json != "\"\"" {
             let shown: String = json.chars().take(40).collect();
-            self.out.complain(number, format!("has a time that is none: {}", one_line(&shown)));
+            self.out.add_complaint(number, format!("has an invalid time: {}", one_line(&shown)));
         }
         found
     }
 
-    fn name_session(&mut self, session: Option<String>) {
+    fn set_session(&mut self, session: Option<String>) {
         if self.out.session.is_none() {
             self.out.session = session;
         }
     }
 
-    fn entitle(&mut self, title: Option<String>, weight: u8) {
+    fn set_title(&mut self, title: Option<String>, weight: u8) {
         if let Some(title) = title.filter(|_| weight >= self.title_weight) {
             self.out.title = Some(one_line(title.trim()));
             self.title_weight = weight;
@@ -1222,45 +1285,53 @@ impl Lines {
     fn finish(mut self) -> Transcript {
         self.finish_queue();
         let has = |strand| self.strands.contains(&strand);
-        let (no_echo, no_side) = (has(Strand::Item), has(Strand::Talk));
+        let (no_echo, no_side) = (has(TurnStrand::Item), has(TurnStrand::Talk));
         let (mut echoes, mut sides) = (0, 0);
         let mut strands = self.strands.iter();
         self.out.turns.retain(|_| match strands.next() {
-            Some(Strand::Echo) if no_echo => {
+            Some(TurnStrand::Echo) if no_echo => {
                 echoes += 1;
                 false
             }
-            Some(Strand::Side) if no_side => {
+            Some(TurnStrand::Side) if no_side => {
                 sides += 1;
                 false
             }
             _ => true,
         });
-        self.out.skip("event_msg", echoes);
-        self.out.skip("sidechain", sides);
+        self.out.count_skipped("event_msg", echoes);
+        self.out.count_skipped("sidechain", sides);
         self.out
     }
 }
 
-/// The words of a prompt, without what the program put among them.
+/// The words of a prompt, without what the program inserted.
 fn prompt_text(json: Option<&str>) -> String {
-    trim_blank_lines(&Content::of(json, true, true).said.text).to_owned()
+    trim_blank_lines(&MessageContent::parse(json, true, true).said.text).to_owned()
 }
 
-fn queued_prompt(said: Said) -> Said {
-    Said { role: Some(Role::User), extra: vec![(QUEUED.into(), DELIVERED.into())], ..said }
+fn delivered_prompt(said: IncomingMessage) -> IncomingMessage {
+    IncomingMessage {
+        role: Some(Role::User),
+        extra: vec![(QUEUED_FIELD.into(), DELIVERED_JSON.into())],
+        ..said
+    }
 }
 
-/// The messages inside an object that holds a conversation, and is none of them itself.
-fn messages<'a>(object: &Object<'a>) -> Option<Vec<&'a RawValue>> {
-    if speaks(object) { None } else { MESSAGES.iter().find_map(|name| object.list(name)) }
+/// The messages inside an object that holds a conversation and is not itself a message.
+fn message_list<'a>(object: &JsonObject<'a>) -> Option<Vec<&'a RawValue>> {
+    if has_speaker(object) {
+        None
+    } else {
+        MESSAGE_LIST_FIELDS.iter().find_map(|name| object.list(name))
+    }
 }
 
-fn speaks(object: &Object<'_>) -> bool {
+fn has_speaker(object: &JsonObject<'_>) -> bool {
     ["role", "sender", "author", "from", "speaker"].iter().any(|name| object.raw(name).is_some())
 }
 
-pub(crate) fn since_1970(text: &str, offset: Offset) -> Option<Moment> {
+pub(crate) fn parse_unix_time(text: &str, offset: Offset) -> Option<Moment> {
     let number: f64 = text.trim().parse().ok()?;
     let seconds = if number.abs() > 1e11 { number / 1_000.0 } else { number };
     if !(0.0..=253_402_300_799.0).contains(&seconds) {
@@ -1274,82 +1345,86 @@ pub(crate) fn since_1970(text: &str, offset: Offset) -> Option<Moment> {
 // ── Markdown and text
 // ───────────────────────────────────────────────────────────────────────────────────────────────
 
-/// Which marks of a speaker are looked for.
+/// Which forms of speaker marks are recognized.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Style {
+enum SpeakerStyle {
     /// Headings and names in bold.
     Marked,
     /// Names at the start of a line.
     Plain,
 }
 
-fn written(text: &str, shape: Shape, day: Date, offset: Offset) -> Transcript {
+fn parse_text(text: &str, shape: TranscriptFormat, day: Date, offset: Offset) -> Transcript {
     let mut out = Transcript::new(shape);
     let mut day = day;
     let mut front = FrontMatter::default();
-    if shape == Shape::Markdown {
-        front = FrontMatter::read(text);
-        out.skip("front matter", usize::from(front.bytes > 0));
+    if shape == TranscriptFormat::Markdown {
+        front = FrontMatter::parse(text);
+        out.count_skipped("front matter", usize::from(front.bytes > 0));
         day = front.date.unwrap_or(day);
         (out.title, out.session) = (front.title, front.session);
     }
     let text = &text[front.bytes..];
     let body = match shape {
-        Shape::Markdown => {
-            let marked = Body::read(text, Style::Marked);
-            // People write plain names into Markdown files as well.
-            if marked.marks.is_empty() { Body::read(text, Style::Plain) } else { marked }
+        TranscriptFormat::Markdown => {
+            let marked = TextBody::parse(text, SpeakerStyle::Marked);
+            // Plain names occur in Markdown files as well.
+            if marked.marks.is_empty() {
+                TextBody::parse(text, SpeakerStyle::Plain)
+            } else {
+                marked
+            }
         }
-        _ => Body::read(text, Style::Plain),
+        _ => TextBody::parse(text, SpeakerStyle::Plain),
     };
-    let markdown = shape == Shape::Markdown;
-    // Where the front matter has a title already, the heading stays among the words.
+    let markdown = shape == TranscriptFormat::Markdown;
+    // If the front matter has a title, the heading stays in the text.
     let title = body.title.clone().filter(|_| markdown && out.title.is_none());
     if let Some(title) = &title {
-        out.title = heading(&text[title.clone()]).map(|(_, title)| one_line(title.trim()));
+        out.title = parse_heading(&text[title.clone()]).map(|(_, title)| one_line(title.trim()));
     }
     let Some(first) = body.marks.first() else {
         let whole = trim_blank_lines(text);
         if !whole.is_empty() {
-            out.turns.push(Said {
+            out.turns.push(IncomingMessage {
                 role: Some(Role::User),
                 text: whole.to_owned(),
-                ..Said::default()
+                ..IncomingMessage::default()
             });
         }
         return out;
     };
     let from = title.map_or(0, |title| title.end).min(first.start);
-    let before = block(&text[from..first.start], markdown);
+    let before = trim_turn(&text[from..first.start], markdown);
     if !before.is_empty() {
-        out.turns.push(Said { text: before.to_owned(), ..Said::default() });
+        out.turns.push(IncomingMessage { text: before.to_owned(), ..IncomingMessage::default() });
     }
     let month_first = month_comes_first(&body.marks);
     for (at, mark) in body.marks.iter().enumerate() {
         let end = body.marks.get(at + 1).map_or(text.len(), |next| next.start);
-        let said = block(&text[mark.end..end], markdown);
+        let said = trim_turn(&text[mark.end..end], markdown);
         if said.is_empty() {
-            out.skip("empty", 1);
+            out.count_skipped("empty", 1);
             continue;
         }
         let (role, name) = match mark.who {
-            Who::Role { role, name, .. } => (Some(role), name),
-            Who::Name(name) => (None, Some(name)),
-            Who::Nobody => (Some(Role::System), None),
+            SpeakerLabel::Role { role, name, .. } => (Some(role), name),
+            SpeakerLabel::Name(name) => (None, Some(name)),
+            SpeakerLabel::Unattributed => (Some(Role::System), None),
         };
-        let ts = mark.stamp.as_ref().and_then(|stamp| stamp.moment(day, offset, month_first));
-        out.turns.push(Said {
+        let ts = mark.stamp.as_ref().and_then(|stamp| stamp.to_moment(day, offset, month_first));
+        out.turns.push(IncomingMessage {
             ts,
             role,
             name: name.map(str::to_owned),
             text: said.to_owned(),
-            ..Said::default()
+            ..IncomingMessage::default()
         });
     }
     out
 }
 
-/// What stands before a document between two lines of `---`.
+/// The lines between two `---` at the beginning of a document.
 #[derive(Default)]
 struct FrontMatter {
     bytes: usize,
@@ -1359,7 +1434,7 @@ struct FrontMatter {
 }
 
 impl FrontMatter {
-    fn read(text: &str) -> Self {
+    fn parse(text: &str) -> Self {
         let mut front = Self::default();
         let mut lines = text.split_inclusive('\n').take(MAX_FRONT_MATTER_LINES);
         let Some(first) = lines.next().filter(|line| line.trim_end() == "---") else {
@@ -1423,26 +1498,26 @@ fn trim_blank_end(mut text: &str) -> &str {
     }
 }
 
-/// A turn's text: without blank lines around it and, in Markdown, without the rules that part it
-/// from its neighbours.
-fn block(text: &str, markdown: bool) -> &str {
+/// A turn's text without surrounding blank lines and, in Markdown, without the thematic breaks that
+/// separate turns.
+fn trim_turn(text: &str, markdown: bool) -> &str {
     let mut text = trim_blank_lines(text);
     while markdown
         && let (rest, last) = text.rsplit_once('\n').unwrap_or(("", text))
-        && is_rule(last)
+        && is_thematic_break(last)
     {
         text = trim_blank_end(rest);
     }
     while markdown
         && let Some((first, rest)) = text.split_once('\n')
-        && is_rule(first)
+        && is_thematic_break(first)
     {
         text = trim_blank_start(rest);
     }
     text
 }
 
-fn is_rule(line: &str) -> bool {
+fn is_thematic_break(line: &str) -> bool {
     let line = line.trim();
     line.len() >= 3
         && ["-", "*", "_"]
@@ -1450,41 +1525,41 @@ fn is_rule(line: &str) -> bool {
             .any(|mark| line.replace(' ', "").trim_matches(|c| mark.starts_with(c)).is_empty())
 }
 
-/// A heading's level and what it says.
-fn heading(line: &str) -> Option<(u8, &str)> {
+/// A heading's level and text.
+fn parse_heading(line: &str) -> Option<(u8, &str)> {
     let content = line.trim_start_matches('#');
     let level = line.len() - content.len();
     let says = content.strip_prefix([' ', '\t'])?.trim().trim_end_matches('#').trim_end();
     ((1..=6).contains(&level) && !says.is_empty()).then(|| (u8::try_from(level).unwrap_or(6), says))
 }
 
-/// Where code is fenced off: the fence that a line opens, as its mark and length.
-fn fence(line: &str) -> Option<(u8, usize)> {
+/// The code fence that a line opens: its character and length.
+fn parse_fence(line: &str) -> Option<(u8, usize)> {
     let line = line.trim_start();
     let mark = *line.as_bytes().first().filter(|byte| matches!(byte, b'`' | b'~'))?;
     let length = line.bytes().take_while(|byte| *byte == mark).count();
     (length >= 3 && !(mark == b'`' && line[length..].contains('`'))).then_some((mark, length))
 }
 
-fn closes(line: &str, (mark, length): (u8, usize)) -> bool {
+fn closes_fence(line: &str, (mark, length): (u8, usize)) -> bool {
     let line = line.trim();
     line.len() >= length && line.bytes().all(|byte| byte == mark)
 }
 
-/// Who speaks after a mark.
+/// The speaker after a mark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Who<'a> {
-    /// A word for a role, which is `plain` if it can hardly mean anything else.
+enum SpeakerLabel<'a> {
+    /// A word for a role; `plain` if it can hardly mean anything else.
     Role { role: Role, plain: bool, name: Option<&'a str> },
-    /// Somebody.
+    /// A person's name.
     Name(&'a str),
-    /// Nobody: a dated line among dated lines of speakers.
-    Nobody,
+    /// A dated line without a speaker among dated lines of speakers.
+    Unattributed,
 }
 
-/// How a mark is made; marks of one make are judged together.
+/// The form of a mark; marks of one form are judged together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Make {
+enum MarkForm {
     Heading(u8),
     Bold,
     /// `Anna: …` or `anna> …`
@@ -1493,7 +1568,7 @@ enum Make {
     Angle,
 }
 
-impl Make {
+impl MarkForm {
     fn group(self) -> usize {
         match self {
             Self::Heading(level) => usize::from(level),
@@ -1503,96 +1578,98 @@ impl Make {
     }
 }
 
-/// A place where somebody seems to begin to speak.
+/// A position where a speaker may begin.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Mark<'a> {
+struct SpeakerMark<'a> {
     /// Where its line begins.
     start: usize,
     /// Where the words begin.
     end: usize,
-    who: Who<'a>,
-    stamp: Option<Stamp>,
-    make: Make,
+    who: SpeakerLabel<'a>,
+    stamp: Option<WrittenTime>,
+    make: MarkForm,
 }
 
 /// A document without its front matter.
-struct Body<'a> {
-    marks: Vec<Mark<'a>>,
-    /// Where the leading heading is that names the document.
+struct TextBody<'a> {
+    marks: Vec<SpeakerMark<'a>>,
+    /// The leading heading that names the document.
     title: Option<std::ops::Range<usize>>,
 }
 
-impl<'a> Body<'a> {
-    fn read(text: &'a str, style: Style) -> Self {
+impl<'a> TextBody<'a> {
+    fn parse(text: &'a str, style: SpeakerStyle) -> Self {
         let mut places = Vec::new();
         let mut start = 0;
         for line in text.split_inclusive('\n') {
             places.push((start, line.trim_end_matches('\n')));
             start += line.len();
         }
-        // The longest fence of each kind that could still be closed by what follows a line: one
-        // that nothing closes must not swallow the rest of the conversation.
+        // The longest fence of each kind that a later line could still close: an unclosed fence
+        // must not swallow the rest of the conversation.
         let mut ahead = vec![(0, 0); places.len() + 1];
         for (at, (_, line)) in places.iter().enumerate().rev() {
             let (ticks, tildes) = ahead[at + 1];
             let length = line.trim().len();
-            ahead[at] = match fence(line) {
-                Some((b'`', _)) if closes(line, (b'`', 3)) => (length.max(ticks), tildes),
-                Some((b'~', _)) if closes(line, (b'~', 3)) => (ticks, length.max(tildes)),
+            ahead[at] = match parse_fence(line) {
+                Some((b'`', _)) if closes_fence(line, (b'`', 3)) => (length.max(ticks), tildes),
+                Some((b'~', _)) if closes_fence(line, (b'~', 3)) => (ticks, length.max(tildes)),
                 _ => (ticks, tildes),
             };
         }
-        let mut marks: Vec<Mark<'a>> = Vec::new();
+        let mut marks: Vec<SpeakerMark<'a>> = Vec::new();
         let mut open = None;
         let mut opening: Option<usize> = None;
         let mut title = None;
         for (at, &(start, line)) in places.iter().enumerate() {
             if let Some(fence) = open {
-                if closes(line, fence) {
+                if closes_fence(line, fence) {
                     open = None;
                 }
                 continue;
             }
             let mark = match style {
-                Style::Marked => marked(line),
-                Style::Plain => plainly(line),
+                SpeakerStyle::Marked => parse_markdown_mark(line),
+                SpeakerStyle::Plain => parse_plain_mark(line),
             };
             let words = mark.as_ref().map_or(line, |mark| &line[mark.end..]);
-            open = fence(words).filter(|&(kind, length)| {
+            open = parse_fence(words).filter(|&(kind, length)| {
                 length <= if kind == b'`' { ahead[at + 1].0 } else { ahead[at + 1].1 }
             });
-            let speaks = mark
-                .as_ref()
-                .is_some_and(|mark| mark.stamp.is_some() || matches!(mark.who, Who::Role { .. }));
-            if opening.is_none() && !line.trim().is_empty() && !is_rule(line) {
-                if title.is_none() && !speaks && heading(line).is_some_and(|(level, _)| level == 1)
+            let speaks = mark.as_ref().is_some_and(|mark| {
+                mark.stamp.is_some() || matches!(mark.who, SpeakerLabel::Role { .. })
+            });
+            if opening.is_none() && !line.trim().is_empty() && !is_thematic_break(line) {
+                if title.is_none()
+                    && !speaks
+                    && parse_heading(line).is_some_and(|(level, _)| level == 1)
                 {
                     title = Some(start..start + line.len());
                     continue;
                 }
                 opening = Some(start);
             }
-            marks.extend(mark.map(|mark| Mark {
+            marks.extend(mark.map(|mark| SpeakerMark {
                 start: start + mark.start,
                 end: start + mark.end,
                 ..mark
             }));
         }
-        if style == Style::Plain {
+        if style == SpeakerStyle::Plain {
             let tags = closed_tags(text);
-            marks.retain(|mark| !matches!((mark.make, mark.who), (Make::Angle, Who::Name(name)) if tags.contains(name)));
+            marks.retain(|mark| !matches!((mark.make, mark.who), (MarkForm::Angle, SpeakerLabel::Name(name)) if tags.contains(name)));
         }
         let opening = opening.unwrap_or_default();
-        let marks = choose(marks, |mark| mark.start == opening);
-        let speakers = marks.iter().filter(|mark| mark.who != Who::Nobody).count();
-        let alone = style == Style::Marked
+        let marks = choose_speaker_marks(marks, |mark| mark.start == opening);
+        let speakers = marks.iter().filter(|mark| mark.who != SpeakerLabel::Unattributed).count();
+        let alone = style == SpeakerStyle::Marked
             && marks.first().is_some_and(|mark| mark.start == opening || mark.stamp.is_some());
         let marks = if speakers >= 2 || (speakers == 1 && alone) { marks } else { Vec::new() };
         Self { marks, title }
     }
 }
 
-/// The names between `</` and `>`: what is closed like this was a tag, not somebody.
+/// The names in closing tags: such a name is a tag, not a speaker.
 fn closed_tags(text: &str) -> HashSet<&str> {
     let ends = memchr::memmem::find_iter(text.as_bytes(), "</").map(|at| &text[at + 2..]);
     ends.filter_map(|rest| {
@@ -1602,75 +1679,82 @@ fn closed_tags(text: &str) -> HashSet<&str> {
     .collect()
 }
 
-/// Of all places where somebody may begin to speak, those where somebody does. Answers are full of
-/// lines such as `Budget: 5`, so what is no word for a role must prove itself: by a time, by
-/// opening the conversation, by coming again.
-fn choose<'a>(marks: Vec<Mark<'a>>, opens: impl Fn(&Mark<'a>) -> bool) -> Vec<Mark<'a>> {
+/// Selects the marks where a speaker really begins. Answers are full of lines such as `Budget: 5`,
+/// so a name that is no word for a role needs evidence: a time, opening the conversation, or
+/// occurring again.
+fn choose_speaker_marks<'a>(
+    marks: Vec<SpeakerMark<'a>>,
+    opens: impl Fn(&SpeakerMark<'a>) -> bool,
+) -> Vec<SpeakerMark<'a>> {
     let opener = marks.first().filter(|mark| opens(mark)).cloned();
-    let is_name = |mark: &Mark<'_>| matches!(mark.who, Who::Name(_));
-    let lines = |mark: &Mark<'_>| matches!(mark.make, Make::Name | Make::Angle);
+    let is_name = |mark: &SpeakerMark<'_>| matches!(mark.who, SpeakerLabel::Name(_));
+    let lines = |mark: &SpeakerMark<'_>| matches!(mark.make, MarkForm::Name | MarkForm::Angle);
     let timed = marks
         .iter()
-        .filter(|mark| lines(mark) && mark.who != Who::Nobody && mark.stamp.is_some())
+        .filter(|mark| {
+            lines(mark) && mark.who != SpeakerLabel::Unattributed && mark.stamp.is_some()
+        })
         .count()
         >= 2;
     let only_timed =
         timed && opener.as_ref().is_some_and(|mark| lines(mark) && mark.stamp.is_some());
-    let angled = opener.as_ref().is_some_and(|mark| mark.make == Make::Angle);
+    let angled = opener.as_ref().is_some_and(|mark| mark.make == MarkForm::Angle);
     let bit = |role: Role| 1_u8 << (role as u8);
     let both = bit(Role::User) | bit(Role::Assistant);
     let (mut plain, mut any) = ([0_u8; 8], [0_u8; 8]);
     let mut counts: HashMap<&str, usize> = HashMap::new();
     for mark in &marks {
         match mark.who {
-            Who::Role { role, plain: sure, .. } => {
+            SpeakerLabel::Role { role, plain: sure, .. } => {
                 any[mark.make.group()] |= bit(role);
                 plain[mark.make.group()] |= if sure { bit(role) } else { 0 };
             }
-            Who::Name(name) => *counts.entry(name).or_default() += 1,
-            Who::Nobody => {}
+            SpeakerLabel::Name(name) => *counts.entry(name).or_default() += 1,
+            SpeakerLabel::Unattributed => {}
         }
     }
     let roles =
         plain.iter().any(|roles| *roles != 0) || any.iter().any(|roles| roles & both == both);
     let repeated = counts.values().any(|count| *count >= 2);
     let opened_by_name = opener.as_ref().is_some_and(is_name);
-    let first_role =
-        marks.iter().position(|mark| matches!(mark.who, Who::Role { .. })).unwrap_or(marks.len());
+    let first_role = marks
+        .iter()
+        .position(|mark| matches!(mark.who, SpeakerLabel::Role { .. }))
+        .unwrap_or(marks.len());
     let early: HashSet<&str> = marks[..first_role]
         .iter()
-        .filter_map(|mark| if let Who::Name(name) = mark.who { Some(name) } else { None })
+        .filter_map(|mark| if let SpeakerLabel::Name(name) = mark.who { Some(name) } else { None })
         .filter(|_| opened_by_name)
         .collect();
-    let speaks = |mark: &Mark<'a>| {
+    let speaks = |mark: &SpeakerMark<'a>| {
         if only_timed && lines(mark) && mark.stamp.is_none() {
             return false;
         }
-        if mark.make == Make::Angle && !angled && mark.stamp.is_none() {
+        if mark.make == MarkForm::Angle && !angled && mark.stamp.is_none() {
             return false;
         }
         match mark.who {
-            Who::Role { plain: true, .. } => true,
-            _ if mark.stamp.is_some() && mark.who != Who::Nobody => true,
-            Who::Role { role, .. } => {
+            SpeakerLabel::Role { plain: true, .. } => true,
+            _ if mark.stamp.is_some() && mark.who != SpeakerLabel::Unattributed => true,
+            SpeakerLabel::Role { role, .. } => {
                 let group = mark.make.group();
                 let talked = plain[group] != 0 || any[group] & both == both;
                 talked && (plain[group] & bit(role) == 0 || opens(mark))
             }
-            Who::Name(name) => {
+            SpeakerLabel::Name(name) => {
                 let again = counts.get(name).is_some_and(|count| *count >= 2);
                 let small = name.starts_with(char::is_lowercase);
                 match mark.make {
-                    Make::Heading(_) => false,
-                    Make::Angle => true,
+                    MarkForm::Heading(_) => false,
+                    MarkForm::Angle => true,
                     _ if small && !again => false,
-                    Make::Bold if roles => early.contains(name),
-                    Make::Bold => opened_by_name,
-                    Make::Name if roles => again || early.contains(name),
-                    Make::Name => opened_by_name || repeated,
+                    MarkForm::Bold if roles => early.contains(name),
+                    MarkForm::Bold => opened_by_name,
+                    MarkForm::Name if roles => again || early.contains(name),
+                    MarkForm::Name => opened_by_name || repeated,
                 }
             }
-            Who::Nobody => timed,
+            SpeakerLabel::Unattributed => timed,
         }
     };
     let chosen: Vec<bool> = marks.iter().map(speaks).collect();
@@ -1678,18 +1762,18 @@ fn choose<'a>(marks: Vec<Mark<'a>>, opens: impl Fn(&Mark<'a>) -> bool) -> Vec<Ma
 }
 
 /// The mark of a Markdown line: a heading that names a speaker, or a name in bold.
-fn marked(line: &str) -> Option<Mark<'_>> {
-    if let Some((level, says)) = heading(line) {
-        let (label, end) = match who(says.trim_end_matches([':', '：'])) {
+fn parse_markdown_mark(line: &str) -> Option<SpeakerMark<'_>> {
+    if let Some((level, says)) = parse_heading(line) {
+        let (label, end) = match parse_label(says.trim_end_matches([':', '：'])) {
             Some(found) => (Some(found), line.len()),
             None => {
                 let (label, _) = says.split_once(": ")?;
                 let end = label.as_ptr().addr() - line.as_ptr().addr() + label.len() + 2;
-                (who(label), end)
+                (parse_label(label), end)
             }
         };
         let (who, stamp) = label?;
-        return Some(Mark { start: 0, end, who, stamp, make: Make::Heading(level) });
+        return Some(SpeakerMark { start: 0, end, who, stamp, make: MarkForm::Heading(level) });
     }
     let (before, rest) = match leading_stamp(line) {
         Some((stamp, rest)) => (Some(stamp), rest),
@@ -1702,7 +1786,7 @@ fn marked(line: &str) -> Option<Mark<'_>> {
     }
     let label = inner.trim().trim_end_matches([':', '：']);
     let mut ended = label.len() < inner.trim().len();
-    let (who, within) = who(label)?;
+    let (who, within) = parse_label(label)?;
     let mut after = after;
     let mut stamp = before.or(within);
     if let Some((found, rest)) = bracketed_stamp(after.trim_start()) {
@@ -1716,22 +1800,22 @@ fn marked(line: &str) -> Option<Mark<'_>> {
         after = rest;
         ended = true;
     }
-    // A role in bold alone on its line stands over the words that follow.
-    let alone = after.trim().is_empty() && matches!(who, Who::Role { plain: true, .. });
+    // A role in bold alone on its line introduces the words that follow.
+    let alone = after.trim().is_empty() && matches!(who, SpeakerLabel::Role { plain: true, .. });
     if !(ended || alone) {
         return None;
     }
-    Some(Mark {
+    Some(SpeakerMark {
         start: 0,
         end: line.len() - after.trim_start_matches([' ', '\t']).len(),
         who,
         stamp,
-        make: Make::Bold,
+        make: MarkForm::Bold,
     })
 }
 
 /// The mark of a plain line: `Anna: …`, `[09:31] Anna: …`, `<anna> …` and the like.
-fn plainly(line: &str) -> Option<Mark<'_>> {
+fn parse_plain_mark(line: &str) -> Option<SpeakerMark<'_>> {
     // Messengers put marks of writing direction before a line.
     let indented = line.trim_start_matches(['\u{200e}', '\u{200f}', '\u{feff}']);
     let text = indented.trim_start_matches(' ');
@@ -1742,24 +1826,27 @@ fn plainly(line: &str) -> Option<Mark<'_>> {
         Some((stamp, rest)) => (Some(stamp), rest),
         None => (None, text),
     };
-    let found = named(rest, before.is_some());
+    let found = parse_name(rest, before.is_some());
     let Some((who, after, words, make)) = found else {
         let stamp =
             before.filter(|stamp| stamp.date.is_some() && stamp.clock.is_some() && stamp.parted)?;
-        return Some(Mark {
+        return Some(SpeakerMark {
             start: 0,
             end: line.len() - rest.len(),
-            who: Who::Nobody,
+            who: SpeakerLabel::Unattributed,
             stamp: Some(stamp),
-            make: Make::Name,
+            make: MarkForm::Name,
         });
     };
     let end = line.len() - words.trim_start_matches([' ', '\t']).len();
-    Some(Mark { start: 0, end, who, stamp: before.or(after), make })
+    Some(SpeakerMark { start: 0, end, who, stamp: before.or(after), make })
 }
 
-/// A name and what ends it, at the start of a text; with the words after it.
-fn named(text: &str, timed: bool) -> Option<(Who<'_>, Option<Stamp>, &str, Make)> {
+/// A name and its delimiter at the start of a text, and the words after it.
+fn parse_name(
+    text: &str,
+    timed: bool,
+) -> Option<(SpeakerLabel<'_>, Option<WrittenTime>, &str, MarkForm)> {
     let free = |words: &str| words.is_empty() || words.starts_with(char::is_whitespace);
     if let Some(inner) = text.strip_prefix('<') {
         let (name, words) = inner.split_at_checked(
@@ -1775,8 +1862,8 @@ fn named(text: &str, timed: bool) -> Option<(Who<'_>, Option<Stamp>, &str, Make)
             && !["br", "hr", "p", "li", "img", "input", "td", "tr", "th"]
                 .iter()
                 .any(|tag| nick.eq_ignore_ascii_case(tag));
-        let who = role_of(nick).unwrap_or(Who::Name(nick));
-        return (fits && free(words)).then_some((who, None, words, Make::Angle));
+        let who = parse_role(nick).unwrap_or(SpeakerLabel::Name(nick));
+        return (fits && free(words)).then_some((who, None, words, MarkForm::Angle));
     }
     let near = &text[..text
         .char_indices()
@@ -1803,63 +1890,63 @@ fn named(text: &str, timed: bool) -> Option<(Who<'_>, Option<Stamp>, &str, Make)
     if arrow && label.contains(char::is_whitespace) {
         return None;
     }
-    let who = speaker(label).or_else(|| {
+    let who = parse_speaker(label).or_else(|| {
         let number = timed
             && label.starts_with('+')
             && label.chars().all(|c| c.is_ascii_digit() || " +-()".contains(c));
-        number.then_some(Who::Name(label))
+        number.then_some(SpeakerLabel::Name(label))
     })?;
-    Some((who, stamp, words, Make::Name))
+    Some((who, stamp, words, MarkForm::Name))
 }
 
 /// A label with or without a time: `Anna`, `[10:31] Anna`, `Anna (10:31)`, `Anna — 10:31`,
 /// `Assistant (gpt-x)`.
-fn who(label: &str) -> Option<(Who<'_>, Option<Stamp>)> {
+fn parse_label(label: &str) -> Option<(SpeakerLabel<'_>, Option<WrittenTime>)> {
     let label = label.trim().trim_matches(['*', '_', '`']).trim();
     if label.len() > 2 * MAX_SPEAKER_BYTES {
         return None;
     }
     if let Some((stamp, rest)) = leading_stamp(label) {
-        return Some((speaker(rest)?, Some(stamp)));
+        return Some((parse_speaker(rest)?, Some(stamp)));
     }
     if let Some(open) = label.rfind(['(', '[']).filter(|open| *open > 0) {
         let (name, tail) = (label[..open].trim(), &label[open..]);
         if let Some((stamp, "")) = bracketed_stamp(tail) {
-            return Some((speaker(name)?, Some(stamp)));
+            return Some((parse_speaker(name)?, Some(stamp)));
         }
         let inner = tail.strip_prefix('(')?.strip_suffix(')')?.trim();
-        return match speaker(name)? {
-            Who::Role { role, plain, .. } if !inner.is_empty() => {
-                Some((Who::Role { role, plain, name: Some(inner) }, None))
+        return match parse_speaker(name)? {
+            SpeakerLabel::Role { role, plain, .. } if !inner.is_empty() => {
+                Some((SpeakerLabel::Role { role, plain, name: Some(inner) }, None))
             }
             _ => None,
         };
     }
     for separator in [" — ", " – ", " - ", " | ", ", ", " @ ", " at "] {
         if let Some((name, tail)) = label.split_once(separator)
-            && let Some((stamp, rest)) = Stamp::read(tail.trim())
+            && let Some((stamp, rest)) = WrittenTime::parse(tail.trim())
             && rest.trim().is_empty()
         {
-            return Some((speaker(name)?, Some(stamp)));
+            return Some((parse_speaker(name)?, Some(stamp)));
         }
     }
-    Some((speaker(label)?, None))
+    Some((parse_speaker(label)?, None))
 }
 
-fn role_of(label: &str) -> Option<Who<'_>> {
+fn parse_role(label: &str) -> Option<SpeakerLabel<'_>> {
     let word = label.trim_matches(|c: char| !c.is_alphanumeric());
     let word = word.strip_suffix(" said").unwrap_or(word);
-    let role = Role::meant(word).filter(|_| word.len() <= 16)?;
+    let role = Role::from_alias(word).filter(|_| word.len() <= 16)?;
     let sure = ["user", "human", "me", "you", "assistant", "ai", "claude", "chatgpt", "codex"];
-    Some(Who::Role {
+    Some(SpeakerLabel::Role {
         role,
         plain: sure.iter().any(|sure| word.eq_ignore_ascii_case(sure)),
         name: None,
     })
 }
 
-/// What stands before a colon without being anybody.
-static LABELS: LazyLock<HashSet<&str>> = LazyLock::new(|| {
+/// Words that come before a colon and are no speakers.
+static NON_SPEAKER_LABELS: LazyLock<HashSet<&str>> = LazyLock::new(|| {
     "note notes nb ps todo todos fixme decision decisions error errors warning warn info debug trace fatal exception \
     traceback hint tip tips example examples summary tldr question questions answer answers result results output input \
     step steps option options phase part chapter section figure table item items reason reasons date time day week month \
@@ -1876,19 +1963,19 @@ static LABELS: LazyLock<HashSet<&str>> = LazyLock::new(|| {
         .collect()
 });
 
-/// Small words inside names of people.
-const PARTICLES: [&str; 19] = [
+/// Particles inside names of people.
+const NAME_PARTICLES: [&str; 19] = [
     "van", "von", "der", "den", "de", "da", "di", "del", "du", "dos", "la", "le", "el", "al",
     "bin", "zu", "zur", "und", "and",
 ];
 
-/// Who a label names, if it can be somebody: a word for a role, or a name of at most four words.
-fn speaker(label: &str) -> Option<Who<'_>> {
+/// The speaker a label names: a word for a role, or a name of at most four words.
+fn parse_speaker(label: &str) -> Option<SpeakerLabel<'_>> {
     let label = label.trim();
     if label.is_empty() || label.len() > MAX_SPEAKER_BYTES {
         return None;
     }
-    if let Some(role) = role_of(label) {
+    if let Some(role) = parse_role(label) {
         return Some(role);
     }
     let name = label.trim_start_matches(['@', '~', ' ', '\u{202f}', '\u{a0}']);
@@ -1904,48 +1991,49 @@ fn speaker(label: &str) -> Option<Who<'_>> {
     for word in name.split_whitespace() {
         let lower = word.to_lowercase();
         let bare = lower.trim_matches(|c: char| !c.is_alphanumeric());
-        if words == 0 && LABELS.contains(bare) {
+        if words == 0 && NON_SPEAKER_LABELS.contains(bare) {
             return None;
         }
-        let small = words > 0 && word.starts_with(char::is_lowercase) && !PARTICLES.contains(&bare);
+        let small =
+            words > 0 && word.starts_with(char::is_lowercase) && !NAME_PARTICLES.contains(&bare);
         words += 1;
         if small || words > 4 {
             return None;
         }
     }
-    let particle = |word: &str| PARTICLES.contains(&word);
+    let particle = |word: &str| NAME_PARTICLES.contains(&word);
     let small_sentence = words > 1
         && name.starts_with(char::is_lowercase)
         && !name.split_whitespace().next().is_some_and(particle);
-    (!small_sentence).then_some(Who::Name(name))
+    (!small_sentence).then_some(SpeakerLabel::Name(name))
 }
 
-/// A time as people write it, as far as it goes.
+/// A written time, possibly partial.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Stamp {
-    date: Option<Written>,
+struct WrittenTime {
+    date: Option<WrittenDate>,
     clock: Option<Time>,
     offset: Option<Offset>,
-    /// Told with am or pm.
+    /// Written with am or pm.
     halves: bool,
-    /// Set apart from what follows by brackets or a dash.
+    /// Separated from what follows by brackets or a dash.
     parted: bool,
 }
 
-/// A date as it is written.
+/// A written date.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Written {
+enum WrittenDate {
     Day(Date),
-    /// `1/2/2026`, of which one cannot say which number is the day.
+    /// `1/2/2026`, where either number may be the day.
     Slashed(i8, i8, i16),
 }
 
-/// Whether dates with slashes begin with the month: told by a day that is no month, else by clocks
+/// Whether dates with slashes begin with the month: decided by a number above 12, else by clocks
 /// with am and pm.
-fn month_comes_first(marks: &[Mark<'_>]) -> bool {
+fn month_comes_first(marks: &[SpeakerMark<'_>]) -> bool {
     let slashed = || {
         marks.iter().filter_map(|mark| mark.stamp).filter_map(|stamp| match stamp.date {
-            Some(Written::Slashed(first, second, _)) => Some((first, second, stamp.halves)),
+            Some(WrittenDate::Slashed(first, second, _)) => Some((first, second, stamp.halves)),
             _ => None,
         })
     };
@@ -1953,29 +2041,29 @@ fn month_comes_first(marks: &[Mark<'_>]) -> bool {
         || (!slashed().any(|(first, ..)| first > 12) && slashed().any(|(.., halves)| halves))
 }
 
-/// A number of at most so many digits, how many it has, and what follows.
-fn number(text: &str, most: usize) -> Option<(i16, usize, &str)> {
+/// A number of at most `most` digits, the number of its digits, and what follows.
+fn parse_number(text: &str, most: usize) -> Option<(i16, usize, &str)> {
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     ((1..=most).contains(&digits))
         .then(|| text[..digits].parse().ok().map(|number| (number, digits, &text[digits..])))
         .flatten()
 }
 
-impl Stamp {
-    fn moment(&self, day: Date, offset: Offset, month_first: bool) -> Option<Moment> {
+impl WrittenTime {
+    fn to_moment(&self, day: Date, offset: Offset, month_first: bool) -> Option<Moment> {
         let date = match self.date {
             None => day,
-            Some(Written::Day(date)) => date,
-            Some(Written::Slashed(first, second, year)) => {
+            Some(WrittenDate::Day(date)) => date,
+            Some(WrittenDate::Slashed(first, second, year)) => {
                 let (month, day) = if month_first { (first, second) } else { (second, first) };
                 Date::new(year, month, day).or_else(|_| Date::new(year, day, month)).ok()?
             }
         };
-        in_zone(date, self.clock, self.offset.unwrap_or(offset))
+        moment_at(date, self.clock, self.offset.unwrap_or(offset))
     }
 
     /// A date, a clock time or both at the start of a text, and what follows.
-    fn read(text: &str) -> Option<(Self, &str)> {
+    fn parse(text: &str) -> Option<(Self, &str)> {
         let none = Self { date: None, clock: None, offset: None, halves: false, parted: false };
         let Some((date, rest)) = read_date(text) else {
             return read_clock(text, none);
@@ -1989,11 +2077,11 @@ impl Stamp {
     }
 }
 
-fn read_date(text: &str) -> Option<(Written, &str)> {
-    let (first, digits, rest) = number(text, 4)?;
+fn read_date(text: &str) -> Option<(WrittenDate, &str)> {
+    let (first, digits, rest) = parse_number(text, 4)?;
     let separator = rest.chars().next().filter(|c| matches!(c, '-' | '/' | '.'))?;
-    let (second, _, rest) = number(&rest[1..], 2)?;
-    let (third, last, rest) = number(rest.strip_prefix(separator)?, 4)?;
+    let (second, _, rest) = parse_number(&rest[1..], 2)?;
+    let (third, last, rest) = parse_number(rest.strip_prefix(separator)?, 4)?;
     let small = |number: i16| i8::try_from(number).ok();
     let year = |number: i16, digits: usize| match digits {
         4 => Some(number),
@@ -2001,29 +2089,30 @@ fn read_date(text: &str) -> Option<(Written, &str)> {
         _ => None,
     };
     let date = match (digits, separator) {
-        (4, _) => Written::Day(
+        (4, _) => WrittenDate::Day(
             Date::new(first, small(second)?, small(third).filter(|_| last <= 2)?).ok()?,
         ),
         (1 | 2, '/') => {
             let (first, second, year) = (small(first)?, small(second)?, year(third, last)?);
-            // One of the two ways must be a day.
+            // One of the two orders must be a valid date.
             Date::new(year, second, first).or_else(|_| Date::new(year, first, second)).ok()?;
-            Written::Slashed(first, second, year)
+            WrittenDate::Slashed(first, second, year)
         }
         (1 | 2, _) => {
-            Written::Day(Date::new(year(third, last)?, small(second)?, small(first)?).ok()?)
+            WrittenDate::Day(Date::new(year(third, last)?, small(second)?, small(first)?).ok()?)
         }
         _ => return None,
     };
     Some((date, rest))
 }
 
-fn read_clock(text: &str, stamp: Stamp) -> Option<(Stamp, &str)> {
-    let (hour, _, rest) = number(text, 2)?;
+fn read_clock(text: &str, stamp: WrittenTime) -> Option<(WrittenTime, &str)> {
+    let (hour, _, rest) = parse_number(text, 2)?;
     let (minute, _, rest) =
-        number(rest.strip_prefix(':')?, 2).filter(|(_, digits, _)| *digits == 2)?;
+        parse_number(rest.strip_prefix(':')?, 2).filter(|(_, digits, _)| *digits == 2)?;
     let (mut second, mut rest) = (0, rest);
-    if let Some((found, 2, after)) = rest.strip_prefix(':').and_then(|after| number(after, 2)) {
+    if let Some((found, 2, after)) = rest.strip_prefix(':').and_then(|after| parse_number(after, 2))
+    {
         (second, rest) = (found.min(59), after);
         if let Some(fraction) = rest
             .strip_prefix(['.', ','])
@@ -2049,9 +2138,9 @@ fn read_clock(text: &str, stamp: Stamp) -> Option<(Stamp, &str)> {
     if let Some(after) = rest.strip_prefix(['Z', 'z']).or_else(|| rest.strip_prefix(" UTC")) {
         (offset, rest) = (Some(Offset::UTC), after);
     } else if let Some(sign) = rest.bytes().next().filter(|byte| matches!(byte, b'+' | b'-'))
-        && let Some((hours, 2, after)) = number(rest[1..].get(..2).unwrap_or_default(), 2)
+        && let Some((hours, 2, after)) = parse_number(rest[1..].get(..2).unwrap_or_default(), 2)
             .map(|(hours, digits, _)| (hours, digits, &rest[3..]))
-        && let Some((minutes, 2, after)) = number(after.strip_prefix(':').unwrap_or(after), 2)
+        && let Some((minutes, 2, after)) = parse_number(after.strip_prefix(':').unwrap_or(after), 2)
     {
         let seconds = i32::from(hours) * 3_600 + i32::from(minutes) * 60;
         offset = Some(Offset::from_seconds(if sign == b'-' { -seconds } else { seconds }).ok()?);
@@ -2062,23 +2151,23 @@ fn read_clock(text: &str, stamp: Stamp) -> Option<(Stamp, &str)> {
     }
     let narrow = |number: i16| i8::try_from(number).ok();
     let clock = Time::new(narrow(hour)?, narrow(minute)?, narrow(second)?, 0).ok()?;
-    Some((Stamp { clock: Some(clock), offset, halves, ..stamp }, rest))
+    Some((WrittenTime { clock: Some(clock), offset, halves, ..stamp }, rest))
 }
 
 /// A time in brackets, and what follows.
-fn bracketed_stamp(text: &str) -> Option<(Stamp, &str)> {
+fn bracketed_stamp(text: &str) -> Option<(WrittenTime, &str)> {
     let close = match text.chars().next()? {
         '[' => ']',
         '(' => ')',
         _ => return None,
     };
-    let (stamp, rest) = Stamp::read(text[1..].trim_start())?;
-    Some((Stamp { parted: true, ..stamp }, rest.trim_start().strip_prefix(close)?))
+    let (stamp, rest) = WrittenTime::parse(text[1..].trim_start())?;
+    Some((WrittenTime { parted: true, ..stamp }, rest.trim_start().strip_prefix(close)?))
 }
 
 /// A time at the start of a line and what follows it, past a dash.
-fn leading_stamp(text: &str) -> Option<(Stamp, &str)> {
-    let (mut stamp, rest) = bracketed_stamp(text).or_else(|| Stamp::read(text))?;
+fn leading_stamp(text: &str) -> Option<(WrittenTime, &str)> {
+    let (mut stamp, rest) = bracketed_stamp(text).or_else(|| WrittenTime::parse(text))?;
     let after = rest.trim_start();
     if !stamp.parted && after.len() == rest.len() {
         return None;
@@ -2100,13 +2189,13 @@ mod tests {
         Offset::from_seconds(3_600).unwrap()
     }
 
-    fn reading(text: &str, shape: Option<Shape>) -> Transcript {
-        read(text, shape, DAY, berlin())
+    fn reading(text: &str, shape: Option<TranscriptFormat>) -> Transcript {
+        parse_transcript(text, shape, DAY, berlin())
     }
 
-    /// A turn on one line: time, role, name, id, text, parts; what is not there is left out. `?` is
-    /// a role that nothing states.
-    fn shown(said: &Said) -> String {
+    /// A turn on one line: time, role, name, id, text, parts; missing values are omitted. `?` is an
+    /// unknown role.
+    fn shown(said: &IncomingMessage) -> String {
         let mut line = said.ts.map_or(String::new(), |ts| format!("{ts} "));
         line.push_str(said.role.map_or("?", Role::word));
         said.name.iter().for_each(|name| line.push_str(&format!(" {name}")));
@@ -2116,18 +2205,18 @@ mod tests {
         line
     }
 
-    fn check_as(shape: Shape, text: &str, turns: &[&str]) -> Transcript {
+    fn check_as(shape: TranscriptFormat, text: &str, turns: &[&str]) -> Transcript {
         let read = reading(text, Some(shape));
         assert_eq!(read.turns.iter().map(shown).collect::<Vec<_>>(), turns, "{text}");
-        // The same with the line ends and the mark of another system.
+        // The same with another system's line breaks and byte order mark.
         let foreign = reading(&format!("\u{feff}{}", text.replace('\n', "\r\n")), Some(shape));
         assert_eq!(foreign.turns, read.turns, "{text}");
         read
     }
 
-    /// Read as that shape, which is also the one that is guessed.
-    fn check(shape: Shape, text: &str, turns: &[&str]) -> Transcript {
-        assert_eq!(guess(text), shape, "{text}");
+    /// Parses as that format, which must also be the detected one.
+    fn check(shape: TranscriptFormat, text: &str, turns: &[&str]) -> Transcript {
+        assert_eq!(detect_format(text), shape, "{text}");
         check_as(shape, text, turns)
     }
 
@@ -2154,16 +2243,16 @@ mod tests {
             ("why is there a <system-reminder> in my log?".into(), None),
             (format!("a<system-reminder>{ours}"), Some("a")),
         ] {
-            assert_eq!(without_injected(&text).as_deref(), rest, "{text}");
+            assert_eq!(strip_injected(&text).as_deref(), rest, "{text}");
         }
         let many = "<system-reminder>".repeat(20_000) + " icecore:begin";
-        assert_eq!(without_injected(&many).as_deref(), Some(""));
+        assert_eq!(strip_injected(&many).as_deref(), Some(""));
     }
 
     #[test]
     fn lines_of_a_chat_become_turns() {
         let read = check(
-            Shape::Jsonl,
+            TranscriptFormat::Jsonl,
             concat!(
                 r#"{"ts":"2026-02-13T09:30:00+01:00","role":"human","id":"m1","session":"s1","text":"which port?","mood":"calm","trust":"high"}"#,
                 "\n\n",
@@ -2192,7 +2281,7 @@ mod tests {
         );
         assert_eq!(read.session.as_deref(), Some("s1"));
         assert_eq!(read.turns[0].extra, [("mood".to_owned(), "\"calm\"".to_owned())]);
-        assert_eq!(read.complaints, [(8, "has a time that is none: \"soon\"".to_owned())]);
+        assert_eq!(read.complaints, [(8, "has an invalid time: \"soon\"".to_owned())]);
         assert_eq!(skipped(&read), [("image data", 1)]);
     }
 
@@ -2231,7 +2320,7 @@ mod tests {
         ]
         .concat();
         let read = check(
-            Shape::Jsonl,
+            TranscriptFormat::Jsonl,
             &text,
             &[
                 "2026-11-02T09:00:00+00:00 user #a1: use port 7431",
@@ -2265,13 +2354,17 @@ mod tests {
             read.complaints.iter().map(|(line, _)| *line).collect::<Vec<_>>(),
             [12, 17, 18, 19]
         );
-        // A helper's own file is told, though all of it stands beside the main conversation.
+        // A subagent's own file is read, though all of it is beside the main conversation.
         let helper = line(
             "user",
             "a7",
             r#""isSidechain":true,"message":{"role":"user","content":"to a helper"}"#,
         );
-        check(Shape::Jsonl, &helper, &["2026-11-02T09:00:00+00:00 assistant #a7: to a helper"]);
+        check(
+            TranscriptFormat::Jsonl,
+            &helper,
+            &["2026-11-02T09:00:00+00:00 assistant #a7: to a helper"],
+        );
     }
 
     // P1
@@ -2328,7 +2421,7 @@ mod tests {
         ]
         .concat();
         let read = check(
-            Shape::Jsonl,
+            TranscriptFormat::Jsonl,
             &(meta.clone() + &items + &events),
             &[
                 "2026-11-02T09:00:00+00:00 user: use port 7431",
@@ -2348,7 +2441,7 @@ mod tests {
         ];
         assert_eq!(skipped(&read), passed_over);
         check(
-            Shape::Jsonl,
+            TranscriptFormat::Jsonl,
             &(meta + &events),
             &[
                 "2026-11-02T09:00:00+00:00 user: use port 7431",
@@ -2363,19 +2456,23 @@ mod tests {
         let turns =
             ["user: hi", r#"assistant: [tool: Read] [{"type": "tool_use","name": "Read"}]"#];
         let list = "[\n  {\"role\": \"user\", \"content\": \"hi\"},\n  {\"role\": \"assistant\", \"content\": [{\"type\": \"tool_use\",\n    \"name\": \"Read\"}]}";
-        check(Shape::Jsonl, &format!("{list}\n]\n"), &turns);
+        check(TranscriptFormat::Jsonl, &format!("{list}\n]\n"), &turns);
         let read = check(
-            Shape::Jsonl,
+            TranscriptFormat::Jsonl,
             &format!("{{\"title\": \"T\", \"id\": \"s9\", \"messages\": {list}\n,\n7]\n}}"),
             &turns,
         );
         assert_eq!((read.title.as_deref(), read.session.as_deref()), (Some("T"), Some("s9")));
         assert_eq!(read.complaints.iter().map(|(line, _)| *line).collect::<Vec<_>>(), [6]);
-        // A list that breaks off is read as far as it goes.
-        let read = check(Shape::Jsonl, &format!("\n{list},\n {{\"role\":"), &turns);
+        // An incomplete list is read as far as it is valid.
+        let read = check(TranscriptFormat::Jsonl, &format!("\n{list},\n {{\"role\":"), &turns);
         assert_eq!(read.complaints.iter().map(|(line, _)| *line).collect::<Vec<_>>(), [6]);
         let export = r#"[{"uuid":"c1","name":"N","chat_messages":[{"uuid":"m1","sender":"human","text":"hi","content":[{"type":"text","text":"hi there"}],"created_at":"2026-10-02T09:00:00.000000Z"}]},{"mapping":{}}]"#;
-        let read = check(Shape::Jsonl, export, &["2026-10-02T09:00:00+00:00 user #m1: hi there"]);
+        let read = check(
+            TranscriptFormat::Jsonl,
+            export,
+            &["2026-10-02T09:00:00+00:00 user #m1: hi there"],
+        );
         assert_eq!(read.turns[0].session.as_deref(), Some("c1"));
         assert!(read.complaints[0].1.contains("icecore import"));
     }
@@ -2389,7 +2486,7 @@ mod tests {
             "]".repeat(200_000)
         );
         let read = check(
-            Shape::Jsonl,
+            TranscriptFormat::Jsonl,
             &format!("{{\"text\":\"a\"}}\n{long}\n{deep}\n{{\"text\":\"b\"}}"),
             &["user: a", "user: b"],
         );
@@ -2397,7 +2494,7 @@ mod tests {
             read.complaints.iter().map(|(line, what)| format!("{line} {what}")).collect();
         assert!(complaints[0].starts_with("2 has 4194"), "{complaints:?}");
         assert!(complaints[1].starts_with("3 nests deeper"), "{complaints:?}");
-        let read = reading(&"{\n".repeat(MAX_COMPLAINTS + 5), Some(Shape::Jsonl));
+        let read = reading(&"{\n".repeat(MAX_COMPLAINTS + 5), Some(TranscriptFormat::Jsonl));
         assert_eq!(
             (read.complaints.len(), skipped(&read)),
             (MAX_COMPLAINTS, vec![("further complaints", 5)])
@@ -2408,13 +2505,13 @@ mod tests {
             (read.skipped.len(), read.skipped.iter().map(|(_, count)| count).sum::<usize>()),
             (MAX_KINDS, 200)
         );
-        // The bytes of a picture are not words; that they are gone is told.
+        // The bytes of a picture are not kept; that they were dropped is counted.
         let picture = format!(
             r#"{{"role":"user","content":[{{"type":"image","data":"{}","name":"a.png"}}]}}"#,
             "A".repeat(9_000)
         );
         let read = check(
-            Shape::Jsonl,
+            TranscriptFormat::Jsonl,
             &picture,
             &[r#"user: [image] [{"type":"image","name":"a.png","left_out_bytes":9041}]"#],
         );
@@ -2425,7 +2522,7 @@ mod tests {
     #[test]
     fn markdown_with_headings_becomes_turns() {
         let read = check(
-            Shape::Markdown,
+            TranscriptFormat::Markdown,
             "---\ntitle: \"Ports\"\nsession: s7\ndate: 2026-03-01\ntags: [a]\n---\n\n# Export\n\nSome words before.\n\n---\n\n## User\n\nwhich port?\n\n---\n\n\
              ### Assistant (10:31)\n\n  7431, see:\n\n```\n## User\nnot a turn\n```\n\n### Model\n\nmore\n\n---\n## 🧑 You said:\nok\n\n## Tool\n## Anna — 10:32\nhi\n",
             &[
@@ -2439,23 +2536,23 @@ mod tests {
         assert_eq!((read.title.as_deref(), read.session.as_deref()), (Some("Ports"), Some("s7")));
         assert_eq!(skipped(&read), [("front matter", 1), ("empty", 1)]);
         check(
-            Shape::Markdown,
+            TranscriptFormat::Markdown,
             "# Human\nhi\n\n# Assistant (gpt-x)\nhello\n",
             &["user: hi", "assistant gpt-x: hello"],
         );
         check(
-            Shape::Markdown,
+            TranscriptFormat::Markdown,
             "## User: hi there\n## Assistant\nhello",
             &["user: hi there", "assistant: hello"],
         );
-        check(Shape::Markdown, "# Talk\n## User\nalone", &["user: alone"]);
+        check(TranscriptFormat::Markdown, "# Talk\n## User\nalone", &["user: alone"]);
     }
 
     // P1
     #[test]
     fn markdown_with_names_in_bold_becomes_turns() {
         let read = check(
-            Shape::Markdown,
+            TranscriptFormat::Markdown,
             "# Talk\n\n**User:** what now?\n\nmore\n\n**Assistant:** ```\n**User:** quoted\n```\n**Note:** keep\n\n**Budget:** 5\n\n**Budget:** 6\n\n***\n\n\
              **Anna** (2026-02-13 09:31): hi\n> **User:** cited\n\n[10:00] **Ben:** ho\n",
             &[
@@ -2467,13 +2564,13 @@ mod tests {
         );
         assert_eq!(read.title.as_deref(), Some("Talk"));
         check(
-            Shape::Markdown,
+            TranscriptFormat::Markdown,
             "**Anna:** hi\n\n**Ben**: ho\n\n**Assistant:** so\n\n**Ben**: ok",
             &["? Anna: hi", "? Ben: ho", "assistant: so", "? Ben: ok"],
         );
-        // A fence that nobody closes swallows nothing.
+        // An unclosed fence swallows nothing.
         check(
-            Shape::Markdown,
+            TranscriptFormat::Markdown,
             "**User:** a\n```\n\n**Assistant:** b",
             &["user: a⏎```", "assistant: b"],
         );
@@ -2483,8 +2580,11 @@ mod tests {
     #[test]
     fn a_document_in_which_nobody_speaks_is_one_turn() {
         let notes = "# Notes\n\n**Note:** a\n\n## Model\n\nb: c\n\n---\n";
-        let read =
-            check(Shape::Markdown, notes, &["user: # Notes⏎⏎**Note:** a⏎⏎## Model⏎⏎b: c⏎⏎---"]);
+        let read = check(
+            TranscriptFormat::Markdown,
+            notes,
+            &["user: # Notes⏎⏎**Note:** a⏎⏎## Model⏎⏎b: c⏎⏎---"],
+        );
         assert_eq!(read.title.as_deref(), Some("Notes"));
         for text in [
             "Just words.\n\nNote: a\nTODO: b\nDecision: c\nError: d",
@@ -2495,9 +2595,9 @@ mod tests {
             "<div> a\n</div>\n<div> b\n</div>",
             "- User: a\n- Assistant: b",
         ] {
-            check(Shape::Text, text, &[&format!("user: {}", text.replace('\n', "⏎"))]);
+            check(TranscriptFormat::Text, text, &[&format!("user: {}", text.replace('\n', "⏎"))]);
         }
-        for shape in Shape::ALL {
+        for shape in TranscriptFormat::ALL {
             check_as(*shape, " \n\n", &[]);
         }
     }
@@ -2572,11 +2672,11 @@ mod tests {
             ),
         ];
         for (text, turns) in cases {
-            check(Shape::Text, text, turns);
+            check(TranscriptFormat::Text, text, turns);
         }
         // A Markdown file may have plain names as well.
         check_as(
-            Shape::Markdown,
+            TranscriptFormat::Markdown,
             "# Talk\n\nUser: hi\n\n---\n\nAssistant: ho",
             &["user: hi", "assistant: ho"],
         );
@@ -2593,7 +2693,7 @@ mod tests {
             "[09:31 Anna: a",
         ] {
             assert!(
-                plainly(text).is_none_or(|mark| mark
+                parse_plain_mark(text).is_none_or(|mark| mark
                     .stamp
                     .is_none_or(|stamp| stamp.date.is_none() && text.starts_with('2'))),
                 "{text}"
@@ -2629,13 +2729,13 @@ mod tests {
                 text += &lines.join("\n");
                 text += &gap;
             }
-            let shape = if form < 3 { Shape::Markdown } else { Shape::Text };
-            prop_assert_eq!(guess(&text), shape);
+            let shape = if form < 3 { TranscriptFormat::Markdown } else { TranscriptFormat::Text };
+            prop_assert_eq!(detect_format(&text), shape);
             let read = reading(&text, None);
             prop_assert_eq!(read.turns.len(), talk.len(), "{}", text);
             for (said, (who, minute, lines)) in read.turns.iter().zip(&talk) {
                 prop_assert_eq!(&said.text, &lines.join("\n"));
-                prop_assert_eq!(said.ts.unwrap().clock(), format!("09:{minute:02}"));
+                prop_assert_eq!(said.ts.unwrap().clock_time(), format!("09:{minute:02}"));
                 prop_assert_eq!(said.name.as_deref(), [None, None, Some("Anna"), Some("Jan van Dyk")][*who]);
                 prop_assert_eq!(said.role, [Some(Role::User), Some(Role::Assistant), None, None][*who]);
             }
@@ -2648,7 +2748,7 @@ mod tests {
                 "(User: |Assistant: |Anna: |\\*\\*User:\\*\\* |## Assistant\n|\\[09:31\\] Ben: |Note: |<eve> |```\n|# |- |    |---\n|)[a-z]{2,8}x( [a-z]{2,8}x){0,3}\n{1,2}",
                 0..20,
             ),
-            shape in proptest::option::of(prop_oneof![Just(Shape::Markdown), Just(Shape::Text)]),
+            shape in proptest::option::of(prop_oneof![Just(TranscriptFormat::Markdown), Just(TranscriptFormat::Text)]),
         ) {
             let text = lines.concat();
             let read = reading(&text, shape);
@@ -2656,8 +2756,7 @@ mod tests {
                 text.split(|c: char| !c.is_alphanumeric()).filter(|word| word.ends_with('x')).map(str::to_owned).collect()
             };
             let mut kept: Vec<String> = read.turns.iter().flat_map(|said| words(&said.text)).collect();
-            // A heading that names the document stands in the title, unless the document is one
-            // turn.
+            // A heading that names the document becomes the title, unless the document is one turn.
             let mut expected = words(&text);
             if kept.len() < expected.len() {
                 kept.splice(0..0, words(read.title.as_deref().unwrap_or_default()));
@@ -2669,9 +2768,9 @@ mod tests {
 
         #[test]
         fn no_text_makes_the_reader_fall(text in any::<String>(), odd in "([-\\[\\](){}<>:#*_`~\"\\\\0-9/., \n\ta-cA-CTZ日é\u{202f}]|User|null|\"role\":|\"content\":){0,60}", shape in 0..4_usize) {
-            let shape = Shape::ALL.get(shape).copied();
+            let shape = TranscriptFormat::ALL.get(shape).copied();
             for text in [&text, &odd, &format!("{{\"role\":\"user\",\"content\":{odd}}}"), &format!("[{{{odd}")] {
-                guess(text);
+                detect_format(text);
                 for said in reading(text, shape).turns {
                     prop_assert!(said.role.is_some());
                     prop_assert!(said.parts.is_none_or(|parts| !parts.contains('\n')));

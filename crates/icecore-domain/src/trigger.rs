@@ -1,9 +1,8 @@
-//! Words that bring knowledge along: `recall/triggers.json` (L8).
+//! Triggers: words that load knowledge pages, from `recall/triggers.json` (L8).
 //!
-//! When one of a trigger's patterns is said, its pages are loaded. Patterns are whole words
-//! whatever their case or the blanks between them; where a script sets no blanks, a pattern is
-//! found anywhere. The text is indexed once, so that thousands of patterns cost little more than
-//! one.
+//! When a text contains one of a trigger's patterns, its pages are loaded. Patterns match whole
+//! words regardless of case and spacing; in scripts without blanks a pattern matches anywhere. The
+//! text is indexed once, so that thousands of patterns cost little more than one.
 
 use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
@@ -15,27 +14,27 @@ use unicode_normalization::UnicodeNormalization;
 use unicode_normalization::char::is_combining_mark;
 
 use crate::layout::DocPath;
-use crate::plain;
+use crate::sanitize;
 
 /// The most triggers that are read from a file.
 pub const MAX_TRIGGERS: usize = 5_000;
 /// The most patterns, and the most pages, of one trigger.
 pub const MAX_ITEMS: usize = 64;
-/// The longest pattern, in bytes.
+/// The longest pattern.
 pub const MAX_PATTERN_BYTES: usize = 200;
-/// The most complaints about one file; the rest is counted.
+/// The most complaints about one file; a last one counts the rest.
 pub const MAX_COMPLAINTS: usize = 50;
 
-/// The fewest letters of a name that is suggested.
-const LEAST_LETTERS: usize = 3;
-/// The fewest characters of one in a script that sets no blanks, where a character says more.
-const LEAST_UNSPACED: usize = 2;
-/// A name of so many words is also known by its initials.
-const INITIALS_FROM: usize = 3;
-/// Nobody says the initials of more words than that.
-const INITIALS_UP_TO: usize = 6;
-/// Words that are said every day, so that a page of that name would always be loaded.
-const EVERYDAY: &str = "\
+/// The fewest letters of a suggested name.
+const MIN_NAME_CHARS: usize = 3;
+/// The fewest characters of a suggested name in a script without blanks.
+const MIN_UNSPACED_CHARS: usize = 2;
+/// The fewest words of a name that is also known by its initials.
+const MIN_INITIALS_WORDS: usize = 3;
+/// The most words of a name that is also known by its initials.
+const MAX_INITIALS_WORDS: usize = 6;
+/// Everyday words: a page of that name would always be loaded.
+const EVERYDAY_WORDS: &str = "\
     the and for are but not you all any can had has have her him his how its may new now old one our out own see she the \
     they this that then there two use via was way who why will with yes yet your about also app ask day days did file files \
     get got help home idea ideas info item just let like list log make main misc more name need note notes off other page \
@@ -43,26 +42,23 @@ const EVERYDAY: &str = "\
     tomorrow tool tools top try user users want week what when where which work year yesterday of to in on at my is it a an \
     we i by or as be do company der die das und les des une los las con por que";
 
-/// Patterns, and what is loaded when one of them is said.
+/// Patterns, and the pages to load when one of them occurs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Trigger {
-    /// Words or phrases.
     pub patterns: Vec<String>,
-    /// The pages they bring along.
     pub load: Vec<DocPath>,
-    /// Whether a person wrote it; those come first.
+    /// Written by a person; those come first.
     pub by_hand: bool,
 }
 
-/// Reads the triggers of a file, and what is wrong with it. What cannot be read is passed over and
-/// told.
-pub fn read(text: &str) -> (Vec<Trigger>, Vec<String>) {
+/// Parses the triggers of a file, with complaints. Invalid entries are skipped and reported.
+pub fn parse_triggers(text: &str) -> (Vec<Trigger>, Vec<String>) {
     let mut complaints = Complaints::default();
     let root: Value = match serde_json::from_str(text.trim_start_matches('\u{feff}')) {
         Ok(root) => root,
         Err(error) => {
             complaints.add(format!("it is not JSON: {error}"));
-            return (Vec::new(), complaints.told());
+            return (Vec::new(), complaints.into_vec());
         }
     };
     let list = match &root {
@@ -71,7 +67,7 @@ pub fn read(text: &str) -> (Vec<Trigger>, Vec<String>) {
     };
     let Some(Value::Array(list)) = list else {
         complaints.add("it has no list `triggers`".into());
-        return (Vec::new(), complaints.told());
+        return (Vec::new(), complaints.into_vec());
     };
     let mut triggers = Vec::new();
     for (at, item) in list.iter().take(MAX_TRIGGERS).enumerate() {
@@ -80,21 +76,22 @@ pub fn read(text: &str) -> (Vec<Trigger>, Vec<String>) {
             complaints.add(format!("trigger {number} is not an object"));
             continue;
         };
-        let patterns = texts(fields.get("patterns"), number, "patterns", &mut complaints)
+        let patterns = parse_texts(fields.get("patterns"), number, "patterns", &mut complaints)
             .into_iter()
             .filter_map(|text| {
                 let why = if text.len() > MAX_PATTERN_BYTES {
                     format!("is longer than {MAX_PATTERN_BYTES} bytes")
-                } else if Phrase::read(text).is_none() {
+                } else if TriggerPhrase::parse(text).is_none() {
                     "has no letter and no digit".into()
                 } else {
                     return Some(text.trim().to_owned());
                 };
-                complaints.add(format!("the pattern `{}` of trigger {number} {why}", quoted(text)));
+                complaints
+                    .add(format!("the pattern `{}` of trigger {number} {why}", quote_input(text)));
                 None
             });
         let patterns: Vec<String> = patterns.collect();
-        let load = texts(fields.get("load"), number, "load", &mut complaints)
+        let load = parse_texts(fields.get("load"), number, "load", &mut complaints)
             .into_iter()
             .filter_map(|text| {
                 let path = text.trim().parse::<DocPath>();
@@ -103,7 +100,7 @@ pub fn read(text: &str) -> (Vec<Trigger>, Vec<String>) {
         let load: Vec<DocPath> = load.collect();
         if patterns.is_empty() || load.is_empty() {
             complaints.add(format!(
-                "trigger {number} is passed over: it has no {}",
+                "trigger {number} is skipped: it has no {}",
                 if patterns.is_empty() { "pattern" } else { "page" }
             ));
             continue;
@@ -114,11 +111,11 @@ pub fn read(text: &str) -> (Vec<Trigger>, Vec<String>) {
         complaints
             .add(format!("only its first {MAX_TRIGGERS} of {} triggers are used", list.len()));
     }
-    (triggers, complaints.told())
+    (triggers, complaints.into_vec())
 }
 
-/// A list of texts, or one text alone.
-fn texts<'a>(
+/// A list of texts, or a single text.
+fn parse_texts<'a>(
     value: Option<&'a Value>,
     number: usize,
     field: &str,
@@ -166,7 +163,7 @@ impl Complaints {
         }
     }
 
-    fn told(mut self) -> Vec<String> {
+    fn into_vec(mut self) -> Vec<String> {
         if self.more > 0 {
             self.told.push(format!("and {} more", self.more));
         }
@@ -174,17 +171,19 @@ impl Complaints {
     }
 }
 
-fn quoted(text: &str) -> String {
-    plain::one_line(text).chars().take(60).collect()
+fn quote_input(text: &str) -> String {
+    sanitize::one_line(text).chars().take(60).collect()
 }
 
-/// What the pages themselves suggest: their names, the other names they have, and the initials of
-/// long ones.
-pub fn suggest(pages: &[(DocPath, String, Vec<String>)]) -> Vec<Trigger> {
-    pages.iter().filter_map(|(path, title, aliases)| suggested(path, title, aliases)).collect()
+/// Suggests triggers for pages: their titles, their aliases, and the initials of long names.
+pub fn suggest_triggers(pages: &[(DocPath, String, Vec<String>)]) -> Vec<Trigger> {
+    pages
+        .iter()
+        .filter_map(|(path, title, aliases)| suggest_trigger(path, title, aliases))
+        .collect()
 }
 
-fn suggested(path: &DocPath, title: &str, aliases: &[String]) -> Option<Trigger> {
+fn suggest_trigger(path: &DocPath, title: &str, aliases: &[String]) -> Option<Trigger> {
     let stem = path.name().rsplit_once('.').map_or(path.name(), |(stem, _)| stem);
     let names = [title, stem].into_iter().chain(aliases.iter().map(String::as_str));
     let mut patterns: Vec<String> = Vec::new();
@@ -192,31 +191,31 @@ fn suggested(path: &DocPath, title: &str, aliases: &[String]) -> Option<Trigger>
     let mut suggest = |pattern: String| {
         if pattern.len() <= MAX_PATTERN_BYTES
             && patterns.len() < MAX_ITEMS
-            && seen.insert(fold(&pattern))
+            && seen.insert(fold_text(&pattern))
         {
             patterns.push(pattern);
         }
     };
     for name in names.filter(|name| name.len() <= MAX_PATTERN_BYTES) {
-        let key = plain::entity_key(name);
+        let key = sanitize::entity_key(name);
         let words: Vec<&str> = key.split('_').filter(|word| !word.is_empty()).collect();
-        if !is_telling(&words) {
+        if !is_specific(&words) {
             continue;
         }
         suggest(words.join(" "));
-        // A mark within a name, as in `node.js`, is said along with it.
-        let written = fold(name).split_whitespace().collect::<Vec<_>>().join(" ");
+        // A character within a name, as in `node.js`, is part of the pattern.
+        let written = fold_text(name).split_whitespace().collect::<Vec<_>>().join(" ");
         if written.contains(|c: char| !c.is_alphanumeric() && !is_combining_mark(c) && !is_blank(c))
         {
             suggest(written);
         }
-        if (INITIALS_FROM..=INITIALS_UP_TO).contains(&words.len()) {
+        if (MIN_INITIALS_WORDS..=MAX_INITIALS_WORDS).contains(&words.len()) {
             let initials: String = words
                 .iter()
                 .filter_map(|word| word.chars().next())
                 .filter(|c| c.is_alphabetic())
                 .collect();
-            if initials.chars().count() == words.len() && is_telling(&[initials.as_str()]) {
+            if initials.chars().count() == words.len() && is_specific(&[initials.as_str()]) {
                 suggest(initials.to_uppercase());
             }
         }
@@ -224,26 +223,25 @@ fn suggested(path: &DocPath, title: &str, aliases: &[String]) -> Option<Trigger>
     (!patterns.is_empty()).then(|| Trigger { patterns, load: vec![path.clone()], by_hand: false })
 }
 
-/// Whether these words, said together, name something in particular.
-fn is_telling(words: &[&str]) -> bool {
+/// Whether these words together name something specific.
+fn is_specific(words: &[&str]) -> bool {
     let letters = || words.iter().flat_map(|word| word.chars());
-    let least = if letters().any(is_unspaced) { LEAST_UNSPACED } else { LEAST_LETTERS };
+    let least = if letters().any(is_unspaced_script) { MIN_UNSPACED_CHARS } else { MIN_NAME_CHARS };
     letters().count() >= least
         && letters().any(char::is_alphabetic)
-        && !words.iter().all(|word| EVERYDAY.split(' ').any(|everyday| everyday == *word))
+        && !words.iter().all(|word| EVERYDAY_WORDS.split(' ').any(|everyday| everyday == *word))
 }
 
-/// Which pages the input brings along, and by which pattern: what a person wrote first, then the
+/// The pages that the input loads, with the matching pattern: hand-written triggers first, then
 /// longer patterns; each page once.
-pub fn matches(triggers: &[Trigger], input: &str) -> Vec<(DocPath, String)> {
-    let spoken = Spoken::of(input);
+pub fn matching_pages(triggers: &[Trigger], input: &str) -> Vec<(DocPath, String)> {
+    let spoken = IndexedText::new(input);
     let mut found: Vec<(bool, Reverse<usize>, usize, &str)> = Vec::new();
     for (at, trigger) in triggers.iter().enumerate() {
-        let said = trigger
-            .patterns
-            .iter()
-            .filter(|pattern| Phrase::read(pattern).is_some_and(|phrase| spoken.says(&phrase)));
-        // Of two as long the first counts.
+        let said = trigger.patterns.iter().filter(|pattern| {
+            TriggerPhrase::parse(pattern).is_some_and(|phrase| spoken.contains(&phrase))
+        });
+        // Of two of equal length the first counts.
         if let Some(longest) = said.min_by_key(|pattern| Reverse(pattern.chars().count())) {
             found.push((!trigger.by_hand, Reverse(longest.chars().count()), at, longest));
         }
@@ -264,8 +262,8 @@ pub fn matches(triggers: &[Trigger], input: &str) -> Vec<(DocPath, String)> {
     loaded
 }
 
-/// The triggers as a person keeps them in the file.
-pub fn write(triggers: &[Trigger]) -> String {
+/// The JSON file of these triggers.
+pub fn render_triggers(triggers: &[Trigger]) -> String {
     #[derive(Serialize)]
     struct Written<'a> {
         patterns: &'a [String],
@@ -280,30 +278,30 @@ pub fn write(triggers: &[Trigger]) -> String {
         load: trigger.load.iter().map(DocPath::as_str).collect(),
     });
     let file = File { triggers: written.collect() };
-    // Texts and lists of them can always be written.
+    // Texts and lists of them always serialize.
     serde_json::to_string_pretty(&file).unwrap_or_default() + "\n"
 }
 
-/// A word of a text and how it hangs together with the one before.
-struct Token {
+/// A word of a text and its gap to the word before.
+struct WordToken {
     at: Range<usize>,
-    gap: Gap,
+    gap: WordGap,
 }
 
-/// What stands between two words.
+/// The characters between two words.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Gap {
-    /// Nothing: two characters of a script without blanks.
+enum WordGap {
+    /// None: two characters of a script without blanks.
     None,
-    /// Blanks, hyphens, underscores: all the same.
+    /// Blanks, hyphens, underscores: all equivalent.
     Blank,
-    /// Other marks, without the blanks around them.
+    /// Other characters, without the blanks around them.
     Marks(Range<usize>),
 }
 
-/// Whether the character is a word of its own because its script sets no blanks between words (or,
-/// as Korean, hangs endings on).
-fn is_unspaced(c: char) -> bool {
+/// Whether the character is a word of its own, because its script has no blanks between words (or,
+/// as Korean, attaches endings).
+fn is_unspaced_script(c: char) -> bool {
     let in_script = matches!(c,
         '\u{e00}'..='\u{eff}' | '\u{1000}'..='\u{109f}' | '\u{1780}'..='\u{17ff}' | '\u{1100}'..='\u{11ff}'
         | '\u{3005}'..='\u{3007}' | '\u{3040}'..='\u{312f}' | '\u{31f0}'..='\u{31ff}' | '\u{3400}'..='\u{4dbf}'
@@ -315,27 +313,27 @@ fn is_blank(c: char) -> bool {
     c.is_whitespace() || matches!(c, '-' | '_' | '\u{2010}'..='\u{2015}')
 }
 
-/// The text as it is compared: compatible forms and cases are the same.
-fn fold(text: &str) -> String {
+/// The text normalized for comparison: NFKC and lower case.
+fn fold_text(text: &str) -> String {
     let lower = text.nfkc().flat_map(char::to_lowercase);
     lower.map(|c| if c == 'ς' { 'σ' } else { c }).collect()
 }
 
 /// The words of a folded text.
-fn tokens(folded: &str) -> Vec<Token> {
-    let mut found: Vec<Token> = Vec::new();
+fn tokenize(folded: &str) -> Vec<WordToken> {
+    let mut found: Vec<WordToken> = Vec::new();
     let mut word: Option<Range<usize>> = None;
     let mut unspaced = false;
-    let push = |found: &mut Vec<Token>, at: Range<usize>| {
+    let push = |found: &mut Vec<WordToken>, at: Range<usize>| {
         let before = found.last().map_or(0, |token| token.at.end);
-        found.push(Token { gap: gap(folded, before..at.start), at });
+        found.push(WordToken { gap: parse_gap(folded, before..at.start), at });
     };
     for (at, c) in folded.char_indices() {
         let end = at + c.len_utf8();
-        // Marks and joiners belong to the letter before them.
+        // Combining marks and joiners belong to the letter before them.
         let joins = is_combining_mark(c) || matches!(c, '\u{200c}' | '\u{200d}');
         match &mut word {
-            Some(open) if joins || (c.is_alphanumeric() && !unspaced && !is_unspaced(c)) => {
+            Some(open) if joins || (c.is_alphanumeric() && !unspaced && !is_unspaced_script(c)) => {
                 open.end = end
             }
             _ => {
@@ -344,7 +342,7 @@ fn tokens(folded: &str) -> Vec<Token> {
                 }
                 if c.is_alphanumeric() {
                     word = Some(at..end);
-                    unspaced = is_unspaced(c);
+                    unspaced = is_unspaced_script(c);
                 }
             }
         }
@@ -355,33 +353,33 @@ fn tokens(folded: &str) -> Vec<Token> {
     found
 }
 
-fn gap(folded: &str, between: Range<usize>) -> Gap {
+fn parse_gap(folded: &str, between: Range<usize>) -> WordGap {
     let text = folded.get(between.clone()).unwrap_or_default();
     if text.is_empty() {
-        return Gap::None;
+        return WordGap::None;
     }
     let marks = text.trim_matches(is_blank);
     if marks.is_empty() {
-        return Gap::Blank;
+        return WordGap::Blank;
     }
     let start = between.start + (text.len() - text.trim_start_matches(is_blank).len());
-    Gap::Marks(start..start + marks.len())
+    WordGap::Marks(start..start + marks.len())
 }
 
-/// A pattern as it is looked for.
-pub(crate) struct Phrase {
+/// A pattern prepared for search.
+pub(crate) struct TriggerPhrase {
     folded: String,
-    tokens: Vec<Token>,
-    /// Signs that belong to the name, as in `.net` or `c++`.
+    tokens: Vec<WordToken>,
+    /// Characters before the first word that belong to the name, as in `.net`.
     head: Range<usize>,
     tail: Range<usize>,
 }
 
-impl Phrase {
-    /// The phrase of a pattern that has a letter or a digit.
-    pub(crate) fn read(pattern: &str) -> Option<Self> {
-        let folded = fold(pattern);
-        let tokens = tokens(&folded);
+impl TriggerPhrase {
+    /// The phrase of a pattern with at least one letter or digit.
+    pub(crate) fn parse(pattern: &str) -> Option<Self> {
+        let folded = fold_text(pattern);
+        let tokens = tokenize(&folded);
         let (first, last) = (tokens.first()?.at.start, tokens.last()?.at.end);
         let (before, after) = (folded.get(..first)?, folded.get(last..)?);
         let head = before.len() - before.trim_end_matches(['.', '#', '@', '$', '+']).len();
@@ -394,18 +392,18 @@ impl Phrase {
     }
 }
 
-/// A text with the places of each of its words.
-pub(crate) struct Spoken {
+/// A text with the positions of each of its words.
+pub(crate) struct IndexedText {
     folded: String,
-    tokens: Vec<Token>,
+    tokens: Vec<WordToken>,
     places: HashMap<String, Vec<usize>>,
 }
 
-impl Spoken {
+impl IndexedText {
     /// Indexes a text.
-    pub(crate) fn of(text: &str) -> Self {
-        let folded = fold(text);
-        let tokens = tokens(&folded);
+    pub(crate) fn new(text: &str) -> Self {
+        let folded = fold_text(text);
+        let tokens = tokenize(&folded);
         let mut places: HashMap<String, Vec<usize>> = HashMap::new();
         for (at, token) in tokens.iter().enumerate() {
             let word = folded.get(token.at.clone()).unwrap_or_default();
@@ -419,14 +417,14 @@ impl Spoken {
         Self { folded, tokens, places }
     }
 
-    /// Whether the phrase is said in it.
-    pub(crate) fn says(&self, phrase: &Phrase) -> bool {
-        self.look_for(phrase).0
+    /// Whether the text contains the phrase.
+    pub(crate) fn contains(&self, phrase: &TriggerPhrase) -> bool {
+        self.search(phrase).0
     }
 
-    /// Whether the phrase is said, and at how many places one had to look for that: only where its
-    /// rarest word stands.
-    fn look_for(&self, phrase: &Phrase) -> (bool, usize) {
+    /// Whether the text contains the phrase, and the number of positions checked: only those of its
+    /// rarest word.
+    fn search(&self, phrase: &TriggerPhrase) -> (bool, usize) {
         let mut rarest: Option<(usize, &[usize])> = None;
         for (at, token) in phrase.tokens.iter().enumerate() {
             let Some(places) = self.places.get(phrase.text(&token.at)) else { return (false, 0) };
@@ -438,18 +436,20 @@ impl Spoken {
         let mut looked = 0;
         let found = places.iter().any(|place| {
             looked += 1;
-            place.checked_sub(offset).is_some_and(|start| self.says_at(phrase, start))
+            place.checked_sub(offset).is_some_and(|start| self.matches_at(phrase, start))
         });
         (found, looked)
     }
 
-    fn says_at(&self, phrase: &Phrase, start: usize) -> bool {
+    fn matches_at(&self, phrase: &TriggerPhrase, start: usize) -> bool {
         let text = |at: &Range<usize>| self.folded.get(at.clone()).unwrap_or_default();
         let Some(here) = self.tokens.get(start..start + phrase.tokens.len()) else { return false };
         let same = here.iter().zip(&phrase.tokens).enumerate().all(|(at, (said, wanted))| {
             let joined = at == 0
                 || match (&said.gap, &wanted.gap) {
-                    (Gap::Marks(said), Gap::Marks(wanted)) => text(said) == phrase.text(wanted),
+                    (WordGap::Marks(said), WordGap::Marks(wanted)) => {
+                        text(said) == phrase.text(wanted)
+                    }
                     (said, wanted) => said == wanted,
                 };
             joined && text(&said.at) == phrase.text(&wanted.at)
@@ -484,7 +484,7 @@ mod tests {
     }
 
     fn check(pattern: &str, input: &str, said: bool) {
-        let found = matches(&[trigger(&[pattern], "knowledge/x.md", true)], input);
+        let found = matching_pages(&[trigger(&[pattern], "knowledge/x.md", true)], input);
         assert_eq!(!found.is_empty(), said, "{pattern:?} in {input:?}");
     }
 
@@ -546,7 +546,7 @@ mod tests {
             trigger(&["dress"], "knowledge/c.md", true),
             trigger(&["dress like"], "knowledge/a.md", false),
         ];
-        let found = matches(&triggers, "Dress like Mommy");
+        let found = matching_pages(&triggers, "Dress like Mommy");
         let expected = [
             ("knowledge/c.md", "dress"),
             ("knowledge/b.md", "dress like mommy"),
@@ -567,7 +567,7 @@ mod tests {
             "odd",
             {"patterns":{"a":1},"load":["knowledge/x.md"]}
         ]}"#;
-        let (triggers, complaints) = read(text);
+        let (triggers, complaints) = parse_triggers(text);
         let expected = [
             trigger(
                 &["shopify", "dress like mommy"],
@@ -584,11 +584,11 @@ mod tests {
                 "something in `patterns` of trigger 3 is not a text",
                 "the pattern `!!` of trigger 3 has no letter and no digit",
                 "trigger 3: `../../etc/passwd` is no path inside a vault: it is absolute, or has an empty, `.` or `..` part",
-                "trigger 4 is passed over: it has no pattern",
-                "trigger 5 is passed over: it has no page",
+                "trigger 4 is skipped: it has no pattern",
+                "trigger 5 is skipped: it has no page",
                 "trigger 6 is not an object",
                 "`patterns` of trigger 7 is not a list",
-                "trigger 7 is passed over: it has no pattern",
+                "trigger 7 is skipped: it has no pattern",
             ]
         );
     }
@@ -596,17 +596,17 @@ mod tests {
     // L8
     #[test]
     fn what_is_no_json_says_where() {
-        let (triggers, complaints) = read("{\"triggers\":[\n  {]}");
+        let (triggers, complaints) = parse_triggers("{\"triggers\":[\n  {]}");
         assert!(triggers.is_empty());
         assert!(
             complaints.len() == 1 && complaints[0].contains("line 2 column 4"),
             "{complaints:?}"
         );
-        assert_eq!(read("").1.len(), 1);
-        assert_eq!(read("{}").1, ["it has no list `triggers`"]);
-        assert_eq!(read("\u{feff}{\"triggers\":[]}"), (vec![], vec![]));
+        assert_eq!(parse_triggers("").1.len(), 1);
+        assert_eq!(parse_triggers("{}").1, ["it has no list `triggers`"]);
+        assert_eq!(parse_triggers("\u{feff}{\"triggers\":[]}"), (vec![], vec![]));
         let many = format!("[{}]", vec!["1"; MAX_TRIGGERS + 10].join(","));
-        let (_, complaints) = read(&many);
+        let (_, complaints) = parse_triggers(&many);
         assert_eq!(complaints.len(), MAX_COMPLAINTS + 1);
         assert_eq!(
             complaints.last().unwrap(),
@@ -616,7 +616,7 @@ mod tests {
 
     fn check_suggested(page: &str, title: &str, aliases: &[&str], patterns: &[&str]) {
         let aliases = aliases.iter().map(|&alias| alias.to_owned()).collect();
-        let found = suggest(&[(path(page), title.into(), aliases)]);
+        let found = suggest_triggers(&[(path(page), title.into(), aliases)]);
         let found: Vec<&str> =
             found.iter().flat_map(|trigger| &trigger.patterns).map(String::as_str).collect();
         assert_eq!(found, patterns, "{page} {title}");
@@ -638,7 +638,7 @@ mod tests {
             &[],
         );
         check_suggested("knowledge/nodejs.md", "Node.js", &[], &["node js", "node.js", "nodejs"]);
-        // Initials that are an everyday word would load the page all the time.
+        // Initials that are an everyday word would always load the page.
         check_suggested(
             "knowledge/agile-review-events.md",
             "Agile Review Events",
@@ -663,12 +663,12 @@ mod tests {
             "Apollo \"11\"".into(),
             vec!["moon shot".into()],
         )];
-        let kept: Vec<Trigger> = suggest(&pages)
+        let kept: Vec<Trigger> = suggest_triggers(&pages)
             .into_iter()
             .map(|trigger| Trigger { by_hand: true, ..trigger })
             .collect();
-        assert_eq!(read(&write(&kept)), (kept, vec![]));
-        assert_eq!(read(&write(&[])), (vec![], vec![]));
+        assert_eq!(parse_triggers(&render_triggers(&kept)), (kept, vec![]));
+        assert_eq!(parse_triggers(&render_triggers(&[])), (vec![], vec![]));
     }
 
     // L8
@@ -676,12 +676,13 @@ mod tests {
     fn thousands_of_patterns_look_at_few_places() {
         let input = format!("{} the end of number 7", "the end is not the end ".repeat(900));
         assert!(input.len() > 20_000);
-        let spoken = Spoken::of(&input);
+        let spoken = IndexedText::new(&input);
         let patterns = (0..5_000).flat_map(|at| {
             [format!("the end of number {at}"), format!("the {at}"), format!("missing {at}")]
         });
-        let found: Vec<(bool, usize)> =
-            patterns.map(|pattern| spoken.look_for(&Phrase::read(&pattern).unwrap())).collect();
+        let found: Vec<(bool, usize)> = patterns
+            .map(|pattern| spoken.search(&TriggerPhrase::parse(&pattern).unwrap()))
+            .collect();
         assert_eq!(found.iter().filter(|(said, _)| *said).count(), 1);
         let looked: usize = found.iter().map(|(_, looked)| looked).sum();
         assert!(looked <= 10, "{looked}");
@@ -691,17 +692,17 @@ mod tests {
         // L8
         #[test]
         fn reading_never_fails_and_complains_within_bounds(text in ".{0,80}|[\\[\\]{}\":,a-z ]{0,60}") {
-            let (_, complaints) = read(&text);
+            let (_, complaints) = parse_triggers(&text);
             prop_assert!(complaints.len() <= MAX_COMPLAINTS + 1);
         }
 
         // L8
         #[test]
         fn what_is_said_between_blanks_is_found(before in "\\PC{0,20}", pattern in "\\PC{1,20}", after in "\\PC{0,20}") {
-            if Phrase::read(&pattern).is_some() {
+            if TriggerPhrase::parse(&pattern).is_some() {
                 let input = format!("{before} {pattern} {after}");
-                let found = matches(&[trigger(&[&pattern], "knowledge/x.md", false)], &input);
-                // A mark that hangs on the letter before it needs that letter.
+                let found = matching_pages(&[trigger(&[&pattern], "knowledge/x.md", false)], &input);
+                // A combining mark needs the letter before it.
                 let hangs = |text: &str| text.trim_start().nfkc().next().is_some_and(is_combining_mark);
                 prop_assert!(found.len() == 1 || hangs(&pattern) || hangs(&after), "{:?} in {:?}", pattern, input);
             }
@@ -710,9 +711,9 @@ mod tests {
         // L8
         #[test]
         fn suggested_names_are_found_where_they_are_said(title in "[A-Za-zéß]{3,9}( [a-z]{4,8}){0,3}") {
-            let suggested = suggest(&[(path("knowledge/q.md"), title.clone(), vec![])]);
+            let suggested = suggest_triggers(&[(path("knowledge/q.md"), title.clone(), vec![])]);
             if !suggested.is_empty() {
-                prop_assert_eq!(matches(&suggested, &format!("about {} now", title)).len(), 1);
+                prop_assert_eq!(matching_pages(&suggested, &format!("about {} now", title)).len(), 1);
             }
         }
     }

@@ -1,57 +1,57 @@
-//! Going back to a snapshot without losing anything on the way (L16).
+//! Undo: restoring a snapshot without losing anything recorded since (L16).
 //!
-//! Files that may be rewritten come back as they were. Files that only grow never shrink: what was
-//! added to the ledger since is taken back by new events, so that a second undo can take that back
-//! in turn.
+//! Rewritable files are restored. Append-only files never shrink: events added to the ledger since
+//! are retracted by new events, so that a second undo can revert the first.
 
 use std::collections::{HashMap, HashSet};
 
 use crate::event::{Act, Event};
 use crate::id::EventId;
-use crate::layout::Nature;
-use crate::ledger::{self, Entry, Ledger};
+use crate::layout::FileKind;
+use crate::ledger::{self, Ledger, LedgerEntry};
 
-/// What becomes of one file that is not as it was.
+/// What an undo does with one changed file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Step {
-    /// It stays as it is now.
+pub enum UndoStep {
+    /// Leaves it unchanged.
     Leave,
-    /// It becomes what it was.
+    /// Restores the old content.
     Restore(Vec<u8>),
-    /// It was not there, so it goes.
+    /// Deletes it, because it did not exist.
     Remove,
-    /// Its old lines come back, and the new ones stay.
+    /// Restores the old lines and keeps the new ones.
     Merge(Vec<u8>),
 }
 
-/// What to do with a file that was `then` and is `now`.
-pub fn step(nature: Nature, then: Option<&[u8]>, now: Option<&[u8]>) -> Step {
+/// The step for a file that was `then` and is `now`.
+pub fn undo_step(nature: FileKind, then: Option<&[u8]>, now: Option<&[u8]>) -> UndoStep {
     match (nature, then, now) {
-        _ if then == now => Step::Leave,
-        (Nature::Derived, ..) | (Nature::Ledger | Nature::AppendOnly | Nature::Log(_), None, _) => {
-            Step::Leave
-        }
-        (_, Some(then), None) => Step::Restore(then.to_vec()),
-        (Nature::Ledger | Nature::AppendOnly | Nature::Log(_), Some(then), Some(now))
+        _ if then == now => UndoStep::Leave,
+        (FileKind::Derived, ..)
+        | (FileKind::Ledger | FileKind::AppendOnly | FileKind::Log(_), None, _) => UndoStep::Leave,
+        (_, Some(then), None) => UndoStep::Restore(then.to_vec()),
+        (FileKind::Ledger | FileKind::AppendOnly | FileKind::Log(_), Some(then), Some(now))
             if now.starts_with(then) =>
         {
-            Step::Leave
+            UndoStep::Leave
         }
-        (Nature::Ledger, Some(then), Some(now)) => Step::Merge(bring_back(then, now, |_| false).0),
-        (Nature::Log(_), Some(then), Some(now)) => {
-            merge_logs(then, now).map_or(Step::Leave, Step::Merge)
+        (FileKind::Ledger, Some(then), Some(now)) => {
+            UndoStep::Merge(restore_lines(then, now, |_| false).0)
         }
-        (Nature::AppendOnly, Some(then), Some(now)) => Step::Merge(merge(then, now)),
-        (Nature::View, Some(then), Some(_)) => Step::Restore(then.to_vec()),
-        (Nature::View, None, _) => Step::Remove,
+        (FileKind::Log(_), Some(then), Some(now)) => {
+            merge_logs(then, now).map_or(UndoStep::Leave, UndoStep::Merge)
+        }
+        (FileKind::AppendOnly, Some(then), Some(now)) => UndoStep::Merge(merge_lines(then, now)),
+        (FileKind::View, Some(then), Some(_)) => UndoStep::Restore(then.to_vec()),
+        (FileKind::View, None, _) => UndoStep::Remove,
     }
 }
 
 /// The lines of `then`, then those of `now` that are not among them.
-fn merge(then: &[u8], now: &[u8]) -> Vec<u8> {
-    let known: HashSet<&[u8]> = ledger::lines(then, 1).map(|line| line.bytes).collect();
+fn merge_lines(then: &[u8], now: &[u8]) -> Vec<u8> {
+    let known: HashSet<&[u8]> = ledger::raw_lines(then, 1).map(|line| line.bytes).collect();
     let mut merged = then.to_vec();
-    for line in ledger::lines(now, 1).filter(|line| !known.contains(line.bytes)) {
+    for line in ledger::raw_lines(now, 1).filter(|line| !known.contains(line.bytes)) {
         if !merged.is_empty() && !merged.ends_with(b"\n") {
             merged.push(b'\n');
         }
@@ -61,11 +61,11 @@ fn merge(then: &[u8], now: &[u8]) -> Vec<u8> {
     merged
 }
 
-/// Longer differences between two logs are not compared line by line.
+/// Logs with more line pairs are not compared line by line.
 const MAX_COMPARED_PAIRS: usize = 4_000_000;
 
-/// A log with every line that it has now and every line that it had then, each where it stood;
-/// `None` if no line is missing.
+/// A log with every line that it has now and every line that it had then, in position; `None` if no
+/// line is missing.
 fn merge_logs(then: &[u8], now: &[u8]) -> Option<Vec<u8>> {
     fn lines(text: &[u8]) -> Vec<&[u8]> {
         let text = text.strip_suffix(b"\n").unwrap_or(text);
@@ -83,12 +83,11 @@ fn merge_logs(then: &[u8], now: &[u8]) -> Option<Vec<u8>> {
     let mut merged: Vec<&[u8]> = old[..ahead].to_vec();
     let mut is_missing = false;
     if a.len().saturating_mul(b.len()) > MAX_COMPARED_PAIRS {
-        // All that it had, then all that it has: what both have stands there twice, but nothing is
-        // gone.
+        // All old lines, then all new ones: shared lines are duplicated, but none is lost.
         is_missing = true;
         merged.extend(a.iter().chain(b));
     } else {
-        // The longest row of lines that both have, from each pair of places on.
+        // The longest common subsequence of lines from each pair of positions.
         let mut common = vec![vec![0_u32; b.len() + 1]; a.len() + 1];
         for i in (0..a.len()).rev() {
             for j in (0..b.len()).rev() {
@@ -122,33 +121,33 @@ fn merge_logs(then: &[u8], now: &[u8]) -> Option<Vec<u8>> {
     })
 }
 
-/// The events of a ledger's sound lines, each id as it was first used.
-pub fn told(text: &[u8]) -> HashMap<EventId, Event> {
+/// The events of a ledger's valid lines; the first use of an id counts.
+pub fn events_by_id(text: &[u8]) -> HashMap<EventId, Event> {
     let mut told = HashMap::new();
-    for line in ledger::lines(text, 1) {
-        for event in sound(line.bytes) {
+    for line in ledger::raw_lines(text, 1) {
+        for event in valid_events(line.bytes) {
             told.entry(event.id).or_insert(event);
         }
     }
     told
 }
 
-fn sound(line: &[u8]) -> Vec<Event> {
-    let parsed = crate::format::line::parse(line);
+fn valid_events(line: &[u8]) -> Vec<Event> {
+    let parsed = crate::format::line::parse_line(line);
     if parsed.is_sound() { parsed.events } else { Vec::new() }
 }
 
-/// The lines of `now`, with those lines of `then` put back, each where it stood, whose events are
-/// not in it, or not as they were. Returns the text and the events that came back. What `settled`
-/// says is elsewhere stays away. A line that was changed stays too, behind the one it was; that two
-/// lines then share an id is for the caller to settle.
-pub fn bring_back(
+/// Restores in `now` those lines of `then` whose events are missing or were changed, in position.
+/// Returns the text and the restored events. Events for which `settled` is true are stored
+/// elsewhere and are not restored. A changed line stays, after its original; the caller resolves
+/// that two lines then share an id.
+pub fn restore_lines(
     then: &[u8],
     now: &[u8],
     settled: impl Fn(EventId) -> bool,
 ) -> (Vec<u8>, Vec<EventId>) {
     let current: Vec<(&[u8], Vec<Event>)> =
-        ledger::lines(now, 1).map(|line| (line.bytes, sound(line.bytes))).collect();
+        ledger::raw_lines(now, 1).map(|line| (line.bytes, valid_events(line.bytes))).collect();
     let mut places: HashMap<EventId, Vec<usize>> = HashMap::new();
     for (at, (_, events)) in current.iter().enumerate() {
         events.iter().for_each(|event| places.entry(event.id).or_default().push(at));
@@ -161,11 +160,11 @@ pub fn bring_back(
         text.extend_from_slice(line);
         text.push(b'\n');
     };
-    for line in ledger::lines(then, 1) {
-        let events = sound(line.bytes);
+    for line in ledger::raw_lines(then, 1) {
+        let events = valid_events(line.bytes);
         let Some(first) = events.first() else { continue };
         if let Some(at) = place(first) {
-            // Still there: everything up to it keeps its place before what follows.
+            // Still there: everything up to it comes before what follows.
             while next <= at {
                 put(&mut text, current[next].0);
                 next += 1;
@@ -179,14 +178,14 @@ pub fn bring_back(
     (text, back)
 }
 
-/// Which events to retract, newest first, so that nothing recorded since `then` counts any more.
-pub fn retractions<'a>(then: &Ledger, now: &'a Ledger) -> Vec<&'a Entry> {
+/// The events to retract, newest first, so that nothing recorded since `then` counts any more.
+pub fn retractions<'a>(then: &Ledger, now: &'a Ledger) -> Vec<&'a LedgerEntry> {
     let new = |id: EventId| then.get(id).is_none();
-    let mut since: Vec<&Entry> =
+    let mut since: Vec<&LedgerEntry> =
         now.entries().iter().filter(|entry| new(entry.event.id) && !is_retracted(entry)).collect();
-    // What was forgotten stays taken back.
-    since.retain(|entry| entry.event.content != crate::forget::FORGOTTEN);
-    // A retraction of something that is new itself only keeps that out, as it should.
+    // A forgotten event stays retracted.
+    since.retain(|entry| entry.event.content != crate::forget::FORGOTTEN_MARK);
+    // A retraction of an event that is itself new needs no reversal.
     since.retain(|entry| {
         entry.event.act != Act::Retract || entry.event.related.iter().any(|&target| !new(target))
     });
@@ -194,8 +193,8 @@ pub fn retractions<'a>(then: &Ledger, now: &'a Ledger) -> Vec<&'a Entry> {
     since
 }
 
-fn is_retracted(entry: &Entry) -> bool {
-    matches!(entry.standing, ledger::Standing::Retracted { .. })
+fn is_retracted(entry: &LedgerEntry) -> bool {
+    matches!(entry.state, ledger::EventState::Retracted { .. })
 }
 
 #[cfg(test)]
@@ -205,27 +204,30 @@ mod tests {
 
     #[test]
     fn files_come_back_but_what_only_grows_never_shrinks() {
-        let day = Nature::Log(jiff::civil::date(2026, 2, 13));
+        let day = FileKind::Log(jiff::civil::date(2026, 2, 13));
         let (old, new, grown) =
             (Some(b"a\nb\n".as_slice()), Some(b"a\nc\n".as_slice()), Some(b"a\nb\nc\n".as_slice()));
-        let restore = || Step::Restore(b"a\nb\n".to_vec());
-        assert_eq!(step(Nature::View, old, new), restore());
-        assert_eq!(step(Nature::View, None, new), Step::Remove);
-        assert_eq!(step(Nature::View, old, None), restore());
-        assert_eq!(step(Nature::Derived, old, new), Step::Leave);
-        for nature in [Nature::Ledger, Nature::AppendOnly, day] {
-            assert_eq!(step(nature, old, grown), Step::Leave);
-            assert_eq!(step(nature, None, new), Step::Leave);
-            assert_eq!(step(nature, old, None), restore());
+        let restore = || UndoStep::Restore(b"a\nb\n".to_vec());
+        assert_eq!(undo_step(FileKind::View, old, new), restore());
+        assert_eq!(undo_step(FileKind::View, None, new), UndoStep::Remove);
+        assert_eq!(undo_step(FileKind::View, old, None), restore());
+        assert_eq!(undo_step(FileKind::Derived, old, new), UndoStep::Leave);
+        for nature in [FileKind::Ledger, FileKind::AppendOnly, day] {
+            assert_eq!(undo_step(nature, old, grown), UndoStep::Leave);
+            assert_eq!(undo_step(nature, None, new), UndoStep::Leave);
+            assert_eq!(undo_step(nature, old, None), restore());
         }
-        assert_eq!(step(Nature::AppendOnly, old, new), Step::Merge(b"a\nb\nc\n".to_vec()));
-        assert_eq!(step(day, old, new), Step::Merge(b"a\nb\nc\n".to_vec()));
+        assert_eq!(
+            undo_step(FileKind::AppendOnly, old, new),
+            UndoStep::Merge(b"a\nb\nc\n".to_vec())
+        );
+        assert_eq!(undo_step(day, old, new), UndoStep::Merge(b"a\nb\nc\n".to_vec()));
     }
 
     // L16: a log keeps every line that it has, and gets back every line that it had
     #[test]
     fn a_log_is_merged_and_never_shrinks() {
-        let day = Nature::Log(jiff::civil::date(2026, 2, 13));
+        let day = FileKind::Log(jiff::civil::date(2026, 2, 13));
         for (then, now, wanted) in [
             // A line was corrected and another added.
             (
@@ -233,28 +235,29 @@ mod tests {
                 "# Day\n\n- a typo\n- b\n",
                 Some("# Day\n\n- a tpyo\n- a typo\n- b\n"),
             ),
-            // Another machine's line stands between ours: nothing is missing.
+            // Another machine's line is between ours: nothing is missing.
             (
                 "- 09:00 ours\n- 11:00 ours\n",
                 "- 09:00 ours\n- 10:00 theirs\n- 11:00 ours\n- 12:00 later\n",
                 None,
             ),
-            // Said twice is not said once.
+            // Two equal lines stay two.
             ("- ping\n- gone\n", "- ping\n- ping\n", Some("- ping\n- gone\n- ping\n")),
-            // Emptied, and a last line without an end.
+            // Emptied, and a last line without a line break.
             ("- a\n- b\n", "", Some("- a\n- b\n")),
             ("- a\n- b\n", "- b\n- c", Some("- a\n- b\n- c\n")),
             ("- a", "- a\n- b", None),
         ] {
-            let step = step(day, Some(then.as_bytes()), Some(now.as_bytes()));
-            let merged = wanted.map_or(Step::Leave, |text| Step::Merge(text.as_bytes().to_vec()));
+            let step = undo_step(day, Some(then.as_bytes()), Some(now.as_bytes()));
+            let merged =
+                wanted.map_or(UndoStep::Leave, |text| UndoStep::Merge(text.as_bytes().to_vec()));
             assert_eq!(step, merged, "{then:?} {now:?}");
         }
-        // Logs that differ in very many lines: nothing is gone.
+        // Logs that differ in very many lines: nothing is lost.
         let many =
             |word: &str| -> String { (0..3_000).map(|n| format!("- {word} {n}\n")).collect() };
-        let Step::Merge(text) =
-            step(day, Some(many("old").as_bytes()), Some(many("new").as_bytes()))
+        let UndoStep::Merge(text) =
+            undo_step(day, Some(many("old").as_bytes()), Some(many("new").as_bytes()))
         else {
             panic!()
         };
@@ -265,10 +268,10 @@ mod tests {
     #[test]
     fn lost_lines_come_back_where_they_stood() {
         let lines: Vec<String> =
-            story("f f s1 f f").iter().map(crate::format::line::write).collect();
+            story("f f s1 f f").iter().map(crate::format::line::format_line).collect();
         let check = |kept: &[usize], settled: Option<u32>| {
             let now: String = kept.iter().map(|&at| lines[at].as_str()).collect();
-            let (text, back) = bring_back(lines.concat().as_bytes(), now.as_bytes(), |id| {
+            let (text, back) = restore_lines(lines.concat().as_bytes(), now.as_bytes(), |id| {
                 Some(id.number()) == settled
             });
             (text == lines.concat().as_bytes(), back.len())
@@ -277,18 +280,18 @@ mod tests {
         assert_eq!(check(&[1, 2, 4], None), (true, 2));
         assert_eq!(check(&[], None), (true, 5));
         assert_eq!(check(&[1, 2, 3, 4], Some(1)), (false, 0));
-        // Foreign and newer lines of today stay where they are.
+        // Foreign and newer lines of today keep their position.
         let now = format!("foreign\n{}new\n", lines[1]);
-        let (text, back) = bring_back(lines[..3].concat().as_bytes(), now.as_bytes(), |_| false);
+        let (text, back) = restore_lines(lines[..3].concat().as_bytes(), now.as_bytes(), |_| false);
         assert_eq!(
             String::from_utf8(text).unwrap(),
             format!("{}foreign\n{}{}new\n", lines[0], lines[1], lines[2])
         );
         assert_eq!(back.len(), 2);
-        // A line that was changed is put back before what it was changed into.
+        // The original of a changed line is restored before it.
         let changed = lines[1].replace("event 1", "EVENT");
         let now = format!("{}{changed}{}", lines[0], lines[2]);
-        let (text, back) = bring_back(lines[..3].concat().as_bytes(), now.as_bytes(), |_| false);
+        let (text, back) = restore_lines(lines[..3].concat().as_bytes(), now.as_bytes(), |_| false);
         assert_eq!(
             String::from_utf8(text).unwrap(),
             format!("{}{}{changed}{}", lines[0], lines[1], lines[2])
@@ -300,15 +303,20 @@ mod tests {
     /// undo.
     fn check(words: &str, kept: usize) {
         let events = story(words);
-        let then = Ledger::of(events[..kept].to_vec());
-        let now = Ledger::of(events.clone());
+        let then = Ledger::from_events(events[..kept].to_vec());
+        let now = Ledger::from_events(events.clone());
         let undo = |then: &Ledger, now: &Ledger, mut events: Vec<Event>| {
             for entry in retractions(then, now) {
                 let id =
                     EventId::new(entry.event.id.day(), u32::try_from(events.len()).unwrap() + 1);
                 events.push(
-                    crate::event::Draft::upon(&entry.event, Act::Retract, entry.event.ts, "undo")
-                        .with_id(id),
+                    crate::event::EventDraft::new_act(
+                        &entry.event,
+                        Act::Retract,
+                        entry.event.ts,
+                        "undo",
+                    )
+                    .with_id(id),
                 );
             }
             events
@@ -316,19 +324,19 @@ mod tests {
         let standing = |ledger: &Ledger, many: usize| {
             ledger.entries()[..many]
                 .iter()
-                .map(|e| (e.event.is_statement(), e.standing.is_active(), e.standing.word()))
+                .map(|e| (e.event.is_statement(), e.state.is_active(), e.state.word()))
                 .collect::<Vec<_>>()
         };
         let undone_events = undo(&then, &now, events.clone());
-        let undone = Ledger::of(undone_events.clone());
+        let undone = Ledger::from_events(undone_events.clone());
         assert_eq!(standing(&undone, kept), standing(&then, kept), "undo of {words}");
         assert!(
             undone.entries()[kept..events.len()]
                 .iter()
-                .all(|e| !e.event.is_statement() || !e.standing.is_active()),
+                .all(|e| !e.event.is_statement() || !e.state.is_active()),
             "{words}"
         );
-        let redone = Ledger::of(undo(&now, &undone, undone_events));
+        let redone = Ledger::from_events(undo(&now, &undone, undone_events));
         assert_eq!(
             standing(&redone, events.len()),
             standing(&now, events.len()),

@@ -9,43 +9,44 @@ use std::path::Path;
 use std::time::Duration;
 
 use icecore_domain::calendar::Moment;
-use icecore_domain::event::{Origin, Unfit};
+use icecore_domain::event::{EventDraftError, Origin};
 use icecore_domain::layout::{self, DocPath};
 use icecore_domain::packs::states;
 use icecore_domain::pause::Pauses;
 use icecore_domain::record::{
-    self, Captured, MAX_NAME_BYTES, MAX_PARTS_BYTES, MAX_TEXT_BYTES, Record, Role, Said, SessionKey,
+    self, IncomingMessage, MAX_NAME_BYTES, MAX_PARTS_BYTES, MAX_TEXT_BYTES, Record, RecordKind,
+    Role, SessionKey,
 };
-use icecore_domain::speaker::{self, Extent};
-use icecore_domain::transcript::{self, Shape};
-use icecore_domain::{budget, gate, plain, private, secrets};
+use icecore_domain::speaker::{self, ConversationExtent};
+use icecore_domain::transcript::{self, TranscriptFormat};
+use icecore_domain::{budget, capture_filter, private, sanitize, secrets};
 use icecore_store::{ContentVersion, Error as StoreError};
 use jiff::tz::Offset;
 use serde::Serialize;
 
-use crate::{ATTEMPTS, Error, Memory, Result};
+use crate::{Error, MAX_ATTEMPTS, Memory, Result};
 
 /// The conversation of messages that name none.
-pub const OWN_CONVERSATION: &str = "notes";
+pub const NOTES_CONVERSATION: &str = "notes";
 /// The conversation of transcripts that name none, and of live sessions.
-pub const TRANSCRIPTS: &str = "sessions";
+pub const TRANSCRIPTS_CONVERSATION: &str = "sessions";
 /// The conversation of saved states.
-pub const STATES: &str = "state";
+pub const STATES_CONVERSATION: &str = "state";
 
 /// Values for what a captured message leaves open.
 #[derive(Debug, Clone, Default)]
-pub struct Gaps {
+pub struct CaptureDefaults {
     pub conversation: Option<String>,
     pub session: Option<String>,
     /// The author, if it differs from what the role implies.
     pub origin: Option<Origin>,
     /// How much of a conversation arrives at once.
-    pub extent: Extent,
+    pub extent: ConversationExtent,
 }
 
 /// What capture did with its input.
 #[derive(Debug, Default, Serialize)]
-pub struct Taken {
+pub struct CaptureReport {
     /// Stored for the first time.
     pub new: usize,
     /// Stored already, with the same text.
@@ -78,9 +79,9 @@ fn is_zero(count: &usize) -> bool {
     *count == 0
 }
 
-impl Taken {
+impl CaptureReport {
     /// Continues with a default value after a failure, and reports the failure.
-    pub(crate) fn despite<T: Default>(&mut self, outcome: Result<T>) -> T {
+    pub(crate) fn or_complain<T: Default>(&mut self, outcome: Result<T>) -> T {
         outcome.unwrap_or_else(|error| {
             self.complaints.push(error.to_string());
             T::default()
@@ -88,7 +89,7 @@ impl Taken {
     }
 
     /// Adds the counts of another report.
-    pub fn add(&mut self, other: Self) {
+    pub fn merge(&mut self, other: Self) {
         self.new += other.new;
         self.same += other.same;
         self.revised.extend(other.revised);
@@ -110,22 +111,22 @@ impl Taken {
 }
 
 /// The record field with the size of its parts in bytes before they were cut.
-pub const PARTS_CUT: &str = "parts_cut_from_bytes";
+pub const PARTS_CUT_FIELD: &str = "parts_cut_from_bytes";
 /// The most complaints of one report.
 const MAX_COMPLAINTS: usize = 1_000;
 /// The recent messages of a conversation that show who speaks in it.
-const SPEAKER_MESSAGES: usize = 500;
+const MAX_SPEAKER_MESSAGES: usize = 500;
 
 /// The result of importing a transcript.
 #[derive(Debug, Serialize)]
-pub struct SessionTaken {
+pub struct TranscriptReport {
     /// The format it was read as.
     pub shape: String,
     /// The number of turns.
     pub turns: usize,
     /// What was skipped, and how often.
     pub skipped: Vec<(String, usize)>,
-    pub taken: Taken,
+    pub taken: CaptureReport,
     /// The sessions it belongs to.
     #[serde(skip)]
     pub sessions: Vec<SessionKey>,
@@ -133,7 +134,7 @@ pub struct SessionTaken {
 
 /// A saved state.
 #[derive(Debug, Serialize)]
-pub struct StateSaved {
+pub struct SavedState {
     pub ts: Moment,
     pub title: Option<String>,
     /// The path of the state.
@@ -145,23 +146,23 @@ pub struct StateSaved {
     /// If not, why.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub why_not: Option<String>,
-    pub taken: Taken,
+    pub taken: CaptureReport,
 }
 
 /// The name of a message in an error, by its position in the input.
-pub(crate) fn numbered(at: usize) -> String {
+pub(crate) fn message_label(at: usize) -> String {
     format!("message {}", at + 1)
 }
 
 /// Text that passed the capture filter.
-pub(crate) struct Passed {
+pub(crate) struct FilteredText {
     pub(crate) text: String,
     pub(crate) own_bytes: usize,
 }
 
 /// Applies pauses and privacy to a sequence of messages. It concerns sessions of assistants; other
 /// input was handed over on purpose.
-struct Withholding<'a> {
+struct PrivacyFilter<'a> {
     pauses: &'a Pauses,
     /// Whether a private turn is under way, by session.
     private: HashMap<Option<String>, bool>,
@@ -169,27 +170,33 @@ struct Withholding<'a> {
     projects: HashMap<String, Option<String>>,
 }
 
-impl Withholding<'_> {
+impl PrivacyFilter<'_> {
     /// The message as it may be stored, with its project; `None` if it is withheld.
-    fn admit(&mut self, mut said: Said, gaps: &Gaps, when: Moment) -> Option<Said> {
+    fn admit(
+        &mut self,
+        mut said: IncomingMessage,
+        gaps: &CaptureDefaults,
+        when: Moment,
+    ) -> Option<IncomingMessage> {
         if said.conversation.as_ref().or(gaps.conversation.as_ref()).map(String::as_str)
-            != Some(TRANSCRIPTS)
+            != Some(TRANSCRIPTS_CONVERSATION)
         {
             return Some(said);
         }
         let session = said.session.clone().or_else(|| gaps.session.clone());
-        let noted = said.extra.iter().find(|(name, _)| name == record::PROJECT).map(|(_, raw)| raw);
+        let noted =
+            said.extra.iter().find(|(name, _)| name == record::PROJECT_FIELD).map(|(_, raw)| raw);
         let project = match (noted, &said.folder) {
             (Some(raw), _) => serde_json::from_str(raw).ok(),
             (None, Some(folder)) => {
                 let found = self
                     .projects
                     .entry(folder.clone())
-                    .or_insert_with(|| crate::project::of(Path::new(folder)))
+                    .or_insert_with(|| crate::project::project_of(Path::new(folder)))
                     .clone();
                 if let Some(name) = &found {
                     said.extra.push((
-                        record::PROJECT.into(),
+                        record::PROJECT_FIELD.into(),
                         serde_json::Value::from(name.as_str()).to_string(),
                     ));
                 }
@@ -197,56 +204,72 @@ impl Withholding<'_> {
             }
             (None, None) => None,
         };
-        let at = said.ts.map_or(when, |ts| ts).at();
+        let at = said.ts.map_or(when, |ts| ts).timestamp();
         if said.role.unwrap_or(Role::User) == Role::User
             && said.other_speaker.is_none()
             && !said.text.trim().is_empty()
         {
-            let own = gate::strip(&said.text).text;
-            let is_private = private::is_turn(&own);
+            let own = capture_filter::strip_blocks(&said.text).text;
+            let is_private = private::is_private_turn(&own);
             // Input typed into a running turn does not end the turn.
-            let is_queued = said.extra.iter().any(|(name, _)| name == record::QUEUED);
+            let is_queued = said.extra.iter().any(|(name, _)| name == record::QUEUED_FIELD);
             if is_private || !is_queued {
                 self.private.insert(session.clone(), is_private);
             }
-            let (rest, parts) = private::without_parts(&said.text);
+            let (rest, parts) = private::strip_private_parts(&said.text);
             if parts > 0 {
                 said.text = rest.trim().to_owned();
             }
         }
         let is_private = self.private.get(&session).copied().unwrap_or(false);
-        let is_paused = self.pauses.over(session.as_deref(), project.as_deref(), at).is_some();
+        let is_paused = self.pauses.covering(session.as_deref(), project.as_deref(), at).is_some();
         (!is_private && !is_paused).then_some(said)
     }
 }
 
 impl Memory {
     /// Captures messages.
-    pub async fn add_messages(&self, said: Vec<Said>, gaps: &Gaps) -> Result<Taken> {
-        self.renew_tombstones().await?;
-        let mut taken = Taken::default();
+    pub async fn add_messages(
+        &self,
+        said: Vec<IncomingMessage>,
+        gaps: &CaptureDefaults,
+    ) -> Result<CaptureReport> {
+        self.refresh_tombstones().await?;
+        let mut taken = CaptureReport::default();
         let pauses = self.pauses().await?;
-        let records = self.through_the_gate(said, gaps, self.now(), &pauses, &numbered, &mut taken);
-        let records = self.recognised(records, false, &mut taken).await?;
-        self.keep(records, &mut taken).await?;
+        let records =
+            self.filter_messages(said, gaps, self.now(), &pauses, &message_label, &mut taken);
+        let records = self.match_stored_ids(records, false, &mut taken).await?;
+        self.append_records(records, &mut taken).await?;
         Ok(taken)
     }
 
     /// Captures the exchanges of many conversations with one write and returns a report for each
     /// batch. The reports do not say what was new. Turn leases for the exchanges last for `lease`.
-    pub async fn add_lots(&self, lots: Vec<Vec<Said>>, lease: Duration) -> Result<Vec<Taken>> {
-        self.renew_tombstones().await?;
-        let (now, gaps, pauses) = (self.now(), Gaps::default(), self.pauses().await?);
+    pub async fn add_exchanges(
+        &self,
+        lots: Vec<Vec<IncomingMessage>>,
+        lease: Duration,
+    ) -> Result<Vec<CaptureReport>> {
+        self.refresh_tombstones().await?;
+        let (now, gaps, pauses) = (self.now(), CaptureDefaults::default(), self.pauses().await?);
         let mut records = Vec::new();
         let passed = |said| {
-            let mut taken = Taken::default();
-            records.extend(self.through_the_gate(said, &gaps, now, &pauses, &numbered, &mut taken));
+            let mut taken = CaptureReport::default();
+            records.extend(self.filter_messages(
+                said,
+                &gaps,
+                now,
+                &pauses,
+                &message_label,
+                &mut taken,
+            ));
             taken
         };
         let taken = lots.into_iter().map(passed).collect();
         if !records.is_empty() {
-            match self.store.order() {
-                Some(order) => order.add_awaited(records, lease).await?,
+            match self.store.turn_lease() {
+                Some(order) => order.append_pending(records, lease).await?,
                 None => self.store.add_records(records).await?,
             };
         }
@@ -256,11 +279,11 @@ impl Memory {
     /// Recognizes turns that are stored already: a client reports a turn, and its transcript
     /// contains it again, under different ids. New turns of a `live` transcript get the id under
     /// which the client would report them, and so does a prompt that was read before its delivery.
-    pub(crate) async fn recognised(
+    pub(crate) async fn match_stored_ids(
         &self,
         mut records: Vec<Record>,
         live: bool,
-        taken: &mut Taken,
+        taken: &mut CaptureReport,
     ) -> Result<Vec<Record>> {
         self.attribute_by_conversation(&mut records, taken).await?;
         let mut before: HashMap<String, usize> = HashMap::new();
@@ -270,7 +293,7 @@ impl Memory {
                 let spoken = matches!(record.role, Role::User | Role::Assistant)
                     && record.name.is_none()
                     && record.parts.is_none();
-                if record.conversation != TRANSCRIPTS
+                if record.conversation != TRANSCRIPTS_CONVERSATION
                     || record.session.is_none()
                     || !spoken
                     || record.text.trim().is_empty()
@@ -279,21 +302,24 @@ impl Memory {
                 }
                 let session = record.session.as_deref();
                 let times = before
-                    .entry(record::heard_words(session, record.role, &record.text))
+                    .entry(record::turn_words_key(session, record.role, &record.text))
                     .or_default();
                 *times += 1;
-                Some(record::heard_id(session, record.role, &record.text, *times - 1))
+                Some(record::turn_id(session, record.role, &record.text, *times - 1))
             })
             .collect();
         if heard.iter().all(Option::is_none) {
             return Ok(records);
         }
-        let own: Vec<record::Key> = records.iter().map(Record::key).collect();
-        let told: Vec<record::Key> = heard
+        let own: Vec<record::RecordKey> = records.iter().map(Record::key).collect();
+        let told: Vec<record::RecordKey> = heard
             .iter()
-            .map(|id| record::key(TRANSCRIPTS, id.as_deref().unwrap_or_default()))
+            .map(|id| {
+                record::record_key(TRANSCRIPTS_CONVERSATION, id.as_deref().unwrap_or_default())
+            })
             .collect();
-        let (own, told) = (self.store.known(&own).await?, self.store.known(&told).await?);
+        let (own, told) =
+            (self.store.contains_records(&own).await?, self.store.contains_records(&told).await?);
         let mut kept = Vec::with_capacity(records.len());
         for (((mut record, heard), own), told) in records.into_iter().zip(heard).zip(own).zip(told)
         {
@@ -314,7 +340,7 @@ impl Memory {
     async fn attribute_by_conversation(
         &self,
         records: &mut [Record],
-        taken: &mut Taken,
+        taken: &mut CaptureReport,
     ) -> Result<()> {
         let owner = self.policy.person.names();
         let mut names: HashMap<String, Vec<String>> = HashMap::new();
@@ -324,7 +350,8 @@ impl Memory {
         {
             let Some(name) = record.name.clone() else { continue };
             if !names.contains_key(&record.conversation) {
-                let before = self.store.last_said(&record.conversation, SPEAKER_MESSAGES).await?;
+                let before =
+                    self.store.recent_records(&record.conversation, MAX_SPEAKER_MESSAGES).await?;
                 let users = before.into_iter().filter(|record| record.role == Role::User);
                 names.insert(
                     record.conversation.clone(),
@@ -342,7 +369,11 @@ impl Memory {
         Ok(())
     }
 
-    pub(crate) async fn keep(&self, records: Vec<Record>, taken: &mut Taken) -> Result<()> {
+    pub(crate) async fn append_records(
+        &self,
+        records: Vec<Record>,
+        taken: &mut CaptureReport,
+    ) -> Result<()> {
         if !records.is_empty() {
             let added = self.store.add_records(records).await?;
             taken.new += added.new;
@@ -353,8 +384,8 @@ impl Memory {
     }
 
     /// The capture filter: the only way of text into the store.
-    pub(crate) fn gate(&self, text: &str, taken: &mut Taken) -> Passed {
-        let stripped = gate::strip(text);
+    pub(crate) fn filter_text(&self, text: &str, taken: &mut CaptureReport) -> FilteredText {
+        let stripped = capture_filter::strip_blocks(text);
         let own_bytes = stripped.bytes;
         taken.own_bytes += own_bytes;
         let text = if own_bytes > 0 {
@@ -363,7 +394,7 @@ impl Memory {
             stripped.text.into_owned()
         };
         if !self.policy.capture.hide_secrets {
-            return Passed { text, own_bytes };
+            return FilteredText { text, own_bytes };
         }
         let redacted = secrets::redact(&text, &self.marker_key);
         for hidden in &redacted.hidden {
@@ -373,21 +404,23 @@ impl Memory {
             std::borrow::Cow::Borrowed(_) => text,
             std::borrow::Cow::Owned(text) => text,
         };
-        Passed { text, own_bytes }
+        FilteredText { text, own_bytes }
     }
 
     /// Filters a text without a report.
-    pub fn gate_text(&self, text: &str) -> String {
-        self.unless_forgotten(self.gate(text, &mut Taken::default()).text)
+    pub fn filter_without_report(&self, text: &str) -> String {
+        self.scrub_text(self.filter_text(text, &mut CaptureReport::default()).text)
     }
 
     /// Filters raw JSON; the result is still JSON.
-    fn gate_json(&self, raw: String, taken: &mut Taken) -> String {
+    fn filter_json(&self, raw: String, taken: &mut CaptureReport) -> String {
         // First each string without its JSON escapes, then the whole, where a key shows what its
         // value is.
-        let raw =
-            crate::gate::pass_json(&raw, &mut |text| self.gate(&text, taken).text).unwrap_or(raw);
-        let passed = self.gate(&raw, taken).text;
+        let raw = crate::capture_filter::map_json_strings(&raw, &mut |text| {
+            self.filter_text(&text, taken).text
+        })
+        .unwrap_or(raw);
+        let passed = self.filter_text(&raw, taken).text;
         if passed == raw || serde_json::from_str::<serde::de::IgnoredAny>(&passed).is_ok() {
             return passed;
         }
@@ -396,20 +429,20 @@ impl Memory {
 
     /// Filters messages and turns them into records. `when` is the time of messages without one,
     /// `place` names the message at a position.
-    pub(crate) fn through_the_gate(
+    pub(crate) fn filter_messages(
         &self,
-        said: Vec<Said>,
-        gaps: &Gaps,
+        said: Vec<IncomingMessage>,
+        gaps: &CaptureDefaults,
         when: Moment,
         pauses: &Pauses,
         place: &dyn Fn(usize) -> String,
-        taken: &mut Taken,
+        taken: &mut CaptureReport,
     ) -> Vec<Record> {
         let mut said = said;
-        speaker::attribute(&mut said, &self.policy.person.names(), gaps.extent);
+        speaker::attribute_speakers(&mut said, &self.policy.person.names(), gaps.extent);
         let mut records = Vec::with_capacity(said.len());
         let mut withholding =
-            Withholding { pauses, private: HashMap::new(), projects: HashMap::new() };
+            PrivacyFilter { pauses, private: HashMap::new(), projects: HashMap::new() };
         // How often the same text occurred before, among messages without an id.
         let mut before: HashMap<(Option<String>, String), usize> = HashMap::new();
         for (at, said) in said.into_iter().enumerate() {
@@ -417,10 +450,10 @@ impl Memory {
                 taken.withheld += 1;
                 continue;
             };
-            match self.record(said, gaps, when, &mut before, taken) {
+            match self.build_record(said, gaps, when, &mut before, taken) {
                 Ok(Some(record)) => {
                     if let Some((_, bytes)) =
-                        record.extra.iter().find(|(name, _)| name == PARTS_CUT)
+                        record.extra.iter().find(|(name, _)| name == PARTS_CUT_FIELD)
                         && taken.cut.len() < MAX_COMPLAINTS
                     {
                         taken.cut.push(format!(
@@ -436,7 +469,7 @@ impl Memory {
                             .entry(if is_counted { speaker.clone() } else { "others".into() })
                             .or_default() += 1;
                     }
-                    records.extend(self.record_unless_forgotten(record, taken));
+                    records.extend(self.scrub_record(record, taken));
                 }
                 Ok(None) => taken.passed_over += 1,
                 Err(why) if taken.complaints.len() < MAX_COMPLAINTS => {
@@ -448,13 +481,13 @@ impl Memory {
         records
     }
 
-    fn record(
+    fn build_record(
         &self,
-        said: Said,
-        gaps: &Gaps,
+        said: IncomingMessage,
+        gaps: &CaptureDefaults,
         when: Moment,
         before: &mut HashMap<(Option<String>, String), usize>,
-        taken: &mut Taken,
+        taken: &mut CaptureReport,
     ) -> Result<Option<Record>, String> {
         if said.text.len() > MAX_TEXT_BYTES {
             return Err(format!(
@@ -466,25 +499,28 @@ impl Memory {
             Some(value) if value.len() > MAX_NAME_BYTES => {
                 Err(format!("has a {name} of {} bytes, the limit is {MAX_NAME_BYTES}", value.len()))
             }
-            Some(value) => Ok(Some(plain::one_line(self.gate(&value, taken).text.trim()))
-                .filter(|value| !value.is_empty())),
+            Some(value) => {
+                Ok(Some(sanitize::one_line(self.filter_text(&value, taken).text.trim()))
+                    .filter(|value| !value.is_empty()))
+            }
             None => Ok(None),
         };
         let conversation =
             short("conversation", said.conversation.or_else(|| gaps.conversation.clone()))?
-                .unwrap_or_else(|| OWN_CONVERSATION.into());
+                .unwrap_or_else(|| NOTES_CONVERSATION.into());
         let session = short("session", said.session.or_else(|| gaps.session.clone()))?;
         let name = short("name", said.name)?;
         let other_speaker = short("speaker", said.other_speaker)?;
         let id = short("id", said.id)?;
         let role = said.role.unwrap_or(Role::User);
         let passed = match &name {
-            Some(name) => self.gate_spoken(name, &said.text, taken),
-            None => self.gate(&said.text, taken),
+            Some(name) => self.filter_spoken(name, &said.text, taken),
+            None => self.filter_text(&said.text, taken),
         };
-        let whole = said.parts.map(|parts| self.gate_json(parts, taken));
-        let parts =
-            whole.as_deref().map(|parts| budget::json_within(parts, MAX_PARTS_BYTES).into_owned());
+        let whole = said.parts.map(|parts| self.filter_json(parts, taken));
+        let parts = whole
+            .as_deref()
+            .map(|parts| budget::truncate_json(parts, MAX_PARTS_BYTES).into_owned());
         let silent = passed.text.trim().is_empty() && parts.is_none();
         if silent && (passed.own_bytes > 0 || id.is_none()) {
             return Ok(None);
@@ -493,21 +529,22 @@ impl Memory {
             None => when,
             // A time without an offset is in the vault's zone.
             Some(ts) if said.offset_assumed => {
-                let civil = Offset::UTC.to_datetime(ts.at());
-                self.zone.moment(self.zone.at(civil.date(), civil.time()))
+                let civil = Offset::UTC.to_datetime(ts.timestamp());
+                self.zone.moment(self.zone.instant_at(civil.date(), civil.time()))
             }
-            Some(ts) => self.zone.moment(ts.at()),
+            Some(ts) => self.zone.moment(ts.timestamp()),
         };
-        let words = secrets::without_codes(&passed.text);
+        let words = secrets::strip_mark_codes(&passed.text);
         let id = id.unwrap_or_else(|| {
             let told = said.ts.map(|_| ts);
             let key =
                 format!("{role}\0{}\0{words}", told.map_or(String::new(), |ts| ts.to_string()));
             let same = before.entry((session.clone(), key)).or_default();
             *same += 1;
-            record::made_id(session.as_deref(), role, name.as_deref(), &words, told, *same - 1)
+            record::derived_id(session.as_deref(), role, name.as_deref(), &words, told, *same - 1)
         });
-        let title = said.title.map(|title| plain::one_line(self.gate(&title, taken).text.trim()));
+        let title =
+            said.title.map(|title| sanitize::one_line(self.filter_text(&title, taken).text.trim()));
         let title = title
             .filter(|title| !title.is_empty())
             .map(|title| title[..title.floor_char_boundary(MAX_NAME_BYTES)].to_owned());
@@ -519,15 +556,17 @@ impl Memory {
         let mut extra: Vec<(String, String)> = said
             .extra
             .into_iter()
-            .map(|(name, raw)| self.gate_field(name, raw, &mut |raw| self.gate(&raw, taken).text))
-            .filter(|(name, _)| name != PARTS_CUT)
+            .map(|(name, raw)| {
+                self.filter_field(name, raw, &mut |raw| self.filter_text(&raw, taken).text)
+            })
+            .filter(|(name, _)| name != PARTS_CUT_FIELD)
             .collect();
         extra.extend(
             whole
                 .filter(|whole| Some(whole) != parts.as_ref())
-                .map(|whole| (PARTS_CUT.to_owned(), whole.len().to_string())),
+                .map(|whole| (PARTS_CUT_FIELD.to_owned(), whole.len().to_string())),
         );
-        let kind = Captured::Message;
+        let kind = RecordKind::Message;
         Ok(Some(Record {
             ts,
             conversation,
@@ -548,15 +587,20 @@ impl Memory {
     }
 
     /// Imports lines of a bulk file; `first` is the number of the first line.
-    pub async fn import(&self, lines: &[String], first: usize, gaps: &Gaps) -> Result<Taken> {
-        self.renew_tombstones().await?;
-        let mut taken = Taken::default();
+    pub async fn import_lines(
+        &self,
+        lines: &[String],
+        first: usize,
+        gaps: &CaptureDefaults,
+    ) -> Result<CaptureReport> {
+        self.refresh_tombstones().await?;
+        let mut taken = CaptureReport::default();
         // Pending notes first: turns that hooks recorded are recognized by their ids.
-        taken.despite(self.take_all_waiting().await);
+        taken.or_complain(self.flush_all_pending().await);
         let mut said = Vec::with_capacity(lines.len());
         for (at, line) in lines.iter().enumerate() {
             let line = line.trim_start_matches('\u{feff}').trim();
-            match record::read_import(line) {
+            match record::parse_import_line(line) {
                 _ if line.is_empty() => {}
                 Ok(one) => said.push(one),
                 Err(wrong) if taken.complaints.len() < MAX_COMPLAINTS => {
@@ -567,71 +611,75 @@ impl Memory {
         }
         let complaints = std::mem::take(&mut taken.complaints);
         let pauses = self.pauses().await?;
-        let records = self.through_the_gate(said, gaps, self.now(), &pauses, &numbered, &mut taken);
-        let records = self.recognised(records, false, &mut taken).await?;
+        let records =
+            self.filter_messages(said, gaps, self.now(), &pauses, &message_label, &mut taken);
+        let records = self.match_stored_ids(records, false, &mut taken).await?;
         taken.complaints.splice(0..0, complaints);
-        self.keep(records, &mut taken).await?;
+        self.append_records(records, &mut taken).await?;
         Ok(taken)
     }
 
     /// Imports a transcript. `name` is its label, such as its file name.
-    pub async fn add_session(
+    pub async fn import_session(
         &self,
         text: &str,
         name: &str,
-        shape: Option<Shape>,
+        shape: Option<TranscriptFormat>,
         at: Option<Moment>,
-        gaps: &Gaps,
-    ) -> Result<SessionTaken> {
-        self.take_transcript(text, name, shape, at, gaps, false).await
+        gaps: &CaptureDefaults,
+    ) -> Result<TranscriptReport> {
+        self.import_transcript(text, name, shape, at, gaps, false).await
     }
 
-    pub(crate) async fn take_transcript(
+    pub(crate) async fn import_transcript(
         &self,
         text: &str,
         name: &str,
-        shape: Option<Shape>,
+        shape: Option<TranscriptFormat>,
         at: Option<Moment>,
-        gaps: &Gaps,
+        gaps: &CaptureDefaults,
         live: bool,
-    ) -> Result<SessionTaken> {
-        self.renew_tombstones().await?;
+    ) -> Result<TranscriptReport> {
+        self.refresh_tombstones().await?;
         let now = at.unwrap_or_else(|| self.now());
-        let offset = self.zone.offset(now.at());
+        let offset = self.zone.offset(now.timestamp());
         // A secret of several lines must not be split into turns. In JSON each text is one piece.
-        let mut hidden = crate::Secrets::new();
+        let mut hidden = crate::SecretCounts::new();
         let whole = if text.trim_start().starts_with(['{', '[']) {
             text.to_owned()
         } else {
-            self.gate_told(text, &mut hidden)
+            self.filter_and_count(text, &mut hidden)
         };
-        let read = transcript::read(&whole, shape, now.day(), offset);
+        let read = transcript::parse_transcript(&whole, shape, now.day(), offset);
         if read.turns.is_empty() {
             let why = read
                 .complaints
                 .first()
                 .map_or(String::new(), |(line, what)| format!(" (line {line}: {what})"));
-            return Err(Error::Nothing(format!(
+            return Err(Error::NotFound(format!(
                 "no messages found in {}{why}",
-                plain::one_line(name)
+                sanitize::one_line(name)
             )));
         }
         // A transcript that has grown is the same session, recognized by its name and its
         // beginning.
-        let begun = icecore_domain::hash::Hash::of(read.turns[0].text.as_bytes()).short();
-        let gaps = Gaps {
-            conversation: gaps.conversation.clone().or_else(|| Some(TRANSCRIPTS.into())),
+        let begun = icecore_domain::hash::Hash::of(read.turns[0].text.as_bytes()).short_hex();
+        let gaps = CaptureDefaults {
+            conversation: gaps
+                .conversation
+                .clone()
+                .or_else(|| Some(TRANSCRIPTS_CONVERSATION.into())),
             session: gaps
                 .session
                 .clone()
                 .or(read.session.clone())
                 .or_else(|| Some(format!("{name}-{begun}"))),
             origin: gaps.origin,
-            extent: Extent::Whole,
+            extent: ConversationExtent::Whole,
         };
         let turns = read.turns.len();
         let mut last = now;
-        let said: Vec<Said> = read
+        let said: Vec<IncomingMessage> = read
             .turns
             .into_iter()
             .map(|mut said| {
@@ -644,28 +692,28 @@ impl Memory {
                 said
             })
             .collect();
-        let mut taken = Taken::default();
+        let mut taken = CaptureReport::default();
         // Pending notes first: turns that hooks recorded are recognized by their ids.
-        taken.despite(self.take_all_waiting().await);
+        taken.or_complain(self.flush_all_pending().await);
         let pauses = self.pauses().await?;
         taken.secrets = hidden;
-        let records = self.through_the_gate(
+        let records = self.filter_messages(
             said,
             &gaps,
-            self.zone.moment(now.at()),
+            self.zone.moment(now.timestamp()),
             &pauses,
-            &numbered,
+            &message_label,
             &mut taken,
         );
-        let records = self.recognised(records, live, &mut taken).await?;
+        let records = self.match_stored_ids(records, live, &mut taken).await?;
         let mut sessions: Vec<SessionKey> = records.iter().map(Record::session_key).collect();
         sessions.sort();
         sessions.dedup();
-        self.keep(records, &mut taken).await?;
+        self.append_records(records, &mut taken).await?;
         taken
             .complaints
             .splice(0..0, read.complaints.iter().map(|(line, what)| format!("line {line} {what}")));
-        Ok(SessionTaken {
+        Ok(TranscriptReport {
             shape: read.shape.to_string(),
             turns,
             skipped: read.skipped,
@@ -681,14 +729,14 @@ impl Memory {
         text: &str,
         title: Option<&str>,
         origin: Origin,
-    ) -> Result<StateSaved> {
-        self.renew_tombstones().await?;
-        let (record, mut taken) = self.state_record(text, title, origin)?;
-        self.keep(vec![record.clone()], &mut taken).await?;
+    ) -> Result<SavedState> {
+        self.refresh_tombstones().await?;
+        let (record, mut taken) = self.build_state_record(text, title, origin)?;
+        self.append_records(vec![record.clone()], &mut taken).await?;
         let path: DocPath = layout::STATE.parse().map_err(StoreError::Path)?;
         self.store.put(&path, format!("{}\n", record.text).as_bytes()).await?;
-        let why_not = self.enter(&record).await?;
-        Ok(StateSaved {
+        let why_not = self.append_state_entry(&record).await?;
+        Ok(SavedState {
             ts: record.ts,
             title: record.title.clone(),
             state: layout::STATE,
@@ -700,39 +748,41 @@ impl Memory {
     }
 
     /// Filters a state and makes the record of it.
-    pub(crate) fn state_record(
+    pub(crate) fn build_state_record(
         &self,
         text: &str,
         title: Option<&str>,
         origin: Origin,
-    ) -> Result<(Record, Taken)> {
+    ) -> Result<(Record, CaptureReport)> {
         let now = self.now();
-        let mut taken = Taken::default();
-        let passed = self.gate(text, &mut taken);
-        let text = self.unless_forgotten(plain::clean(&passed.text).text);
+        let mut taken = CaptureReport::default();
+        let passed = self.filter_text(text, &mut taken);
+        let text = self.scrub_text(sanitize::clean(&passed.text).text);
         self.refuse_forgotten(&text)?;
         if text.is_empty() {
-            return Err(Unfit::Empty.into());
+            return Err(EventDraftError::Empty.into());
         }
         if text.len() > MAX_TEXT_BYTES {
-            return Err(Error::TooMuch(format!(
+            return Err(Error::LimitExceeded(format!(
                 "the state has {} bytes, the limit is {MAX_TEXT_BYTES}",
                 text.len()
             )));
         }
         let title = title
-            .map(|title| plain::one_line(&self.unless_forgotten(self.gate(title, &mut taken).text)))
+            .map(|title| {
+                sanitize::one_line(&self.scrub_text(self.filter_text(title, &mut taken).text))
+            })
             .map(|title| title.trim().to_owned())
             .filter(|title| !title.is_empty());
         let record = Record {
             ts: now,
-            conversation: STATES.into(),
+            conversation: STATES_CONVERSATION.into(),
             session: None,
-            id: record::made_id(None, Role::Assistant, title.as_deref(), &text, Some(now), 0),
+            id: record::derived_id(None, Role::Assistant, title.as_deref(), &text, Some(now), 0),
             role: Role::Assistant,
             name: None,
             other_speaker: None,
-            kind: Captured::State,
+            kind: RecordKind::State,
             title,
             text,
             parts: None,
@@ -746,19 +796,21 @@ impl Memory {
 
     /// Appends a state to `24hr.md`, or returns why not: it equals the last entry or follows it too
     /// soon.
-    async fn enter(&self, record: &Record) -> Result<Option<String>> {
+    async fn append_state_entry(&self, record: &Record) -> Result<Option<String>> {
         let path: DocPath = layout::LAST_DAY.parse().map_err(StoreError::Path)?;
-        let mut last = StoreError::Moved { what: path.to_string() };
-        for _ in 0..ATTEMPTS {
+        let mut last = StoreError::Conflict { what: path.to_string() };
+        for _ in 0..MAX_ATTEMPTS {
             let so_far = self.store.document(&path).await?;
-            let (_, entries) =
-                states::entries(&String::from_utf8_lossy(so_far.as_deref().unwrap_or_default()));
+            let (_, entries) = states::parse_entries(&String::from_utf8_lossy(
+                so_far.as_deref().unwrap_or_default(),
+            ));
             if let Some(before) = entries.last() {
                 if before.text == record.text.trim() {
                     return Ok(Some("it equals the last entry".into()));
                 }
                 let time = before.clock.parse().unwrap_or_default();
-                let apart = record.ts.at().as_second() - self.zone.at(before.day, time).as_second();
+                let apart = record.ts.timestamp().as_second()
+                    - self.zone.instant_at(before.day, time).as_second();
                 let least = i64::from(self.policy.capture.min_minutes_between_state_entries) * 60;
                 // Entries have no seconds; an entry from the future comes from another program.
                 if (0..least).contains(&apart) {
@@ -771,14 +823,14 @@ impl Memory {
             }
             match self
                 .store
-                .grow(
+                .append_if_unchanged(
                     &path,
-                    states::entry(record).as_bytes(),
+                    states::format_state_entry(record).as_bytes(),
                     ContentVersion::of(so_far.as_deref()),
                 )
                 .await
             {
-                Err(moved @ StoreError::Moved { .. }) => last = moved,
+                Err(moved @ StoreError::Conflict { .. }) => last = moved,
                 other => {
                     other?;
                     return Ok(None);

@@ -7,11 +7,11 @@
 use std::collections::BTreeMap;
 
 use icecore_domain::calendar::Moment;
-use icecore_domain::cascade::plan::Known;
+use icecore_domain::cascade::plan::PlanningInput;
 use icecore_domain::hash::Hash;
 use icecore_domain::id::EventId;
 use icecore_domain::layout::{self, DocPath};
-use icecore_domain::record::SessionStat;
+use icecore_domain::record::SessionStats;
 use icecore_store::Error as StoreError;
 use jiff::civil::Date;
 use serde::{Deserialize, Serialize};
@@ -35,11 +35,11 @@ pub(crate) struct Checkpoint {
     pub settled_lines: Option<usize>,
     /// What was extracted from the last days.
     #[serde(default)]
-    distilled: Distilled,
+    distilled: ExtractionMarks,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-struct Distilled {
+struct ExtractionMarks {
     /// Sessions, by day, conversation and name.
     #[serde(default)]
     sessions: BTreeMap<String, SessionMark>,
@@ -64,7 +64,7 @@ struct LogMark {
     sum: String,
 }
 
-fn session_name(stat: &SessionStat) -> String {
+fn session_name(stat: &SessionStats) -> String {
     format!(
         "{}/{}/{}",
         stat.key.day,
@@ -74,8 +74,8 @@ fn session_name(stat: &SessionStat) -> String {
 }
 
 /// The digest of a session's records; it changes whenever one is added or edited.
-fn session_sum(stat: &SessionStat) -> String {
-    Known::session_source(stat).short()
+fn session_digest(stat: &SessionStats) -> String {
+    PlanningInput::session_source_hash(stat).short_hex()
 }
 
 impl Checkpoint {
@@ -86,31 +86,31 @@ impl Checkpoint {
 
     /// When consolidation last completed.
     pub fn last_run(&self) -> Option<Moment> {
-        self.last_run_ts.as_deref().and_then(Moment::read).map(|read| read.moment)
+        self.last_run_ts.as_deref().and_then(Moment::parse).map(|read| read.moment)
     }
 
     /// Whether the session has records that were not processed; if so, from which capture on.
-    pub fn is_new(&self, stat: &SessionStat) -> Option<Option<Moment>> {
+    pub fn new_records_from(&self, stat: &SessionStats) -> Option<Option<Moment>> {
         match self.distilled.sessions.get(&session_name(stat)) {
-            Some(mark) if mark.sum == session_sum(stat) => None,
-            Some(mark) => Some(Moment::read(&mark.until).map(|read| read.moment)),
+            Some(mark) if mark.sum == session_digest(stat) => None,
+            Some(mark) => Some(Moment::parse(&mark.until).map(|read| read.moment)),
             None => Some(None),
         }
     }
 
     /// Marks the session as processed up to now; its newest record was captured at `until`.
-    pub fn note_session(&mut self, stat: &SessionStat, until: Moment) {
-        let mark = SessionMark { sum: session_sum(stat), until: until.to_string() };
+    pub fn mark_session_processed(&mut self, stat: &SessionStats, until: Moment) {
+        let mark = SessionMark { sum: session_digest(stat), until: until.to_string() };
         self.distilled.sessions.insert(session_name(stat), mark);
     }
 
     /// The offset of the unprocessed part of a log; `None` if all of it was processed.
-    pub fn new_from(&self, day: Date, log: &[u8]) -> Option<usize> {
+    pub fn unprocessed_from(&self, day: Date, log: &[u8]) -> Option<usize> {
         let from = match self.distilled.logs.get(&day.to_string()) {
             Some(mark)
                 if log
                     .get(..mark.bytes)
-                    .is_some_and(|known| Hash::of(known).short() == mark.sum) =>
+                    .is_some_and(|known| Hash::of(known).short_hex() == mark.sum) =>
             {
                 mark.bytes
             }
@@ -121,14 +121,14 @@ impl Checkpoint {
     }
 
     /// Marks a log as processed up to now.
-    pub fn note_log(&mut self, day: Date, log: &[u8]) {
+    pub fn mark_log_processed(&mut self, day: Date, log: &[u8]) {
         self.distilled
             .logs
-            .insert(day.to_string(), LogMark { bytes: log.len(), sum: Hash::of(log).short() });
+            .insert(day.to_string(), LogMark { bytes: log.len(), sum: Hash::of(log).short_hex() });
     }
 
     /// Drops the marks of days before `day`, which are not read again.
-    pub fn forget_before(&mut self, day: Date) {
+    pub fn drop_marks_before(&mut self, day: Date) {
         let day = day.to_string();
         self.distilled.sessions.retain(|name, _| name.as_str() >= day.as_str());
         self.distilled.logs.retain(|name, _| *name >= day);
@@ -141,13 +141,13 @@ impl Memory {
     }
 
     /// Loads the checkpoint; an unreadable one counts as empty.
-    pub(crate) async fn checkpoint(&self) -> Result<Checkpoint> {
+    pub(crate) async fn load_checkpoint(&self) -> Result<Checkpoint> {
         let text = self.store.document(&Self::checkpoint_path()?).await?.unwrap_or_default();
         Ok(serde_json::from_slice(&text).unwrap_or_default())
     }
 
     /// Saves the checkpoint if it changed.
-    pub(crate) async fn keep_checkpoint(&self, checkpoint: &Checkpoint) -> Result<()> {
+    pub(crate) async fn save_checkpoint(&self, checkpoint: &Checkpoint) -> Result<()> {
         let path = Self::checkpoint_path()?;
         let text = format!("{}\n", serde_json::to_string_pretty(checkpoint).unwrap_or_default());
         if self.store.document(&path).await?.as_deref() != Some(text.as_bytes()) {

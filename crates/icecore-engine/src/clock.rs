@@ -9,7 +9,7 @@ pub trait Clock: Send + Sync {
     fn now(&self) -> Timestamp;
 
     /// Milliseconds since an arbitrary start, for measuring durations. A fixed clock returns 0.
-    fn millis(&self) -> u64 {
+    fn elapsed_millis(&self) -> u64 {
         0
     }
 
@@ -28,9 +28,9 @@ impl Clock for SystemClock {
         Timestamp::now()
     }
 
-    fn millis(&self) -> u64 {
-        static BEGINNING: std::sync::OnceLock<std::time::Instant> = std::sync::OnceLock::new();
-        let beginning = BEGINNING.get_or_init(std::time::Instant::now);
+    fn elapsed_millis(&self) -> u64 {
+        static START: std::sync::OnceLock<std::time::Instant> = std::sync::OnceLock::new();
+        let beginning = START.get_or_init(std::time::Instant::now);
         u64::try_from(beginning.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 }

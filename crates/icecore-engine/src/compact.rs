@@ -10,17 +10,17 @@ use icecore_domain::hash::Hash;
 use icecore_domain::id::EventId;
 use icecore_domain::layout::{self, DocPath};
 use icecore_domain::ledger::Ledger;
-use icecore_domain::ledger::archive::{self, Why};
-use icecore_domain::ledger::compact::{self, Leaving, Over, What};
-use icecore_domain::ledger::integrity::Prefix;
+use icecore_domain::ledger::archive::{self, ArchiveReason};
+use icecore_domain::ledger::compact::{self, CompactionMode, CompactionPlan, LedgerOverflow};
+use icecore_domain::ledger::integrity::LedgerPrefix;
 use icecore_store::Error as StoreError;
 use serde::Serialize;
 
-use crate::{ATTEMPTS, Error, Memory, Result};
+use crate::{Error, MAX_ATTEMPTS, Memory, Result};
 
 /// What was moved out of the ledger.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub struct Compacted {
+pub struct CompactionReport {
     /// The number of events before.
     pub before: usize,
     /// The number of events after.
@@ -39,17 +39,17 @@ pub struct Compacted {
     pub over: Option<String>,
 }
 
-impl Compacted {
+impl CompactionReport {
     /// Whether nothing was moved.
     pub fn is_empty(&self) -> bool {
         self.compacted + self.pruned + self.crowded + self.summaries.len() == 0
     }
 
-    fn count(&mut self, ledger: &Ledger, leaving: &Leaving) {
+    fn count_moved(&mut self, ledger: &Ledger, leaving: &CompactionPlan) {
         let holds = |id: &&EventId| {
             ledger
                 .get(**id)
-                .is_some_and(|entry| entry.standing.is_active() && entry.event.is_statement())
+                .is_some_and(|entry| entry.state.is_active() && entry.event.is_statement())
         };
         self.crowded = leaving.compacted.iter().filter(holds).count();
         (self.compacted, self.pruned) =
@@ -58,7 +58,7 @@ impl Compacted {
     }
 }
 
-fn told(over: &Over) -> String {
+fn describe_surplus(over: &LedgerOverflow) -> String {
     format!(
         "{} events are left; {} of them are permanent, open or recent and stay",
         over.events, over.permanent
@@ -67,82 +67,85 @@ fn told(over: &Over) -> String {
 
 impl Memory {
     /// What `compact`, or with `prune` pruning alone, would do.
-    pub async fn compaction_outlook(&self, prune: bool) -> Result<Compacted> {
+    pub async fn preview_compaction(&self, prune: bool) -> Result<CompactionReport> {
         let text = self.store.ledger().await?;
-        let ledger = Ledger::read(&text.bytes, None);
+        let ledger = Ledger::parse(&text.bytes, None);
         let now = self.now();
-        let what = if prune { What::Prune } else { What::Compact };
-        let leaving = compact::leaving(&ledger, now.day(), self.policy.limits(), what);
-        let chains = if prune { Vec::new() } else { compact::summaries(&ledger, now) };
+        let what = if prune { CompactionMode::Prune } else { CompactionMode::Compact };
+        let leaving =
+            compact::plan_compaction(&ledger, now.day(), self.policy.ledger_limits(), what);
+        let chains = if prune { Vec::new() } else { compact::chain_summaries(&ledger, now) };
         // A chain that gets a replacing event is moved as well.
         let members: usize = chains
             .iter()
-            .filter_map(|draft| draft.field::<Vec<String>>(icecore_domain::event::COMPACTS))
+            .filter_map(|draft| {
+                draft.extra_field::<Vec<String>>(icecore_domain::event::COMPACTS_FIELD)
+            })
             .map(|ids| ids.len())
             .sum();
-        let mut outlook = Compacted {
+        let mut outlook = CompactionReport {
             before: ledger.entries().len(),
-            over: leaving.over.as_ref().map(told),
-            ..Compacted::default()
+            over: leaving.over.as_ref().map(describe_surplus),
+            ..CompactionReport::default()
         };
-        outlook.count(&ledger, &leaving);
+        outlook.count_moved(&ledger, &leaving);
         outlook.compacted += members;
         outlook.after = (outlook.after + chains.len()).saturating_sub(members);
         Ok(outlook)
     }
 
     /// Replaces every finished chain by one event, and moves surplus events to the archive.
-    pub async fn compact(&self) -> Result<Compacted> {
-        let _alone = self.claim_night().await?;
-        self.compact_at(self.now()).await
+    pub async fn compact_ledger(&self) -> Result<CompactionReport> {
+        let _alone = self.acquire_consolidation_lease().await?;
+        self.compact_ledger_at(self.now()).await
     }
 
     /// Moves expired events to the archive.
-    pub async fn prune(&self) -> Result<Compacted> {
-        let _alone = self.claim_night().await?;
-        self.prune_at(self.now()).await
+    pub async fn prune_ledger(&self) -> Result<CompactionReport> {
+        let _alone = self.acquire_consolidation_lease().await?;
+        self.prune_ledger_at(self.now()).await
     }
 
-    pub(crate) async fn compact_at(&self, now: Moment) -> Result<Compacted> {
-        self.refuse_damage().await?;
-        let mut compacted = Compacted::default();
+    pub(crate) async fn compact_ledger_at(&self, now: Moment) -> Result<CompactionReport> {
+        self.ensure_undamaged().await?;
+        let mut compacted = CompactionReport::default();
         // If other processes keep writing, a chain without a replacing event stays complete until
         // the next run.
-        for _ in 0..ATTEMPTS {
+        for _ in 0..MAX_ATTEMPTS {
             let text = self.store.ledger().await?;
-            let drafts = compact::summaries(&Ledger::read(&text.bytes, None), now);
+            let drafts = compact::chain_summaries(&Ledger::parse(&text.bytes, None), now);
             if drafts.is_empty() {
                 break;
             }
             match self.store.append(drafts, Some(text.position)).await {
-                Err(StoreError::Moved { .. }) => {}
+                Err(StoreError::Conflict { .. }) => {}
                 other => {
                     compacted.summaries = other?.iter().map(|event| event.id).collect();
                     break;
                 }
             }
         }
-        self.move_out(What::Compact, now, &mut compacted).await?;
+        self.archive_events(CompactionMode::Compact, now, &mut compacted).await?;
         Ok(compacted)
     }
 
-    pub(crate) async fn prune_at(&self, now: Moment) -> Result<Compacted> {
-        self.refuse_damage().await?;
-        let mut compacted = Compacted::default();
-        self.move_out(What::Prune, now, &mut compacted).await?;
+    pub(crate) async fn prune_ledger_at(&self, now: Moment) -> Result<CompactionReport> {
+        self.ensure_undamaged().await?;
+        let mut compacted = CompactionReport::default();
+        self.archive_events(CompactionMode::Prune, now, &mut compacted).await?;
         Ok(compacted)
     }
 
     /// Refuses to compact a damaged ledger: the damage has to be resolved first.
-    async fn refuse_damage(&self) -> Result<()> {
-        if self.looks_back().await? {
-            return Err(Error::Nothing(
+    async fn ensure_undamaged(&self) -> Result<()> {
+        if self.is_looking_back().await? {
+            return Err(Error::NotFound(
                 "the ledger has events after that moment; compaction works only in the present, without --now"
                     .into(),
             ));
         }
-        let faults = self.store.faults().await?;
-        let lost = self.store.lost().await?;
+        let faults = self.store.line_faults().await?;
+        let lost = self.store.lost_events().await?;
         if faults.is_empty() && lost.is_empty() {
             return Ok(());
         }
@@ -151,47 +154,58 @@ impl Memory {
         ))
     }
 
-    async fn move_out(&self, what: What, now: Moment, compacted: &mut Compacted) -> Result<()> {
-        let mut last = StoreError::Moved { what: layout::LEDGER.into() };
-        for _ in 0..ATTEMPTS {
+    async fn archive_events(
+        &self,
+        what: CompactionMode,
+        now: Moment,
+        compacted: &mut CompactionReport,
+    ) -> Result<()> {
+        let mut last = StoreError::Conflict { what: layout::LEDGER.into() };
+        for _ in 0..MAX_ATTEMPTS {
             let text = self.store.ledger().await?;
-            let ledger = Ledger::read(&text.bytes, None);
-            let leaving = compact::leaving(&ledger, now.day(), self.policy.limits(), what);
+            let ledger = Ledger::parse(&text.bytes, None);
+            let leaving =
+                compact::plan_compaction(&ledger, now.day(), self.policy.ledger_limits(), what);
             compacted.before = ledger.entries().len();
-            compacted.over = leaving.over.as_ref().map(told);
-            compacted.count(&ledger, &leaving);
+            compacted.over = leaving.over.as_ref().map(describe_surplus);
+            compacted.count_moved(&ledger, &leaving);
             let all: HashSet<EventId> =
                 leaving.compacted.iter().chain(&leaving.pruned).copied().collect();
             if all.is_empty() {
                 return Ok(());
             }
-            let (kept, _) = compact::split(&text.bytes, &all);
-            let there = self.archive_texts().await?;
+            let (kept, _) = compact::split_ledger(&text.bytes, &all);
+            let there = self.read_archives().await?;
             let mut archives: Vec<(DocPath, Vec<u8>)> = Vec::new();
-            for (ids, why) in
-                [(&leaving.compacted, Why::Compaction), (&leaving.pruned, Why::Pruning)]
-            {
+            for (ids, why) in [
+                (&leaving.compacted, ArchiveReason::Compaction),
+                (&leaving.pruned, ArchiveReason::Pruning),
+            ] {
                 let ids: HashSet<EventId> = ids.iter().copied().collect();
-                let (_, lines) = compact::split(&text.bytes, &ids);
-                let place = archive::path(why, now.day());
+                let (_, lines) = compact::split_ledger(&text.bytes, &ids);
+                let place = archive::archive_path(why, now.day());
                 // An interrupted run may have left lines in an archive, possibly of another
                 // quarter, that are still in the ledger.
-                let lines =
-                    there.iter().fold(lines, |lines, archive| archive::not_in(archive, lines));
+                let lines = there
+                    .iter()
+                    .fold(lines, |lines, archive| archive::lines_not_in(archive, lines));
                 if !lines.is_empty() {
-                    archives.push((place, archive::write(now, why, &lines)));
+                    archives.push((place, archive::format_batch(now, why, &lines)));
                 }
             }
             // From here on both the old and the new beginning of the ledger count as verified.
-            self.expect_ledger(&text.bytes, &kept).await?;
+            self.begin_ledger_change(&text.bytes, &kept).await?;
             // Moved first, so that the checkpoint never names an archived event.
             self.move_checkpoint(&ledger, &all).await?;
             match self.store.archive(&archives, &kept, text.position).await {
-                Err(moved @ StoreError::Moved { .. }) => last = moved,
+                Err(moved @ StoreError::Conflict { .. }) => last = moved,
                 other => {
                     other?;
                     return self
-                        .settle_ledger(Prefix { bytes: kept.len(), hash: Hash::of(&kept) })
+                        .finish_ledger_change(LedgerPrefix {
+                            bytes: kept.len(),
+                            hash: Hash::of(&kept),
+                        })
                         .await;
                 }
             }
@@ -201,13 +215,13 @@ impl Memory {
 
     /// Moves the checkpoint back to the last event that stays in the ledger.
     async fn move_checkpoint(&self, before: &Ledger, left: &HashSet<EventId>) -> Result<()> {
-        let mut checkpoint = self.checkpoint().await?;
+        let mut checkpoint = self.load_checkpoint().await?;
         let Some(last) = checkpoint.last_event().filter(|id| left.contains(id)) else {
             return Ok(());
         };
         let upto = before.entries().iter().take_while(|entry| entry.event.id != last);
         let stays = upto.filter(|entry| !left.contains(&entry.event.id)).last();
         checkpoint.last_processed_event_id = stays.map(|entry| entry.event.id.to_string());
-        self.keep_checkpoint(&checkpoint).await
+        self.save_checkpoint(&checkpoint).await
     }
 }

@@ -6,13 +6,13 @@
 
 use icecore_domain::calendar::{NotAZone, Zone};
 use icecore_domain::cascade::retain::Retention;
-use icecore_domain::event::{NotAWord, Priority};
+use icecore_domain::event::{ParseEnumError, Priority};
 use icecore_domain::layout::{self, DocPath};
-use icecore_domain::ledger::compact::Limits;
-use icecore_domain::ledger::decay::Ages;
-use icecore_domain::packs::pyramid::Reach;
-use icecore_domain::packs::recall::Words;
-use icecore_domain::packs::states::Span;
+use icecore_domain::ledger::compact::CompactionLimits;
+use icecore_domain::ledger::decay::DecayLimits;
+use icecore_domain::packs::pyramid::PyramidReach;
+use icecore_domain::packs::recall::SectionWords;
+use icecore_domain::packs::states::HistorySpan;
 use icecore_domain::schedule::{Job, Timetable};
 use icecore_domain::speaker::OwnerNames;
 use icecore_domain::summary::{Importance, Tier};
@@ -20,9 +20,9 @@ use icecore_store::Store;
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 
-const DEFAULTS: &str = include_str!("../defaults.toml");
+const DEFAULTS_TOML: &str = include_str!("../defaults.toml");
 /// The newest format of a vault that this program understands.
-const FORMAT: i64 = 1;
+const FORMAT_VERSION: i64 = 1;
 /// The keys that were renamed: the old name and the new one. An old key is still read, with a
 /// warning in [`Policy::warnings`].
 const RENAMED_KEYS: &[(&str, &str)] = &[
@@ -111,7 +111,7 @@ pub struct ChatPolicy {
 
 /// Where memory is inserted into a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Placement {
+pub enum MemoryPlacement {
     /// Into the instructions.
     System,
     /// Into the user's last message.
@@ -120,16 +120,16 @@ pub enum Placement {
 
 /// What happens to the history that a client sends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Mode {
+pub enum ChatMode {
     /// It is kept, and memory is added.
     Augment,
     /// It is replaced by the last recorded turns.
     Replace,
 }
 
-impl Mode {
+impl ChatMode {
     /// Parses the value of `chat.mode`.
-    pub fn of(word: &str) -> Option<Self> {
+    pub fn from_word(word: &str) -> Option<Self> {
         match word {
             "augment" => Some(Self::Augment),
             "replace" => Some(Self::Replace),
@@ -140,21 +140,25 @@ impl Mode {
 
 impl ChatPolicy {
     /// Where memory is inserted into a request.
-    pub fn placement(&self) -> Placement {
-        if self.placement == "last_user" { Placement::LastUser } else { Placement::System }
+    pub fn placement(&self) -> MemoryPlacement {
+        if self.placement == "last_user" {
+            MemoryPlacement::LastUser
+        } else {
+            MemoryPlacement::System
+        }
     }
 
     /// What happens to the history that a client sends.
-    pub fn mode(&self) -> Mode {
-        Mode::of(&self.mode).unwrap_or(Mode::Augment)
+    pub fn mode(&self) -> ChatMode {
+        ChatMode::from_word(&self.mode).unwrap_or(ChatMode::Augment)
     }
 
-    fn check(&self) -> Result<(), Mistake> {
-        let wrong = |key: &str, said: &str| Err(Mistake::Value(format!("{key} {said}")));
+    fn check(&self) -> Result<(), PolicyError> {
+        let wrong = |key: &str, said: &str| Err(PolicyError::Value(format!("{key} {said}")));
         if !["system", "last_user"].contains(&self.placement.as_str()) {
             return wrong("chat.placement", "is neither `system` nor `last_user`");
         }
-        if Mode::of(&self.mode).is_none() {
+        if ChatMode::from_word(&self.mode).is_none() {
             return wrong("chat.mode", "is neither `augment` nor `replace`");
         }
         if !(1..=100).contains(&self.window_turns) {
@@ -226,15 +230,15 @@ pub struct BudgetPolicy {
 }
 
 /// The smallest budget that leaves room for a summary.
-const LEAST_BYTES: usize = 1_024;
+const MIN_SUMMARY_BYTES: usize = 1_024;
 /// The maximum of all sections of a recall pack together.
-const MOST_RECALL_WORDS: usize = 3_000;
+const MAX_RECALL_WORDS: usize = 3_000;
 /// The maximum of `budget.pyramid_tokens`.
-pub const MOST_PYRAMID_TOKENS: usize = 50_000;
+pub const MAX_PYRAMID_TOKENS: usize = 50_000;
 
 impl BudgetPolicy {
     /// The maximum size in bytes of a summary's file.
-    pub fn of(&self, tier: Tier, importance: Importance) -> usize {
+    pub fn max_summary_bytes(&self, tier: Tier, importance: Importance) -> usize {
         let bytes = match tier {
             Tier::Session => self.session_bytes,
             Tier::Day => self.day_bytes,
@@ -259,7 +263,7 @@ pub struct RetentionPolicy {
 
 impl RetentionPolicy {
     /// The retention of primers.
-    pub fn primers(&self) -> Retention {
+    pub fn primer_retention(&self) -> Retention {
         Retention {
             daily_days: self.daily_primer_days,
             important_days: self.important_primer_days,
@@ -268,8 +272,8 @@ impl RetentionPolicy {
     }
 
     /// The retention of the files of states, `24hr.md` and `30day.md`.
-    pub fn states(&self) -> Span {
-        Span { states_days: self.states_file_days, days: self.month_file_days }
+    pub fn states_span(&self) -> HistorySpan {
+        HistorySpan { states_days: self.states_file_days, days: self.month_file_days }
     }
 }
 
@@ -283,8 +287,8 @@ pub struct PyramidPolicy {
 
 impl PyramidPolicy {
     /// The reach as the domain's type.
-    pub fn reach(&self) -> Reach {
-        Reach { days: self.daily_detail_days, weeks_days: self.weekly_detail_days }
+    pub fn pyramid_reach(&self) -> PyramidReach {
+        PyramidReach { days: self.daily_detail_days, weeks_days: self.weekly_detail_days }
     }
 }
 
@@ -305,7 +309,7 @@ pub struct SchedulePolicy {
 
 impl SchedulePolicy {
     /// Parses the schedule.
-    pub fn timetable(&self) -> Result<Timetable, Mistake> {
+    pub fn timetable(&self) -> Result<Timetable, PolicyError> {
         let entries = [
             (Job::Day, self.day.as_str()),
             (Job::Consolidation, &self.consolidation),
@@ -317,7 +321,7 @@ impl SchedulePolicy {
             (Job::Prune, &self.prune),
             (Job::Check, &self.check),
         ];
-        Timetable::read(&entries).map_err(|error| Mistake::Value(format!("schedule: {error}")))
+        Timetable::parse(&entries).map_err(|error| PolicyError::Value(format!("schedule: {error}")))
     }
 }
 
@@ -341,8 +345,8 @@ pub struct DecayPolicy {
 
 impl DecayPolicy {
     /// The ages as the domain's type.
-    pub fn ages(&self) -> Ages {
-        Ages {
+    pub fn ages(&self) -> DecayLimits {
+        DecayLimits {
             stale_days: self.stale_after_days,
             dropped_days: self.hidden_after_days,
             p2_days: self.p2_expires_after_days,
@@ -371,8 +375,8 @@ pub struct RecallPolicy {
 
 impl RecallPolicy {
     /// The section sizes as the domain's type.
-    pub fn words(&self) -> Words {
-        Words {
+    pub fn section_words(&self) -> SectionWords {
+        SectionWords {
             p0: self.p0_words,
             mantra: self.mantra_words,
             open: self.open_words,
@@ -416,7 +420,7 @@ pub struct StatusPolicy {
 
 /// An error in a vault's `icecore.toml`.
 #[derive(Debug, thiserror::Error)]
-pub enum Mistake {
+pub enum PolicyError {
     #[error("icecore.toml is not valid TOML: {0}")]
     Syntax(String),
     #[error("icecore.toml: {0}")]
@@ -434,21 +438,21 @@ pub enum Mistake {
     #[error("icecore.toml: {0}")]
     Zone(#[from] NotAZone),
     #[error("icecore.toml: ledger.default_priority: {0}")]
-    Priority(#[from] NotAWord),
+    Priority(#[from] ParseEnumError),
 }
 
 impl Policy {
     /// The time zone that decides where a day begins and ends.
-    pub fn zone(&self) -> Result<Zone, Mistake> {
-        Ok(Zone::named(&self.zone)?)
+    pub fn zone(&self) -> Result<Zone, PolicyError> {
+        Ok(Zone::from_name(&self.zone)?)
     }
 
     /// What to do while no model is configured.
-    pub fn without_model(&self) -> Result<WithoutModel, Mistake> {
+    pub fn without_model(&self) -> Result<WithoutModel, PolicyError> {
         match self.cascade.without_model.as_str() {
             "extractive" => Ok(WithoutModel::Extract),
             "defer" => Ok(WithoutModel::Defer),
-            other => Err(Mistake::Value(format!(
+            other => Err(PolicyError::Value(format!(
                 "cascade.without_model is `{other}`; choose extractive or defer"
             ))),
         }
@@ -460,37 +464,41 @@ impl Policy {
     }
 
     /// The limits of the ledger's compaction.
-    pub fn limits(&self) -> Limits {
-        Limits {
-            most: self.ledger.max_events,
+    pub fn ledger_limits(&self) -> CompactionLimits {
+        CompactionLimits {
+            max_events: self.ledger.max_events,
             ages: self.decay.ages(),
             spare_days: self.ledger.min_age_days_to_compact,
         }
     }
 
     /// The priority that `remember` uses when none is given.
-    pub fn default_priority(&self) -> Result<Priority, Mistake> {
+    pub fn default_priority(&self) -> Result<Priority, PolicyError> {
         Ok(self.ledger.default_priority.parse()?)
     }
 
     /// Reads `own`, the text of a vault's `icecore.toml`, over the defaults.
-    pub fn read(own: &str) -> Result<Self, Mistake> {
-        let values: Table = DEFAULTS
+    pub fn read(own: &str) -> Result<Self, PolicyError> {
+        let values: Table = DEFAULTS_TOML
             .parse()
-            .map_err(|error: toml::de::Error| Mistake::Syntax(error.to_string()))?;
+            .map_err(|error: toml::de::Error| PolicyError::Syntax(error.to_string()))?;
         let mut own: Table = own.parse().map_err(|error: toml::de::Error| {
-            Mistake::Syntax(error.to_string().trim().to_owned())
+            PolicyError::Syntax(error.to_string().trim().to_owned())
         })?;
         // A file without a format was written by hand, and has the first one.
         match own.get("format") {
-            Some(&Value::Integer(found)) if found > FORMAT => return Err(Mistake::Newer { found }),
-            Some(&Value::Integer(found)) if found < 1 => return Err(Mistake::NoFormat { found }),
+            Some(&Value::Integer(found)) if found > FORMAT_VERSION => {
+                return Err(PolicyError::Newer { found });
+            }
+            Some(&Value::Integer(found)) if found < 1 => {
+                return Err(PolicyError::NoFormat { found });
+            }
             _ => {}
         }
         let renamed = rename_old_keys(&mut own, RENAMED_KEYS);
         Self::from_tables(values, own, warnings_of_old_keys("icecore.toml", &renamed)).map_err(
             |mistake| match mistake {
-                Mistake::Value(said) => Mistake::Value(name_old_keys(said, &renamed)),
+                PolicyError::Value(said) => PolicyError::Value(name_old_keys(said, &renamed)),
                 other => other,
             },
         )
@@ -500,11 +508,11 @@ impl Policy {
         mut values: Table,
         own: Table,
         mut warnings: Vec<String>,
-    ) -> Result<Self, Mistake> {
-        overlay(&mut values, own, "", &mut warnings)?;
+    ) -> Result<Self, PolicyError> {
+        apply_overrides(&mut values, own, "", &mut warnings)?;
         let policy: Self = Value::Table(values)
             .try_into()
-            .map_err(|error: toml::de::Error| Mistake::Value(error.message().to_owned()))?;
+            .map_err(|error: toml::de::Error| PolicyError::Value(error.message().to_owned()))?;
         let policy = Self { warnings, ..policy };
         policy.zone()?;
         policy.default_priority()?;
@@ -515,39 +523,40 @@ impl Policy {
         Ok(policy)
     }
 
-    fn check_budgets(&self) -> Result<(), Mistake> {
+    fn check_budgets(&self) -> Result<(), PolicyError> {
         for &tier in Tier::ALL {
-            let bytes = self.budget.of(tier, Importance::Ordinary);
-            if !(LEAST_BYTES..=1024 * 1024).contains(&bytes) {
-                return Err(Mistake::Value(format!(
-                    "budget.{tier}_bytes is {bytes}; it has to lie between {LEAST_BYTES} and 1048576"
+            let bytes = self.budget.max_summary_bytes(tier, Importance::Ordinary);
+            if !(MIN_SUMMARY_BYTES..=1024 * 1024).contains(&bytes) {
+                return Err(PolicyError::Value(format!(
+                    "budget.{tier}_bytes is {bytes}; it has to lie between {MIN_SUMMARY_BYTES} and 1048576"
                 )));
             }
         }
-        if self.budget.upload_bytes < LEAST_BYTES
-            || !(500..=MOST_PYRAMID_TOKENS).contains(&self.budget.pyramid_tokens)
+        if self.budget.upload_bytes < MIN_SUMMARY_BYTES
+            || !(500..=MAX_PYRAMID_TOKENS).contains(&self.budget.pyramid_tokens)
         {
-            return Err(Mistake::Value(format!(
-                "budget.upload_bytes has to be at least {LEAST_BYTES}, budget.pyramid_tokens between 500 and {MOST_PYRAMID_TOKENS}"
+            return Err(PolicyError::Value(format!(
+                "budget.upload_bytes has to be at least {MIN_SUMMARY_BYTES}, budget.pyramid_tokens between 500 and {MAX_PYRAMID_TOKENS}"
             )));
         }
-        let words = self.recall.words().most();
-        if words > MOST_RECALL_WORDS {
-            return Err(Mistake::Value(format!(
-                "the sections of recall have {words} words together with the buffer; at most {MOST_RECALL_WORDS} are possible"
+        let words = self.recall.section_words().total();
+        if words > MAX_RECALL_WORDS {
+            return Err(PolicyError::Value(format!(
+                "the sections of recall have {words} words together with the buffer; at most {MAX_RECALL_WORDS} are possible"
             )));
         }
-        if self.recall.max_chars_per_prompt < LEAST_BYTES || self.extraction.max_source_tokens < 500
+        if self.recall.max_chars_per_prompt < MIN_SUMMARY_BYTES
+            || self.extraction.max_source_tokens < 500
         {
-            return Err(Mistake::Value(format!(
-                "recall.max_chars_per_prompt has to be at least {LEAST_BYTES}, extraction.max_source_tokens at least 500"
+            return Err(PolicyError::Value(format!(
+                "recall.max_chars_per_prompt has to be at least {MIN_SUMMARY_BYTES}, extraction.max_source_tokens at least 500"
             )));
         }
         Ok(())
     }
 
     /// Every setting in force, as TOML.
-    pub fn show(&self) -> String {
+    pub fn to_toml(&self) -> String {
         toml::to_string(self).unwrap_or_default()
     }
 }
@@ -615,27 +624,27 @@ pub(crate) fn name_old_keys(said: String, renamed: &[RenamedKey]) -> String {
 
 /// Puts the vault's own values over the defaults. An unknown setting is ignored with a warning: a
 /// newer version may have written it, and one wrong key must not lock the user out of the vault.
-fn overlay(
+fn apply_overrides(
     values: &mut Table,
     own: Table,
     within: &str,
     warnings: &mut Vec<String>,
-) -> Result<(), Mistake> {
+) -> Result<(), PolicyError> {
     for (key, value) in own {
         let name = format!("{within}{key}");
         match (values.get_mut(&key), value) {
             (None, _) => {
-                let suggestion = suggestion(&key, within, values.keys().map(String::as_str));
+                let suggestion = nearest_key_hint(&key, within, values.keys().map(String::as_str));
                 warnings.push(format!(
-                    "icecore.toml sets `{name}`, which does not exist{suggestion}. It is ignored; `icecore config show` lists every setting"
+                    "icecore.toml sets `{name}`, which does not exist{suggestion}. It is ignored; `icecore vault config show` lists every setting"
                 ));
             }
             (Some(Value::Table(inner)), Value::Table(own)) => {
-                overlay(inner, own, &format!("{name}."), warnings)?
+                apply_overrides(inner, own, &format!("{name}."), warnings)?
             }
             (Some(known), value) if known.same_type(&value) => *known = value,
             (Some(known), value) => {
-                return Err(Mistake::Value(format!(
+                return Err(PolicyError::Value(format!(
                     "`{name}` is a {}, it should be a {}",
                     value.type_str(),
                     known.type_str()
@@ -648,7 +657,7 @@ fn overlay(
 
 /// The existing key that is most like an unknown one, as the end of a sentence; empty if none is
 /// like it.
-pub(crate) fn suggestion<'a>(
+pub(crate) fn nearest_key_hint<'a>(
     key: &str,
     within: &str,
     known: impl Iterator<Item = &'a str>,
@@ -662,18 +671,18 @@ pub(crate) fn suggestion<'a>(
 }
 
 /// Reads the policy of the vault in `store`.
-pub async fn load(store: &dyn Store) -> crate::Result<Policy> {
+pub async fn load_policy(store: &dyn Store) -> crate::Result<Policy> {
     let path: DocPath = layout::CONFIG.parse().map_err(icecore_store::Error::Path)?;
     let own = store.document(&path).await?.unwrap_or_default();
-    let own = String::from_utf8(own).map_err(|_| Mistake::Syntax("it is not UTF-8".into()))?;
+    let own = String::from_utf8(own).map_err(|_| PolicyError::Syntax("it is not UTF-8".into()))?;
     Ok(Policy::read(own.trim_start_matches('\u{feff}'))?)
 }
 
 /// The text of a new vault's `icecore.toml`.
-pub fn first(zone: &Zone) -> String {
+pub fn initial_config(zone: &Zone) -> String {
     format!(
-        "# The policy of this memory. `icecore config show` lists every setting; put the ones you change here.\n\
-         format = {FORMAT}\n\
+        "# The policy of this memory. `icecore vault config show` lists every setting; put the ones you change here.\n\
+         format = {FORMAT_VERSION}\n\
          zone = \"{}\"\n",
         zone.name()
     )
@@ -780,7 +789,7 @@ mod tests {
 
     #[test]
     fn every_renamed_key_leads_to_a_setting() {
-        let defaults: Table = DEFAULTS.parse().unwrap();
+        let defaults: Table = DEFAULTS_TOML.parse().unwrap();
         for (old, new) in RENAMED_KEYS {
             let exists = |name: &str| {
                 let (section, key) = name.split_once('.').unwrap();
@@ -792,9 +801,9 @@ mod tests {
 
     #[test]
     fn a_new_vaults_settings_are_the_defaults_in_its_zone() {
-        let zone = Zone::named("Europe/Berlin").unwrap();
-        let policy = Policy::read(&first(&zone)).unwrap();
+        let zone = Zone::from_name("Europe/Berlin").unwrap();
+        let policy = Policy::read(&initial_config(&zone)).unwrap();
         assert_eq!(policy.zone().unwrap().name(), "Europe/Berlin");
-        assert_eq!(Policy::read(&policy.show()).unwrap(), policy);
+        assert_eq!(Policy::read(&policy.to_toml()).unwrap(), policy);
     }
 }

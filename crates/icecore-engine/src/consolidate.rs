@@ -9,42 +9,42 @@ use std::collections::BTreeSet;
 use icecore_domain::calendar::Moment;
 use icecore_domain::id::EventId;
 use icecore_domain::layout::{self, DocPath};
-use icecore_domain::ledger::archive::{self, Why};
+use icecore_domain::ledger::archive::{self, ArchiveReason};
 use icecore_domain::ledger::decay::{self, Freshness};
-use icecore_domain::ledger::integrity::{Check, Finding};
+use icecore_domain::ledger::integrity::{IntegrityCheck, IntegrityFinding};
 use icecore_domain::ledger::query::EventQuery;
-use icecore_domain::ledger::{Entry, conflict};
-use icecore_domain::report::{self, Night};
+use icecore_domain::ledger::{LedgerEntry, conflict};
+use icecore_domain::report::{self, NightlyRun};
 use icecore_domain::schedule::{Job, Occurrence};
 use icecore_domain::summary::SummaryQuery;
-use icecore_store::{Claimed, ContentVersion, Error as StoreError};
+use icecore_store::{ContentVersion, Error as StoreError, Lease};
 use serde::Serialize;
 
 use crate::checkpoint::Checkpoint;
-use crate::compact::Compacted;
-use crate::curate::Curated;
-use crate::distil::Distilled;
-use crate::log::Noticed;
-use crate::rollup::{Asking, Outlook, Rolled, Watch, Wish};
-use crate::{ATTEMPTS, Error, Memory, Result};
+use crate::compact::CompactionReport;
+use crate::daily_log::LogScanReport;
+use crate::extraction::ExtractionReport;
+use crate::page_sync::PageSyncReport;
+use crate::rollup::{ModelBudget, ProgressFn, RollupPlan, RollupReport, RollupRequest};
+use crate::{Error, MAX_ATTEMPTS, Memory, Result};
 
 /// How many bytes of an archive's end are searched for what this run moved there.
-const TAIL_BYTES: u64 = 1024 * 1024;
+const ARCHIVE_TAIL_BYTES: u64 = 1024 * 1024;
 /// From this many new events on, all pages are rebuilt instead of single ones.
-const MANY: usize = 2_000;
+const MANY_EVENTS: usize = 2_000;
 
 /// The result of a consolidation.
 #[derive(Debug, Serialize)]
-pub struct Consolidated {
+pub struct ConsolidationReport {
     pub at: Moment,
     /// Log lines that were missing from the ledger.
-    pub noticed: Noticed,
+    pub noticed: LogScanReport,
     /// Events that were extracted.
-    pub distilled: Distilled,
+    pub distilled: ExtractionReport,
     /// Changes of pages and memory files.
-    pub curated: Curated,
+    pub curated: PageSyncReport,
     /// What was moved out of the ledger.
-    pub compacted: Compacted,
+    pub compacted: CompactionReport,
     /// What the checks found; empty if everything is in order.
     pub findings: Vec<String>,
     /// The path of the report.
@@ -53,7 +53,7 @@ pub struct Consolidated {
 
 /// What a consolidation would do.
 #[derive(Debug, Serialize)]
-pub struct NightOutlook {
+pub struct ConsolidationPreview {
     /// Sessions and logs with something new.
     pub to_distil: usize,
     /// Events that are not on pages yet.
@@ -61,21 +61,21 @@ pub struct NightOutlook {
     /// Pages and memory files with manual edits.
     pub edited: Vec<String>,
     /// Summaries that would be made.
-    pub rollup: Outlook,
+    pub rollup: RollupPlan,
     /// What would be moved out of the ledger.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub compaction: Option<Compacted>,
+    pub compaction: Option<CompactionReport>,
     /// Whether everything would be verified.
     pub full_check: bool,
 }
 
-fn path(text: &str) -> Result<DocPath> {
+fn doc_path(text: &str) -> Result<DocPath> {
     Ok(text.parse().map_err(StoreError::Path)?)
 }
 
 impl Memory {
-    pub(crate) async fn claim_night(&self) -> Result<Claimed> {
-        self.store.claim("consolidation").await?.ok_or_else(|| {
+    pub(crate) async fn acquire_consolidation_lease(&self) -> Result<Lease> {
+        self.store.acquire_lease("consolidation").await?.ok_or_else(|| {
             Error::Busy("another run is working on this memory; try again when it is done".into())
         })
     }
@@ -83,7 +83,7 @@ impl Memory {
     /// Fails if another run took over the lease meanwhile. Appends to the ledger are safe without
     /// it, since they name their position; this protects files that would be overwritten, or work
     /// that would be done twice.
-    pub(crate) async fn still_alone(&self, alone: &Claimed) -> Result<()> {
+    pub(crate) async fn ensure_lease(&self, alone: &Lease) -> Result<()> {
         if alone.is_held().await? {
             return Ok(());
         }
@@ -91,10 +91,10 @@ impl Memory {
     }
 
     /// The number of lines in the ledger.
-    pub(crate) async fn ledger_lines(&self) -> Result<usize> {
+    pub(crate) async fn count_ledger_lines(&self) -> Result<usize> {
         let last = self
             .store
-            .events(&EventQuery { limit: Some(1), ..EventQuery::everything() })
+            .events(&EventQuery { limit: Some(1), ..EventQuery::all() })
             .await?
             .entries
             .pop();
@@ -102,8 +102,9 @@ impl Memory {
     }
 
     /// Whether the ledger is so large that it is compacted whatever the day.
-    async fn is_crowded(&self, checkpoint: &Checkpoint) -> Result<bool> {
-        let (lines, most) = (self.ledger_lines().await?, self.policy.limits().most);
+    async fn needs_compaction(&self, checkpoint: &Checkpoint) -> Result<bool> {
+        let (lines, most) =
+            (self.count_ledger_lines().await?, self.policy.ledger_limits().max_events);
         // A ledger that could not be made smaller the last time is tried again only after it has
         // grown considerably.
         let settled = checkpoint.settled_lines.map_or(0, |lines| lines + lines / 10 + most / 3);
@@ -111,23 +112,23 @@ impl Memory {
     }
 
     /// What a consolidation would do now.
-    pub async fn consolidation_outlook(&self, has_model: bool) -> Result<NightOutlook> {
-        let checkpoint = self.checkpoint().await?;
-        let due = self.due_jobs().await?;
+    pub async fn preview_consolidation(&self, has_model: bool) -> Result<ConsolidationPreview> {
+        let checkpoint = self.load_checkpoint().await?;
+        let due = self.list_due_jobs().await?;
         let is_due = |job: Job| due.iter().any(|occurrence| occurrence.job == job);
-        let new = EventQuery { after: checkpoint.last_event(), ..EventQuery::everything() };
-        let compaction = if is_due(Job::Compact) || self.is_crowded(&checkpoint).await? {
-            Some(self.compaction_outlook(false).await?)
+        let new = EventQuery { after: checkpoint.last_event(), ..EventQuery::all() };
+        let compaction = if is_due(Job::Compact) || self.needs_compaction(&checkpoint).await? {
+            Some(self.preview_compaction(false).await?)
         } else if is_due(Job::Prune) {
-            Some(self.compaction_outlook(true).await?)
+            Some(self.preview_compaction(true).await?)
         } else {
             None
         };
-        Ok(NightOutlook {
-            to_distil: self.undistilled().await?,
+        Ok(ConsolidationPreview {
+            to_distil: self.pending_extractions().await?,
             new_events: self.store.events(&new).await?.entries.len(),
-            edited: self.edited().await?,
-            rollup: self.outlook(&Wish::default(), has_model).await?,
+            edited: self.edited_files().await?,
+            rollup: self.plan_rollup(&RollupRequest::default(), has_model).await?,
             compaction,
             full_check: is_due(Job::Check),
         })
@@ -135,81 +136,84 @@ impl Memory {
 
     /// Extracts events from what was recorded and logged since the checkpoint, without the other
     /// steps, so that the next session knows what this one decided.
-    pub async fn learn_now(
+    pub async fn extract_new_events(
         &self,
-        asking: Option<&Asking<'_>>,
-        watch: Watch<'_>,
-    ) -> Result<Distilled> {
-        let alone = self.claim_night().await?;
-        if self.looks_back().await? {
-            return Ok(Distilled::default());
+        asking: Option<&ModelBudget<'_>>,
+        watch: ProgressFn<'_>,
+    ) -> Result<ExtractionReport> {
+        let alone = self.acquire_consolidation_lease().await?;
+        if self.is_looking_back().await? {
+            return Ok(ExtractionReport::default());
         }
-        let mut checkpoint = self.checkpoint().await?;
-        let distilled = self.distil(&mut checkpoint, asking, watch).await?;
-        self.still_alone(&alone).await?;
-        self.keep_checkpoint(&checkpoint).await?;
+        let mut checkpoint = self.load_checkpoint().await?;
+        let distilled = self.run_extraction(&mut checkpoint, asking, watch).await?;
+        self.ensure_lease(&alone).await?;
+        self.save_checkpoint(&checkpoint).await?;
         Ok(distilled)
     }
 
     /// Runs a consolidation; `due` are the other jobs that are due.
-    pub(crate) async fn night(
+    pub(crate) async fn run_consolidation(
         &self,
         due: &[Occurrence],
-        asking: Option<&Asking<'_>>,
-        watch: Watch<'_>,
-    ) -> Result<(Consolidated, Rolled)> {
-        self.finish_forgetting(asking, watch).await?;
-        let alone = self.claim_night().await?;
-        if self.looks_back().await? {
-            return Err(Error::Nothing(
+        asking: Option<&ModelBudget<'_>>,
+        watch: ProgressFn<'_>,
+    ) -> Result<(ConsolidationReport, RollupReport)> {
+        self.finish_interrupted_forget(asking, watch).await?;
+        let alone = self.acquire_consolidation_lease().await?;
+        if self.is_looking_back().await? {
+            return Err(Error::NotFound(
                 "the ledger has events after that moment; consolidation works only in the present, without --now"
                     .into(),
             ));
         }
         let now = self.now();
         let is_due = |job: Job| due.iter().any(|occurrence| occurrence.job == job);
-        let mut curated = Curated::default();
-        if let Err(error) = self.take_all_waiting().await {
+        let mut curated = PageSyncReport::default();
+        if let Err(error) = self.flush_all_pending().await {
             curated.complaints.push(format!("captured notes could not be imported: {error}"));
         }
-        if self.history.available().await.is_ok() {
+        if self.history.check_available().await.is_ok() {
             // A snapshot before the work (L16). Without git there is none, and the work is done
             // anyway.
             let _ = self
-                .keep_state(&format!("before consolidation {}", now.day()), &mut curated.secrets)
+                .snapshot_without_secrets(
+                    &format!("before consolidation {}", now.day()),
+                    &mut curated.secrets,
+                )
                 .await;
         }
-        let mut checkpoint = self.checkpoint().await?;
+        let mut checkpoint = self.load_checkpoint().await?;
         let since = checkpoint.last_run();
-        let noticed = self.notice().await;
-        let touched = self.adopt_edits(&mut curated).await?;
-        let distilled = self.distil(&mut checkpoint, asking, watch).await?;
-        self.still_alone(&alone).await?;
+        let noticed = self.scan_recent_logs().await;
+        let touched = self.import_edits(&mut curated).await?;
+        let distilled = self.run_extraction(&mut checkpoint, asking, watch).await?;
+        self.ensure_lease(&alone).await?;
 
         let new = self
             .store
-            .events(&EventQuery { after: checkpoint.last_event(), ..EventQuery::everything() })
+            .events(&EventQuery { after: checkpoint.last_event(), ..EventQuery::all() })
             .await?
             .entries;
         let events: Vec<_> = new.iter().map(|entry| entry.event.clone()).collect();
-        if new.len() > MANY || is_due(Job::Check) {
-            self.rebuild_views(&mut curated).await?;
+        if new.len() > MANY_EVENTS || is_due(Job::Check) {
+            self.rebuild_pages(&mut curated).await?;
         } else {
             self.update_views(&events, touched.clone(), &mut curated).await?;
         }
         let known: BTreeSet<EventId> = events.iter().map(|event| event.id).collect();
-        let rolled = self.roll(&Wish::default(), asking, watch).await?;
-        self.still_alone(&alone).await?;
+        let rolled = self.run_rollup(&RollupRequest::default(), asking, watch).await?;
+        self.ensure_lease(&alone).await?;
 
         // Pages and memories contain by now what compaction moves out.
         let mut findings = Vec::new();
-        let mut compacted = Compacted::default();
-        let crowded = self.is_crowded(&checkpoint).await?;
+        let mut compacted = CompactionReport::default();
+        let crowded = self.needs_compaction(&checkpoint).await?;
         if is_due(Job::Compact) || is_due(Job::Prune) || crowded {
             let done = if is_due(Job::Compact) || crowded {
-                self.compact_at(now).await
+                self.compact_ledger_at(now).await
             } else {
-                self.prune_at(now).await
+                self.prune_ledger_at(now).await
             };
             match done {
                 Ok(done) => compacted = done,
@@ -219,24 +223,26 @@ impl Memory {
             }
             checkpoint.settled_lines = compacted.over.as_ref().map(|_| compacted.after);
             // The event of the checkpoint may have been moved to an archive.
-            checkpoint.last_processed_event_id = self.checkpoint().await?.last_processed_event_id;
+            checkpoint.last_processed_event_id =
+                self.load_checkpoint().await?.last_processed_event_id;
         }
-        let (new, left, moved) = self.taken_up(&checkpoint, since, now).await?;
+        let (new, left, moved) =
+            self.collect_changes_since_checkpoint(&checkpoint, since, now).await?;
         let events: Vec<_> = new.iter().chain(&left).map(|entry| entry.event.clone()).collect();
         let since_then: Vec<_> =
             events.iter().filter(|event| !known.contains(&event.id)).cloned().collect();
         if !since_then.is_empty() {
             self.update_views(&since_then, BTreeSet::new(), &mut curated).await?;
         }
-        self.refresh_loops().await?;
+        self.refresh_open_loops().await?;
         findings.extend(
-            self.check_night(
+            self.run_nightly_check(
                 &new.iter().map(|entry| entry.event.id).collect::<Vec<_>>(),
                 is_due(Job::Check),
             )
             .await?,
         );
-        if is_due(Job::Check) && self.history.available().await.is_ok() {
+        if is_due(Job::Check) && self.history.check_available().await.is_ok() {
             // The leases of consolidation and of forgetting are held; only forgetting rewrites
             // snapshots.
             let packed = self.history.pack().await;
@@ -245,13 +251,13 @@ impl Memory {
             );
         }
 
-        let (pages, memories) = if events.len() > MANY {
+        let (pages, memories) = if events.len() > MANY_EVENTS {
             (curated.pages.clone(), curated.memories.clone())
         } else {
-            self.views_of(&events, touched).await?
+            self.files_showing(&events, touched).await?
         };
         let moved: Vec<String> = moved.into_iter().chain(compacted.over.clone()).collect();
-        let pressed = self.pressed_since(since, now).await?;
+        let pressed = self.list_summaries_since(since, now).await?;
         let waiting: Vec<String> = rolled
             .deferred
             .iter()
@@ -260,8 +266,8 @@ impl Memory {
             .collect();
         let complaints: Vec<String> =
             noticed.complaints.iter().chain(&curated.complaints).cloned().collect();
-        let conflicts = conflict::between(&self.store.contested().await?);
-        let night = Night {
+        let conflicts = conflict::conflicting_claims(&self.store.contested_claims().await?);
+        let night = NightlyRun {
             since,
             new: &[new.clone(), left.clone()].concat(),
             pieces: distilled.pieces,
@@ -270,31 +276,31 @@ impl Memory {
             pages: &pages,
             memories: &memories,
             complaints: &complaints,
-            pressed: &pressed,
+            summarized: &pressed,
             waiting: &waiting,
-            ages: self.ages().await?,
+            ages: self.count_freshness().await?,
             moved: &moved,
             conflicts: &conflicts,
             findings: &findings,
         };
-        self.still_alone(&alone).await?;
-        let place = path(&format!("{}/{}.md", layout::REPORTS, now.day()))?;
-        let run = report::run(now, &night);
+        self.ensure_lease(&alone).await?;
+        let place = doc_path(&format!("{}/{}.md", layout::REPORTS, now.day()))?;
+        let run = report::format_run(now, &night);
         let mut written = Ok(());
-        for _ in 0..ATTEMPTS {
+        for _ in 0..MAX_ATTEMPTS {
             let bytes = self.store.document(&place).await?;
             let known = bytes.as_deref().map(String::from_utf8_lossy);
-            let text = report::with_run(known.as_deref(), now, &run);
+            let text = report::upsert_run(known.as_deref(), now, &run);
             // An earlier run that died right after its last step has written its report already.
             if since == Some(now) || known.as_deref() == Some(text.as_str()) {
                 break;
             }
             written = self
                 .store
-                .swap(&place, text.as_bytes(), ContentVersion::of(bytes.as_deref()))
+                .compare_and_swap(&place, text.as_bytes(), ContentVersion::of(bytes.as_deref()))
                 .await;
             // The report was edited meanwhile.
-            if !matches!(written, Err(StoreError::Moved { .. })) {
+            if !matches!(written, Err(StoreError::Conflict { .. })) {
                 break;
             }
         }
@@ -304,8 +310,8 @@ impl Memory {
         }
         checkpoint.events_processed += events.len() as u64;
         checkpoint.last_run_ts = Some(now.to_string());
-        self.keep_checkpoint(&checkpoint).await?;
-        let consolidated = Consolidated {
+        self.save_checkpoint(&checkpoint).await?;
+        let consolidated = ConsolidationReport {
             at: now,
             noticed,
             distilled,
@@ -319,29 +325,29 @@ impl Memory {
 
     /// What is new in the ledger since the checkpoint, what this run moved out of it, and the
     /// archives it moved it to.
-    async fn taken_up(
+    async fn collect_changes_since_checkpoint(
         &self,
         checkpoint: &Checkpoint,
         since: Option<Moment>,
         now: Moment,
-    ) -> Result<(Vec<Entry>, Vec<Entry>, Vec<String>)> {
+    ) -> Result<(Vec<LedgerEntry>, Vec<LedgerEntry>, Vec<String>)> {
         let new = self
             .store
-            .events(&EventQuery { after: checkpoint.last_event(), ..EventQuery::everything() })
+            .events(&EventQuery { after: checkpoint.last_event(), ..EventQuery::all() })
             .await?
             .entries;
         let (mut left, mut moved) = (Vec::new(), Vec::new());
-        for why in [Why::Compaction, Why::Pruning] {
-            let place = archive::path(why, now.day());
+        for why in [ArchiveReason::Compaction, ArchiveReason::Pruning] {
+            let place = archive::archive_path(why, now.day());
             // Batches are in order of time, so this run's is the last.
-            let (text, _) = self.store.tail(&place, TAIL_BYTES).await?;
-            let gone = archive::left_at(&text, now);
+            let (text, _) = self.store.read_tail(&place, ARCHIVE_TAIL_BYTES).await?;
+            let gone = archive::events_archived_at(&text, now);
             if !gone.is_empty() {
                 moved.push(format!("{} events to {place}", gone.len()));
             }
             let recent =
                 gone.into_iter().filter(|event| since.is_none_or(|since| event.ts > since));
-            left.extend(recent.map(|event| Entry::fresh(event, 0)));
+            left.extend(recent.map(|event| LedgerEntry::from_event(event, 0)));
         }
         let here: BTreeSet<EventId> = new.iter().map(|entry| entry.event.id).collect();
         left.retain(|entry| !here.contains(&entry.event.id));
@@ -349,14 +355,14 @@ impl Memory {
     }
 
     /// How many statements are fresh, stale and hidden.
-    async fn ages(&self) -> Result<(usize, usize, usize)> {
+    async fn count_freshness(&self) -> Result<(usize, usize, usize)> {
         let (today, ages) = (self.now().day(), self.policy.decay.ages());
         let active: usize = self
             .store
-            .tally()
+            .count_statements()
             .await?
             .iter()
-            .filter(|count| count.standing == "active")
+            .filter(|count| count.state == "active")
             .map(|count| count.events)
             .sum();
         let stale_from =
@@ -377,8 +383,12 @@ impl Memory {
     }
 
     /// The summaries that were made since the last run, this one included.
-    async fn pressed_since(&self, since: Option<Moment>, now: Moment) -> Result<Vec<String>> {
-        let (heads, _) = self.store.heads(&SummaryQuery::default()).await?;
+    async fn list_summaries_since(
+        &self,
+        since: Option<Moment>,
+        now: Moment,
+    ) -> Result<Vec<String>> {
+        let (heads, _) = self.store.summary_heads(&SummaryQuery::default()).await?;
         let new = heads
             .iter()
             .filter(|head| since.is_none_or(|since| head.recorded > since) && head.recorded <= now);
@@ -391,7 +401,7 @@ impl Memory {
 
     /// The nightly check reads what is new; the weekly one rebuilds all derived data and checks
     /// everything (L12).
-    async fn check_night(&self, new: &[EventId], full: bool) -> Result<Vec<String>> {
+    async fn run_nightly_check(&self, new: &[EventId], full: bool) -> Result<Vec<String>> {
         if full {
             self.reindex(&|_, _| {}).await?;
             let verdict = self.verify_alone().await?;
@@ -402,8 +412,8 @@ impl Memory {
                 .map(|finding| finding.what.clone())
                 .collect());
         }
-        let findings = self.check_new(new).await?;
-        self.note_check(&findings).await?;
+        let findings = self.check_new_events(new).await?;
+        self.record_nightly_check(&findings).await?;
         Ok(findings
             .iter()
             .filter(|finding| finding.fails)
@@ -411,38 +421,38 @@ impl Memory {
             .collect())
     }
 
-    async fn check_new(&self, new: &[EventId]) -> Result<Vec<Finding>> {
-        let mut findings: Vec<Finding> = self
+    async fn check_new_events(&self, new: &[EventId]) -> Result<Vec<IntegrityFinding>> {
+        let mut findings: Vec<IntegrityFinding> = self
             .store
-            .faults()
+            .line_faults()
             .await?
             .into_iter()
             .map(|found| {
-                Finding::failure(
-                    Check::ValidLines,
+                IntegrityFinding::failure(
+                    IntegrityCheck::ValidLines,
                     format!("line {} {}", found.line, found.fault.what),
                 )
-                .on_line(found.line)
+                .with_line(found.line)
             })
             .collect();
-        for id in self.store.lost().await? {
+        for id in self.store.lost_events().await? {
             findings.push(
-                Finding::failure(
-                    Check::Unchanged,
+                IntegrityFinding::failure(
+                    IntegrityCheck::Unchanged,
                     format!("{id} is no longer in {}", layout::LEDGER),
                 )
-                .about(id),
+                .with_event(id),
             );
         }
-        let entries: Vec<Entry> = if new.is_empty() {
+        let entries: Vec<LedgerEntry> = if new.is_empty() {
             Vec::new()
         } else {
-            self.store.events(&EventQuery::these(new)).await?.entries
+            self.store.events(&EventQuery::for_ids(new)).await?.entries
         };
         let named: BTreeSet<EventId> = entries
             .iter()
             .filter(|entry| {
-                !matches!(entry.standing, icecore_domain::ledger::Standing::Retracted { .. })
+                !matches!(entry.state, icecore_domain::ledger::EventState::Retracted { .. })
             })
             .flat_map(|entry| entry.event.supersedes.iter().chain(&entry.event.related).copied())
             .collect();
@@ -450,22 +460,26 @@ impl Memory {
             let ids: Vec<EventId> = named.into_iter().collect();
             let mut known: BTreeSet<EventId> = self
                 .store
-                .events(&EventQuery::these(&ids))
+                .events(&EventQuery::for_ids(&ids))
                 .await?
                 .entries
                 .iter()
                 .map(|entry| entry.event.id)
                 .collect();
             known.extend(
-                self.store.archived(&EventQuery::these(&ids)).await?.iter().map(|event| event.id),
+                self.store
+                    .archived_events(&EventQuery::for_ids(&ids))
+                    .await?
+                    .iter()
+                    .map(|event| event.id),
             );
             for id in ids.iter().filter(|id| !known.contains(id)) {
                 findings.push(
-                    Finding::failure(
-                        Check::Related,
+                    IntegrityFinding::failure(
+                        IntegrityCheck::Related,
                         format!("{id} is referred to and does not exist"),
                     )
-                    .about(*id),
+                    .with_event(*id),
                 );
             }
         }

@@ -11,46 +11,48 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, PoisonError};
 
 use icecore_domain::calendar::Moment;
-use icecore_domain::event::{Act, COMPACTS, Draft, Event, Origin, QUOTE};
+use icecore_domain::event::{Act, COMPACTS_FIELD, Event, EventDraft, Origin, QUOTE_FIELD};
 use icecore_domain::forget::{
-    self, FEWEST_LETTERS, FEWEST_WORDS, FORGOTTEN, Fate, Scrub, Tombstone, Tombstones,
+    self, FORGOTTEN_MARK, FileFate, MIN_CHARS, MIN_WORDS, Scrub, Tombstone, Tombstones,
 };
 use icecore_domain::format::line;
 use icecore_domain::hash::Hash;
 use icecore_domain::id::EventId;
 use icecore_domain::layout::{self, DocPath};
-use icecore_domain::ledger::integrity::Prefix;
-use icecore_domain::ledger::revise::Refusal;
-use icecore_domain::ledger::{Ledger, Standing};
+use icecore_domain::ledger::integrity::LedgerPrefix;
+use icecore_domain::ledger::revise::RevisionError;
+use icecore_domain::ledger::{EventState, Ledger};
 use icecore_domain::page::PageKey;
 use icecore_domain::record::{self, Record, SessionKey};
-use icecore_domain::summary::{Cost, Maker, Period, Summary, SummaryQuery, Tier};
-use icecore_domain::{memo, plain};
-use icecore_store::{Became, ContentVersion, Error as StoreError, Rewritten, Scrubbed};
+use icecore_domain::summary::{Period, Summary, SummaryAuthor, SummaryCost, SummaryQuery, Tier};
+use icecore_domain::{memory_file, sanitize};
+use icecore_store::{
+    ContentVersion, Error as StoreError, RewriteReport, ScrubOutcome, ScrubbedFile,
+};
 use jiff::civil::Date;
 use serde::Serialize;
 
-use crate::capture::Taken;
+use crate::capture::CaptureReport;
 use crate::converse::folder_of;
-use crate::curate::Curated;
-use crate::rollup::{Asking, Rolled, Watch, Wish};
+use crate::page_sync::PageSyncReport;
+use crate::rollup::{ModelBudget, ProgressFn, RollupReport, RollupRequest};
 use crate::{Error, Memory, Result};
 
 /// The prefix of an id that names a whole conversation.
-const CONVERSATION: &str = "conversation/";
+const CONVERSATION_PREFIX: &str = "conversation/";
 /// The note that a forgetting also has to rewrite every snapshot, with its tombstone. It belongs to
 /// this machine: snapshots on other machines are not rewritten because of it.
-const HISTORY: &str = "forgetting-history.txt";
+const HISTORY_NOTE: &str = "forgetting-history.txt";
 /// The warning while that note exists.
-pub(crate) const HISTORY_OWED: &str = "forgetting was interrupted before every snapshot was rewritten; run `icecore forget --unfinished` to finish it";
-const MOST_NOTE_BYTES: u64 = 64 * 1024;
+pub(crate) const HISTORY_UNFINISHED_WARNING: &str = "forgetting was interrupted before every snapshot was rewritten; run `icecore forget --unfinished` to finish it";
+const MAX_NOTE_BYTES: u64 = 64 * 1024;
 
 /// How many rounds follow from one find to the next.
-const MOST_ROUNDS: usize = 8;
+const MAX_ROUNDS: usize = 8;
 
 /// What to forget. What an interrupted run left unfinished is always added.
 #[derive(Debug, Clone, Default)]
-pub struct Forget {
+pub struct ForgetRequest {
     /// Ids of events, records or memories, or `conversation/NAME`.
     pub ids: Vec<String>,
     /// Words, wherever they occur.
@@ -61,7 +63,7 @@ pub struct Forget {
     pub by: String,
 }
 
-impl Forget {
+impl ForgetRequest {
     /// Whether it names nothing: the run only finishes what others began.
     fn is_empty(&self) -> bool {
         self.ids.is_empty() && self.matching.is_empty()
@@ -70,7 +72,7 @@ impl Forget {
 
 /// A file in which text is forgotten.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Place {
+pub struct ForgottenFile {
     pub path: String,
     /// How many of its lines; `None` if the whole file is removed.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -79,7 +81,7 @@ pub struct Place {
 
 /// What a forgetting removes, or would remove.
 #[derive(Debug, Clone, Default, Serialize)]
-pub struct Forgetting {
+pub struct ForgetPlan {
     /// Events of the ledger and its archives.
     pub events: Vec<EventId>,
     /// The number of messages and states.
@@ -89,14 +91,14 @@ pub struct Forgetting {
     /// The number of turns of conversations.
     pub turns: usize,
     /// The files that contain it.
-    pub places: Vec<Place>,
+    pub places: Vec<ForgottenFile>,
     /// Files with the text that icecore must not change.
     pub left: Vec<String>,
     /// Events with too few words to search for their text elsewhere.
     pub by_id_only: Vec<EventId>,
 }
 
-impl Forgetting {
+impl ForgetPlan {
     /// Whether nothing is to be forgotten.
     pub fn is_empty(&self) -> bool {
         self.places.is_empty()
@@ -105,12 +107,12 @@ impl Forgetting {
 
 /// What was forgotten, and where it still is.
 #[derive(Debug, Serialize)]
-pub struct Forgot {
+pub struct ForgetReport {
     /// `None` if there was nothing to forget.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tombstone: Option<String>,
     #[serde(flatten)]
-    pub gone: Forgetting,
+    pub gone: ForgetPlan,
     /// Summaries that were rebuilt from what is left.
     pub pressed: Vec<String>,
     /// How many snapshots were rewritten, and how many of their files changed.
@@ -125,7 +127,7 @@ pub struct Forgot {
 
 /// What one pass over all files found.
 #[derive(Default)]
-struct Found {
+struct ForgetMatches {
     events: BTreeSet<EventId>,
     phrases: BTreeSet<String>,
     by_id_only: BTreeSet<EventId>,
@@ -137,7 +139,7 @@ struct Found {
     called: BTreeSet<String>,
 }
 
-fn path(text: &str) -> Result<DocPath> {
+fn doc_path(text: &str) -> Result<DocPath> {
     Ok(text.parse().map_err(StoreError::Path)?)
 }
 
@@ -149,24 +151,24 @@ fn turn_of(record: &Record) -> Option<u64> {
 impl Memory {
     /// The tombstones, as last read.
     pub(crate) fn tombstones(&self) -> Arc<Tombstones> {
-        self.stones.read().unwrap_or_else(PoisonError::into_inner).1.clone()
+        self.tombstones.read().unwrap_or_else(PoisonError::into_inner).1.clone()
     }
 
     /// Reads the tombstones again if the file changed.
-    pub(crate) async fn renew_tombstones(&self) -> Result<()> {
-        let text = self.store.document(&path(layout::FORGOTTEN)?).await?;
+    pub(crate) async fn refresh_tombstones(&self) -> Result<()> {
+        let text = self.store.document(&doc_path(layout::FORGOTTEN)?).await?;
         let version = ContentVersion::of(text.as_deref());
-        let known = self.stones.read().unwrap_or_else(PoisonError::into_inner).0;
+        let known = self.tombstones.read().unwrap_or_else(PoisonError::into_inner).0;
         if version != known {
-            let stones = Tombstones::read(text.as_deref().unwrap_or_default());
-            *self.stones.write().unwrap_or_else(PoisonError::into_inner) =
+            let stones = Tombstones::parse(text.as_deref().unwrap_or_default());
+            *self.tombstones.write().unwrap_or_else(PoisonError::into_inner) =
                 (version, Arc::new(stones));
         }
         Ok(())
     }
 
     /// Removes forgotten text from `text`.
-    pub(crate) fn unless_forgotten(&self, text: String) -> String {
+    pub(crate) fn scrub_text(&self, text: String) -> String {
         let stones = self.tombstones();
         if stones.is_empty() {
             return text;
@@ -175,11 +177,7 @@ impl Memory {
     }
 
     /// Removes forgotten text from a record; `None` if the record itself was forgotten.
-    pub(crate) fn record_unless_forgotten(
-        &self,
-        record: Record,
-        taken: &mut Taken,
-    ) -> Option<Record> {
+    pub(crate) fn scrub_record(&self, record: Record, taken: &mut CaptureReport) -> Option<Record> {
         let stones = self.tombstones();
         if stones.is_empty() {
             return Some(record);
@@ -188,7 +186,7 @@ impl Memory {
             taken.forgotten += 1;
             return None;
         }
-        match stones.needles().record(&record) {
+        match stones.needles().scrub_record(&record) {
             None => Some(record),
             Some(scrubbed) => {
                 taken.forgotten += 1;
@@ -202,7 +200,7 @@ impl Memory {
         if !forget::is_forgotten(text) {
             return Ok(());
         }
-        Err(Error::Unclear(format!(
+        Err(Error::InvalidRequest(format!(
             "these words were forgotten, so nothing was saved. To save them anyway, remove their line from {}",
             layout::FORGOTTEN
         )))
@@ -214,7 +212,7 @@ impl Memory {
         clippy::option_option,
         reason = "a file that did not exist differs from one that must not be touched"
     )]
-    pub(crate) fn then_without_forgotten(
+    pub(crate) fn scrub_snapshot_file(
         &self,
         path: &DocPath,
         then: Option<Vec<u8>>,
@@ -222,18 +220,18 @@ impl Memory {
         let stones = self.tombstones();
         let Some(bytes) = &then else { return Some(then) };
         match stones.scrub().fate(path.as_str(), bytes) {
-            Fate::Same => Some(then),
+            FileFate::Same => Some(then),
             // It is rendered again from what is left. Which of its entries are foreign is known
             // only for the current file.
             _ if forget::is_cascade_file(path.as_str()) => None,
-            Fate::Changed { bytes, .. } => Some(Some(bytes)),
-            Fate::Gone => None,
+            FileFate::Changed { bytes, .. } => Some(Some(bytes)),
+            FileFate::Gone => None,
         }
     }
 
     /// Whether a forgetting that includes snapshots is unfinished.
-    pub(crate) async fn owes_history(&self) -> Result<bool> {
-        let Some(note) = self.store.note(&path(HISTORY)?).await? else { return Ok(false) };
+    pub(crate) async fn has_unfinished_history(&self) -> Result<bool> {
+        let Some(note) = self.store.note(&doc_path(HISTORY_NOTE)?).await? else { return Ok(false) };
         let stones = self.tombstones();
         // A run that died before it wrote its tombstone changed nothing.
         Ok(String::from_utf8_lossy(&note)
@@ -242,63 +240,68 @@ impl Memory {
     }
 
     /// Notes that the text of this tombstone has to be removed from every snapshot too.
-    async fn note_history(&self, stone: &str) -> Result<()> {
-        Ok(self.store.add_note(&path(HISTORY)?, stone, MOST_NOTE_BYTES, true).await?)
+    async fn write_history_note(&self, stone: &str) -> Result<()> {
+        Ok(self.store.append_note(&doc_path(HISTORY_NOTE)?, stone, MAX_NOTE_BYTES, true).await?)
     }
 
     /// Finishes an interrupted forgetting, before a snapshot can store the text again.
-    pub(crate) async fn finish_forgetting(
+    pub(crate) async fn finish_interrupted_forget(
         &self,
-        asking: Option<&Asking<'_>>,
-        watch: Watch<'_>,
+        asking: Option<&ModelBudget<'_>>,
+        watch: ProgressFn<'_>,
     ) -> Result<()> {
-        self.renew_tombstones().await?;
-        if !self.looks_back().await?
-            && (self.tombstones().unfinished().next().is_some() || self.owes_history().await?)
+        self.refresh_tombstones().await?;
+        if !self.is_looking_back().await?
+            && (self.tombstones().unfinished().next().is_some()
+                || self.has_unfinished_history().await?)
         {
-            self.forget(&Forget { by: "consolidation".into(), ..Forget::default() }, asking, watch)
-                .await?;
+            self.forget(
+                &ForgetRequest { by: "consolidation".into(), ..ForgetRequest::default() },
+                asking,
+                watch,
+            )
+            .await?;
         }
         Ok(())
     }
 
     /// Plans a forgetting; nothing is changed.
-    pub async fn would_forget(&self, wish: &Forget) -> Result<Forgetting> {
-        self.renew_tombstones().await?;
-        let (scrub, found) = self.plan_forgetting(wish).await?;
+    pub async fn preview_forget(&self, wish: &ForgetRequest) -> Result<ForgetPlan> {
+        self.refresh_tombstones().await?;
+        let (scrub, found) = self.plan_forget(wish).await?;
         let touched = self.store.scrub(&scrub, true).await?;
-        Ok(told(&scrub, &found, &touched))
+        Ok(preview_of(&scrub, &found, &touched))
     }
 
     /// Forgets, and reports what was removed and where it still is.
     pub async fn forget(
         &self,
-        wish: &Forget,
-        asking: Option<&Asking<'_>>,
-        watch: Watch<'_>,
-    ) -> Result<Forgot> {
-        if self.looks_back().await? {
-            return Err(Error::Nothing(
+        wish: &ForgetRequest,
+        asking: Option<&ModelBudget<'_>>,
+        watch: ProgressFn<'_>,
+    ) -> Result<ForgetReport> {
+        if self.is_looking_back().await? {
+            return Err(Error::NotFound(
                 "the ledger has events after that moment; forget works only in the present, without --now".into(),
             ));
         }
-        let _alone = self.claim_night().await?;
+        let _alone = self.acquire_consolidation_lease().await?;
         // Manual page edits are imported first, so that they are forgotten with the rest, and the
         // remainder of them is kept.
-        self.renew_tombstones().await?;
-        self.notice_all().await?;
-        let mut curated = Curated::default();
-        self.adopt_edits(&mut curated).await?;
+        self.refresh_tombstones().await?;
+        self.scan_all_logs().await?;
+        let mut curated = PageSyncReport::default();
+        self.import_edits(&mut curated).await?;
 
-        let foreign = self.all_foreign_entries().await?;
+        let foreign = self.foreign_cascade_entries().await?;
 
         watch("searching", 0, 0);
-        let (mut scrub, found) = self.plan_forgetting(wish).await?;
+        let (mut scrub, found) = self.plan_forget(wish).await?;
         scrub.foreign_entries.extend(foreign);
-        let mut gone = told(&scrub, &found, &self.store.scrub(&scrub, true).await?);
-        let mut forgot = Forgot {
+        let mut gone = preview_of(&scrub, &found, &self.store.scrub(&scrub, true).await?);
+        let mut forgot = ForgetReport {
             tombstone: None,
-            gone: Forgetting::default(),
+            gone: ForgetPlan::default(),
             pressed: Vec::new(),
             rewritten: None,
             snapshots: None,
@@ -306,8 +309,8 @@ impl Memory {
         };
         // A run that died may have scrubbed the files without finishing the rest.
         let begun = self.tombstones().unfinished().next().map(|stone| stone.id.clone());
-        let carried_in = self.carried_in().await?;
-        let history = wish.history || self.owes_history().await?;
+        let carried_in = self.list_unapplied_tombstones().await?;
+        let history = wish.history || self.has_unfinished_history().await?;
         if !gone.is_empty() || begun.is_some() {
             let stone = match (begun, carried_in.first()) {
                 (Some(begun), _) if gone.is_empty() => begun,
@@ -317,23 +320,23 @@ impl Memory {
                 {
                     carried.clone()
                 }
-                _ => self.set_tombstone(&scrub, wish, history).await?,
+                _ => self.write_tombstone(&scrub, wish, history).await?,
             };
             watch("forgetting", 0, 0);
             let before = self.store.ledger().await?.bytes;
             let after = match scrub.fate(layout::LEDGER, &before) {
-                Fate::Changed { bytes, .. } => bytes,
-                Fate::Same | Fate::Gone => before.clone(),
+                FileFate::Changed { bytes, .. } => bytes,
+                FileFate::Same | FileFate::Gone => before.clone(),
             };
-            self.expect_ledger(&before, &after).await?;
-            let taken_in = self.pages_taken_in(&scrub, &curated).await?;
+            self.begin_ledger_change(&before, &after).await?;
+            let taken_in = self.load_imported_pages(&scrub, &curated).await?;
             let touched = self.store.scrub(&scrub, false).await?;
-            self.settle_ledger(Prefix::of(&after)).await?;
-            gone = told(&scrub, &found, &touched);
-            self.take_back(&scrub.events).await?;
-            self.renew_views(&touched, &taken_in, &mut curated).await?;
-            self.refresh_loops().await?;
-            match self.press_again(&scrub, asking, watch).await {
+            self.finish_ledger_change(LedgerPrefix::from_text(&after)).await?;
+            gone = preview_of(&scrub, &found, &touched);
+            self.retract_events(&scrub.events).await?;
+            self.rebuild_views(&touched, &taken_in, &mut curated).await?;
+            self.refresh_open_loops().await?;
+            match self.rebuild_summaries(&scrub, asking, watch).await {
                 Ok(pressed) => forgot.pressed = pressed.iter().map(ToString::to_string).collect(),
                 Err(Error::Busy(why)) => {
                     forgot.notes.push(format!("summaries are not rebuilt yet: {why}"))
@@ -341,74 +344,79 @@ impl Memory {
                 Err(error) => return Err(error),
             }
             if touched.iter().any(|one| one.path == layout::RECALL) || gone.is_empty() {
-                let pack = self.pack_recall(None, &[]).await?;
-                self.write_recall(&pack).await?;
+                let pack = self.build_recall_pack(None, &[]).await?;
+                self.write_recall_pack(&pack).await?;
             }
             forgot.tombstone = Some(stone);
         }
         if let Some(last) = self.tombstones().all().last().filter(|_| history) {
-            self.note_history(&last.id).await?;
+            self.write_history_note(&last.id).await?;
         }
-        self.look_at_snapshots(history, &scrub, &mut forgot).await?;
+        self.scrub_snapshots(history, &scrub, &mut forgot).await?;
         for stone in self.tombstones().unfinished() {
             self.append_line(
-                &path(layout::FORGOTTEN)?,
-                &forget::done(&stone.id, &self.now().to_string()),
+                &doc_path(layout::FORGOTTEN)?,
+                &forget::done_line(&stone.id, &self.now().to_string()),
             )
             .await?;
         }
-        self.store.remove_note(&path(HISTORY)?).await?;
-        self.renew_tombstones().await?;
+        self.store.remove_note(&doc_path(HISTORY_NOTE)?).await?;
+        self.refresh_tombstones().await?;
         if !self.tombstones().is_empty() {
-            self.note_carried_out().await?;
+            self.mark_tombstones_applied().await?;
         }
         for name in &found.called {
-            let name = plain::one_line(name);
+            let name = sanitize::one_line(name);
             forgot.notes.push(format!(
                 "there is a conversation named `{name}`; `icecore forget conversation/{name}` removes it with all its messages"
             ));
         }
         if !gone.by_id_only.is_empty() {
             forgot.notes.push(format!(
-                "events with fewer than {FEWEST_WORDS} words were forgotten by id only; use `forget --matching` to find their text elsewhere"
+                "events with fewer than {MIN_WORDS} words were forgotten by id only; use `forget --matching` to find their text elsewhere"
             ));
         }
         forgot.gone = gone;
         Ok(forgot)
     }
 
-    async fn set_tombstone(&self, scrub: &Scrub, wish: &Forget, history: bool) -> Result<String> {
+    async fn write_tombstone(
+        &self,
+        scrub: &Scrub,
+        wish: &ForgetRequest,
+        history: bool,
+    ) -> Result<String> {
         let (stones, now) = (self.tombstones(), self.now().to_string());
         // A vault has one salt. It differs from other vaults by what the vault contains.
         let salt = match stones.salt() {
             Some(salt) => salt.to_owned(),
-            None => Hash::of(&self.store.ledger().await?.bytes).then(now.as_bytes()).to_string()
+            None => Hash::of(&self.store.ledger().await?.bytes).chain(now.as_bytes()).to_string()
                 [..32]
                 .to_owned(),
         };
         let reason = wish
             .reason
             .as_deref()
-            .map(plain::one_line)
-            .filter(|reason| !scrub.needles.is_in(reason));
+            .map(sanitize::one_line)
+            .filter(|reason| !scrub.needles.is_contained_in(reason));
         let stone = Tombstone::new(scrub, &now, &wish.by, reason.as_deref(), &salt);
         let known = stones.all().iter().any(|known| known.id == stone.id);
         if history {
-            self.note_history(&stone.id).await?;
+            self.write_history_note(&stone.id).await?;
         }
         if !known {
-            self.append_line(&path(layout::FORGOTTEN)?, &stone.line()).await?;
+            self.append_line(&doc_path(layout::FORGOTTEN)?, &stone.to_line()).await?;
         }
-        self.renew_tombstones().await?;
+        self.refresh_tombstones().await?;
         Ok(stone.id)
     }
 
     /// The pages that are about to be scrubbed, as they were when manual edits were imported from
     /// them; a page that was saved since counts as absent.
-    async fn pages_taken_in(
+    async fn load_imported_pages(
         &self,
         scrub: &Scrub,
-        curated: &Curated,
+        curated: &PageSyncReport,
     ) -> Result<HashMap<DocPath, ContentVersion>> {
         let mut pages = HashMap::new();
         for one in self
@@ -416,10 +424,10 @@ impl Memory {
             .scrub(scrub, true)
             .await?
             .iter()
-            .filter(|one| matches!(one.what, Became::Changed(_)))
+            .filter(|one| matches!(one.outcome, ScrubOutcome::Changed(_)))
         {
             if let Some(page) =
-                one.path.parse::<DocPath>().ok().filter(|place| PageKey::of_path(place).is_some())
+                one.path.parse::<DocPath>().ok().filter(|place| PageKey::from_path(place).is_some())
             {
                 pages.insert(page, one.versions.0);
             }
@@ -428,10 +436,10 @@ impl Memory {
         let places: Vec<DocPath> = pages.keys().cloned().collect();
         for (place, _) in self
             .store
-            .unseen(&places)
+            .changed_since_seen(&places)
             .await?
             .into_iter()
-            .filter(|(place, stamp)| !curated.has_taken(place, stamp))
+            .filter(|(place, stamp)| !curated.is_imported(place, stamp))
         {
             pages.insert(place, ContentVersion::ABSENT);
         }
@@ -439,18 +447,18 @@ impl Memory {
     }
 
     /// Retracts the forgotten events.
-    async fn take_back(&self, ids: &BTreeSet<EventId>) -> Result<()> {
+    async fn retract_events(&self, ids: &BTreeSet<EventId>) -> Result<()> {
         let ids: Vec<EventId> = ids.iter().copied().collect();
         let now = self.now();
-        let entries = self.anywhere(&ids).await?;
+        let entries = self.load_events_with_archives(&ids).await?;
         let holds = entries.iter().filter(|entry| {
-            entry.event.is_statement() && !matches!(entry.standing, Standing::Retracted { .. })
+            entry.event.is_statement() && !matches!(entry.state, EventState::Retracted { .. })
         });
-        let draft = |event: &Event| Draft {
+        let draft = |event: &Event| EventDraft {
             origin: Origin::User,
-            ..Draft::upon(event, Act::Retract, now, FORGOTTEN)
+            ..EventDraft::new_act(event, Act::Retract, now, FORGOTTEN_MARK)
         };
-        let drafts: Vec<Draft> = holds.map(|entry| draft(&entry.event)).collect();
+        let drafts: Vec<EventDraft> = holds.map(|entry| draft(&entry.event)).collect();
         if !drafts.is_empty() {
             self.store.append(drafts, None).await?;
         }
@@ -459,17 +467,16 @@ impl Memory {
 
     /// Rebuilds the touched pages from the remaining events. A page that a user saved after its
     /// edits were imported keeps them for the next run.
-    async fn renew_views(
+    async fn rebuild_views(
         &self,
-        touched: &[Scrubbed],
+        touched: &[ScrubbedFile],
         taken_in: &HashMap<DocPath, ContentVersion>,
-        curated: &mut Curated,
+        curated: &mut PageSyncReport,
     ) -> Result<()> {
-        for one in touched.iter().filter(|one| matches!(one.what, Became::Changed(_))) {
-            let page =
-                one.path.parse::<DocPath>().ok().filter(|place| {
-                    PageKey::of_path(place).is_some() && !curated.held.contains(place)
-                });
+        for one in touched.iter().filter(|one| matches!(one.outcome, ScrubOutcome::Changed(_))) {
+            let page = one.path.parse::<DocPath>().ok().filter(|place| {
+                PageKey::from_path(place).is_some() && !curated.held.contains(place)
+            });
             let Some(page) = page else { continue };
             let (before, after) = one.versions;
             // What a run that died has scrubbed differs from what was imported, but had nothing
@@ -478,46 +485,46 @@ impl Memory {
                 continue;
             }
             match self.store.remove_unchanged(&page, after).await {
-                Err(StoreError::Moved { .. }) => {}
+                Err(StoreError::Conflict { .. }) => {}
                 other => other?,
             }
         }
-        self.rebuild_views(curated).await
+        self.rebuild_pages(curated).await
     }
 
     /// Rebuilds the summaries that were erased: those that are due, then those that had been
     /// requested before their time.
-    async fn press_again(
+    async fn rebuild_summaries(
         &self,
         scrub: &Scrub,
-        asking: Option<&Asking<'_>>,
-        watch: Watch<'_>,
+        asking: Option<&ModelBudget<'_>>,
+        watch: ProgressFn<'_>,
     ) -> Result<Vec<Period>> {
         // If no summary was touched, nothing is rebuilt early: what is due waits for its time.
         if scrub.periods.is_empty() {
             return Ok(Vec::new());
         }
         let mut pressed: Vec<Period> = self
-            .roll(&Wish::default(), asking, watch)
+            .run_rollup(&RollupRequest::default(), asking, watch)
             .await?
             .pressed
             .iter()
             .map(|node| node.period)
             .collect();
-        let (heads, _) = self.store.heads(&SummaryQuery::default()).await?;
+        let (heads, _) = self.store.summary_heads(&SummaryQuery::default()).await?;
         let mut erased: Vec<_> = heads
             .into_iter()
             .filter(|head| scrub.periods.contains_key(&head.period) && head.is_forgotten())
             .collect();
         erased.sort_by_key(|head| (head.period.tier(), head.period));
         for head in erased {
-            let wish = Wish {
+            let wish = RollupRequest {
                 tier: Some(head.period.tier()),
                 days: Some(head.period.days()),
                 sessions: head.session.map(|key| vec![key]),
             };
             pressed.extend(
-                self.roll(&wish, asking, watch).await?.pressed.iter().map(|node| node.period),
+                self.run_rollup(&wish, asking, watch).await?.pressed.iter().map(|node| node.period),
             );
         }
         Ok(pressed)
@@ -530,7 +537,7 @@ impl Memory {
         conversation: &str,
         days: &BTreeSet<Date>,
     ) -> Result<()> {
-        let known = self.known(false).await?;
+        let known = self.planning_input(false).await?;
         let sessions: BTreeSet<&SessionKey> = known.sessions.iter().map(|stat| &stat.key).collect();
         let due: BTreeSet<Period> = known.overdue().into_iter().map(|(period, _)| period).collect();
         let is_of_days = |period: Period| {
@@ -553,21 +560,23 @@ impl Memory {
         let emptied: Vec<Summary> = all
             // A file that icecore did not write is not made from records.
             .filter(|summary| {
-                summary.headline != FORGOTTEN && summary.maker != Maker::File && is_empty(summary)
+                summary.headline != FORGOTTEN_MARK
+                    && summary.maker != SummaryAuthor::File
+                    && is_empty(summary)
             })
             .map(|summary| Summary {
                 version: summary.version + 1,
-                headline: FORGOTTEN.into(),
+                headline: FORGOTTEN_MARK.into(),
                 body: String::new(),
                 messages: 0,
                 states: 0,
                 recorded: now,
-                source: Hash::of(FORGOTTEN.as_bytes()),
+                source: Hash::of(FORGOTTEN_MARK.as_bytes()),
                 sources: Vec::new(),
-                maker: Maker::Extract,
+                maker: SummaryAuthor::Extract,
                 provisional: true,
                 left_out: Vec::new(),
-                cost: Cost::default(),
+                cost: SummaryCost::default(),
                 similar: None,
                 ..summary
             })
@@ -576,27 +585,27 @@ impl Memory {
             return Ok(());
         }
         self.store.add_summaries(&emptied, None).await?;
-        self.write_views(&emptied, &mut Rolled::default()).await
+        self.write_views(&emptied, &mut RollupReport::default()).await
     }
 
-    async fn look_at_snapshots(
+    async fn scrub_snapshots(
         &self,
         history: bool,
         scrub: &Scrub,
-        forgot: &mut Forgot,
+        forgot: &mut ForgetReport,
     ) -> Result<()> {
-        if self.history.available().await.is_err() {
+        if self.history.check_available().await.is_err() {
             return Ok(());
         }
         // By hashes as well as by words: an earlier run's text may still be there.
         let mut all = scrub.clone();
         all.merge(self.tombstones().scrub());
         if history {
-            let Rewritten { snapshots, files } = self.history.rewrite(&all).await?;
+            let RewriteReport { snapshots, files } = self.history.rewrite_snapshots(&all).await?;
             forgot.rewritten = Some((snapshots, files));
             return Ok(());
         }
-        match self.history.stands_in(&all).await {
+        match self.history.count_containing(&all).await {
             Ok(standing) => forgot.snapshots = Some(standing),
             Err(error) => forgot.notes.push(format!("snapshots could not be searched: {error}")),
         }
@@ -604,36 +613,36 @@ impl Memory {
     }
 
     /// Collects everything that is to be removed.
-    async fn plan_forgetting(&self, wish: &Forget) -> Result<(Scrub, Found)> {
+    async fn plan_forget(&self, wish: &ForgetRequest) -> Result<(Scrub, ForgetMatches)> {
         let stones = self.tombstones();
-        let mut scrub = stones.left_to_do();
-        let carried_in = self.carried_in().await?;
+        let mut scrub = stones.unfinished_scrub();
+        let carried_in = self.list_unapplied_tombstones().await?;
         stones
             .all()
             .iter()
             .filter(|stone| carried_in.contains(&stone.id))
             .for_each(|stone| stone.add_to(&mut scrub));
         if wish.is_empty() {
-            self.add_come_back(&mut scrub).await?;
+            self.add_reappeared(&mut scrub).await?;
         }
-        self.add_later_versions(&carried_in, &mut scrub).await?;
+        self.add_foreign_versions(&carried_in, &mut scrub).await?;
         for text in &wish.matching {
             let letters = text.chars().filter(|c| c.is_alphanumeric()).count();
-            if letters < FEWEST_LETTERS {
-                return Err(Error::Unclear(format!(
-                    "`{}` is too short to search for; give at least {FEWEST_LETTERS} letters or digits",
-                    plain::one_line(text)
+            if letters < MIN_CHARS {
+                return Err(Error::InvalidRequest(format!(
+                    "`{}` is too short to search for; give at least {MIN_CHARS} letters or digits",
+                    sanitize::one_line(text)
                 )));
             }
             scrub.needles.add(text);
         }
         let mut named = BTreeSet::new();
         for id in &wish.ids {
-            self.name_what_goes(id.trim(), &mut scrub, &mut named).await?;
+            self.resolve_id(id.trim(), &mut scrub, &mut named).await?;
         }
         let mut by_id_only = BTreeSet::new();
-        for _ in 0..MOST_ROUNDS {
-            let found = self.look_for(&scrub).await?;
+        for _ in 0..MAX_ROUNDS {
+            let found = self.find_matches(&scrub).await?;
             by_id_only.extend(&found.by_id_only);
             let is_new = |(folder, turns): (&String, &BTreeSet<u64>)| {
                 !scrub.turns.get(folder).is_some_and(|known| turns.is_subset(known))
@@ -650,14 +659,14 @@ impl Memory {
                 break;
             }
         }
-        let mut found = self.look_for(&scrub).await?;
+        let mut found = self.find_matches(&scrub).await?;
         found.by_id_only = by_id_only;
-        self.periods_of(&found, &mut scrub).await?;
+        self.add_periods(&found, &mut scrub).await?;
         let by_files = self
             .summary_versions()
             .await?
             .into_iter()
-            .filter(|version| version.maker == Maker::File);
+            .filter(|version| version.maker == SummaryAuthor::File);
         scrub.foreign_entries =
             by_files.map(|version| (version.period, version.headline)).collect();
         Ok((scrub, found))
@@ -665,16 +674,16 @@ impl Memory {
 
     /// Adds forgotten text that exists again, by its words, events and records: a merge may have
     /// brought it back.
-    async fn add_come_back(&self, scrub: &mut Scrub) -> Result<()> {
+    async fn add_reappeared(&self, scrub: &mut Scrub) -> Result<()> {
         let stones = self.tombstones();
         if stones.is_empty() {
             return Ok(());
         }
         scrub.needles.merge(stones.needles());
         scrub.records.extend(&stones.scrub().records);
-        let erased = |event: &Event| event.content == FORGOTTEN;
+        let erased = |event: &Event| event.content == FORGOTTEN_MARK;
         let back = self
-            .every_event()
+            .load_all_events()
             .await?
             .into_iter()
             .filter(|event| stones.scrub().events.contains(&event.id) && !erased(event));
@@ -683,25 +692,25 @@ impl Memory {
     }
 
     /// Files that contain forgotten text again.
-    pub(crate) async fn come_back(&self) -> Result<Vec<String>> {
+    pub(crate) async fn find_reappeared_files(&self) -> Result<Vec<String>> {
         if self.tombstones().is_empty() || !self.history.is_shared().await {
             return Ok(Vec::new());
         }
         let mut scrub = Scrub::default();
-        self.add_come_back(&mut scrub).await?;
+        self.add_reappeared(&mut scrub).await?;
         let touched = self.store.scrub(&scrub, true).await?;
         let is_remade =
             |path: &str| forget::is_view_of_many(path) || path.starts_with(".icecore/answers/");
         Ok(touched
             .into_iter()
-            .filter(|one| one.what != Became::Left && !is_remade(&one.path))
+            .filter(|one| one.outcome != ScrubOutcome::Untouched && !is_remade(&one.path))
             .map(|one| one.path)
             .collect())
     }
 
     /// Adds the summary versions that existed before another machine forgot their text, whatever
     /// those versions are called here.
-    async fn add_later_versions(
+    async fn add_foreign_versions(
         &self,
         carried_in: &BTreeSet<String>,
         scrub: &mut Scrub,
@@ -715,8 +724,8 @@ impl Memory {
         for summary in self.summary_versions().await? {
             let until = carried
                 .iter()
-                .filter(|stone| stone.names_period(summary.period))
-                .filter_map(|stone| Moment::read(&stone.ts));
+                .filter(|stone| stone.has_period(summary.period))
+                .filter_map(|stone| Moment::parse(&stone.ts));
             if until.map(|read| read.moment).any(|until| summary.recorded <= until) {
                 let upto = scrub.periods.entry(summary.period).or_default();
                 *upto = summary.version.max(*upto);
@@ -726,7 +735,7 @@ impl Memory {
     }
 
     /// Resolves an id that the user gave.
-    async fn name_what_goes(
+    async fn resolve_id(
         &self,
         id: &str,
         scrub: &mut Scrub,
@@ -735,19 +744,19 @@ impl Memory {
         if !named.insert(id.to_owned()) {
             return Ok(());
         }
-        if let Ok(event) = EventId::from_hand(id) {
-            if self.anywhere(&[event]).await?.is_empty() {
-                return Err(Refusal::Unknown(event).into());
+        if let Ok(event) = EventId::parse_lenient(id) {
+            if self.load_events_with_archives(&[event]).await?.is_empty() {
+                return Err(RevisionError::Unknown(event).into());
             }
             scrub.events.insert(event);
             return Ok(());
         }
-        if let Some(name) = id.strip_prefix(CONVERSATION) {
-            let records = self.store.last_said(name, usize::MAX).await?;
+        if let Some(name) = id.strip_prefix(CONVERSATION_PREFIX) {
+            let records = self.store.recent_records(name, usize::MAX).await?;
             let folder = folder_of(name);
             if records.is_empty() && self.store.documents(&folder).await?.is_empty() {
-                let name = plain::one_line(name);
-                return Err(Error::Nothing(format!(
+                let name = sanitize::one_line(name);
+                return Err(Error::NotFound(format!(
                     "there is no conversation `{name}`; run `icecore conversation list` to see all"
                 )));
             }
@@ -761,7 +770,7 @@ impl Memory {
             name.strip_prefix(layout::MEMORIES).map_or(name, |name| name.trim_start_matches('/'));
         if let Ok(place) = format!("{}/{name}.md", layout::MEMORIES).parse::<DocPath>()
             && let Some(bytes) = self.store.document(&place).await?
-            && let Some(event) = memo::read(&String::from_utf8_lossy(&bytes)).event
+            && let Some(event) = memory_file::parse(&String::from_utf8_lossy(&bytes)).event
         {
             scrub.events.insert(event);
             return Ok(());
@@ -769,7 +778,7 @@ impl Memory {
         // A record by its id, or by the source that an event names.
         let wanted = id.rsplit_once('#').map_or(id, |(_, id)| id);
         let mut known = false;
-        self.each_record(|_, record| {
+        self.for_each_record(|_, record| {
             if record.id == wanted {
                 known = true;
                 scrub.records.insert(record.key());
@@ -779,14 +788,14 @@ impl Memory {
         if known {
             return Ok(());
         }
-        Err(Error::Nothing(format!(
+        Err(Error::NotFound(format!(
             "there is no event, record or memory `{}`; name an EVT-…, the id of a message, a memory's name or conversation/NAME",
-            plain::one_line(id)
+            sanitize::one_line(id)
         )))
     }
 
     /// Calls `take` for every line of every record, with its file.
-    async fn each_record(&self, mut take: impl FnMut(&DocPath, Record)) -> Result<()> {
+    async fn for_each_record(&self, mut take: impl FnMut(&DocPath, Record)) -> Result<()> {
         for folder in [layout::MESSAGES, layout::SNAPSHOTS] {
             for place in self
                 .store
@@ -801,7 +810,7 @@ impl Memory {
                     .map(<[u8]>::trim_ascii)
                     .filter(|line| !line.is_empty())
                 {
-                    if let Ok(record) = record::read(line) {
+                    if let Ok(record) = record::parse_line(line) {
                         take(&place, record);
                     }
                 }
@@ -811,15 +820,15 @@ impl Memory {
     }
 
     /// One pass over all files: everything that goes with what is known so far.
-    async fn look_for(&self, scrub: &Scrub) -> Result<Found> {
-        let mut found = Found::default();
+    async fn find_matches(&self, scrub: &Scrub) -> Result<ForgetMatches> {
+        let mut found = ForgetMatches::default();
         // Sources that are removed as a whole.
         let mut sources: BTreeSet<String> = BTreeSet::new();
         let mut keys = std::collections::HashSet::new();
-        self.each_record(|place, record| {
+        self.for_each_record(|place, record| {
             let key = record.key();
             if !scrub.conversations.contains(&record.conversation)
-                && scrub.needles.is_in(&record.conversation)
+                && scrub.needles.is_contained_in(&record.conversation)
             {
                 found.called.insert(record.conversation.clone());
             }
@@ -828,8 +837,8 @@ impl Memory {
                 sources.insert(format!("{place}#{}", record.id));
             }
             // Text that an interrupted run has scrubbed already leads to nothing new.
-            if (erased && record.text == FORGOTTEN)
-                || (!erased && scrub.needles.record(&record).is_none())
+            if (erased && record.text == FORGOTTEN_MARK)
+                || (!erased && scrub.needles.scrub_record(&record).is_none())
             {
                 return;
             }
@@ -851,9 +860,9 @@ impl Memory {
             };
             let whole = scrub.folders.contains(folder);
             let text = self.store.document(&place).await?.unwrap_or_default();
-            for event in Ledger::read(&text, None).entries().iter().map(|entry| &entry.event) {
-                let turn = event.field::<u64>("turn");
-                let said = scrub.is_in_event(event);
+            for event in Ledger::parse(&text, None).entries().iter().map(|entry| &entry.event) {
+                let turn = event.extra_field::<u64>("turn");
+                let said = scrub.affects_event(event);
                 if said && let Some(turn) = turn {
                     found.turns.entry(folder.to_owned()).or_default().insert(turn);
                 }
@@ -868,11 +877,11 @@ impl Memory {
             }
         }
         found.turns.retain(|folder, _| !scrub.folders.contains(folder));
-        for event in self.every_event().await? {
+        for event in self.load_all_events().await? {
             let named = scrub.events.contains(&event.id);
-            let said = scrub.is_in_event(&event);
+            let said = scrub.affects_event(&event);
             let learnt = sources.contains(&event.source);
-            let compacts = || event.field::<Vec<String>>(COMPACTS).unwrap_or_default();
+            let compacts = || event.extra_field::<Vec<String>>(COMPACTS_FIELD).unwrap_or_default();
             let acts = event.act != Act::Assert
                 && event.related.iter().any(|id| scrub.events.contains(id));
             let stands_for = compacts()
@@ -882,7 +891,7 @@ impl Memory {
                 continue;
             }
             // A scrubbed event is done.
-            if event.content == FORGOTTEN {
+            if event.content == FORGOTTEN_MARK {
                 continue;
             }
             found.events.insert(event.id);
@@ -892,10 +901,11 @@ impl Memory {
             if said || acts {
                 continue;
             }
-            for text in
-                [Some(event.content.clone()), event.field::<String>(QUOTE)].into_iter().flatten()
+            for text in [Some(event.content.clone()), event.extra_field::<String>(QUOTE_FIELD)]
+                .into_iter()
+                .flatten()
             {
-                if forget::count_words(&text) >= FEWEST_WORDS {
+                if forget::count_words(&text) >= MIN_WORDS {
                     found.phrases.insert(text);
                 } else {
                     found.by_id_only.insert(event.id);
@@ -905,7 +915,7 @@ impl Memory {
         for place in self.store.documents("memory").await? {
             let Some(day) = place.log_day() else { continue };
             let text = self.store.document(&place).await?.unwrap_or_default();
-            if scrub.fate(place.as_str(), &text) != Fate::Same {
+            if scrub.fate(place.as_str(), &text) != FileFate::Same {
                 found.days.insert(day);
             }
         }
@@ -913,17 +923,17 @@ impl Memory {
     }
 
     /// The events of the ledger and of every archive, unfolded.
-    async fn every_event(&self) -> Result<Vec<Event>> {
+    async fn load_all_events(&self) -> Result<Vec<Event>> {
         let mut texts = vec![self.store.ledger().await?.bytes];
-        texts.extend(self.archive_texts().await?);
+        texts.extend(self.read_archives().await?);
         let lines = texts.iter().flat_map(|text| text.split(|byte| *byte == b'\n'));
-        Ok(lines.flat_map(|line| line::parse(line).events).collect())
+        Ok(lines.flat_map(|line| line::parse_line(line).events).collect())
     }
 
     /// Adds the summaries of the days and sessions concerned: they are rebuilt, whatever words they
     /// used.
-    async fn periods_of(&self, found: &Found, scrub: &mut Scrub) -> Result<()> {
-        let (heads, _) = self.store.heads(&SummaryQuery::default()).await?;
+    async fn add_periods(&self, found: &ForgetMatches, scrub: &mut Scrub) -> Result<()> {
+        let (heads, _) = self.store.summary_heads(&SummaryQuery::default()).await?;
         let mut days: BTreeSet<Date> = found.days.clone();
         // A summary that quotes the words leads to the summaries above it, too.
         let said: HashMap<Period, bool> = self
@@ -934,7 +944,8 @@ impl Memory {
             .map(|summary| {
                 (
                     summary.period,
-                    scrub.needles.is_in(&summary.headline) || scrub.needles.is_in(&summary.body),
+                    scrub.needles.is_contained_in(&summary.headline)
+                        || scrub.needles.is_contained_in(&summary.body),
                 )
             })
             .collect();
@@ -956,26 +967,28 @@ impl Memory {
     }
 }
 
-fn told(scrub: &Scrub, found: &Found, touched: &[Scrubbed]) -> Forgetting {
+fn preview_of(scrub: &Scrub, found: &ForgetMatches, touched: &[ScrubbedFile]) -> ForgetPlan {
     let is_remade =
         |path: &str| forget::is_view_of_many(path) || path.starts_with(".icecore/answers/");
-    let kept: Vec<&Scrubbed> =
-        touched.iter().filter(|one| one.what != Became::Left && !is_remade(&one.path)).collect();
+    let kept: Vec<&ScrubbedFile> = touched
+        .iter()
+        .filter(|one| one.outcome != ScrubOutcome::Untouched && !is_remade(&one.path))
+        .collect();
     // Views of everything are always rebuilt; alone they are no reason to forget.
-    let places = kept.iter().map(|one| Place {
+    let places = kept.iter().map(|one| ForgottenFile {
         path: one.path.clone(),
-        lines: if let Became::Changed(lines) = one.what { Some(lines) } else { None },
+        lines: if let ScrubOutcome::Changed(lines) = one.outcome { Some(lines) } else { None },
     });
-    let places: Vec<Place> = places.collect();
+    let places: Vec<ForgottenFile> = places.collect();
     if places.is_empty() {
         let left = touched
             .iter()
-            .filter(|one| one.what == Became::Left)
+            .filter(|one| one.outcome == ScrubOutcome::Untouched)
             .map(|one| one.path.clone())
             .collect();
-        return Forgetting { left, ..Forgetting::default() };
+        return ForgetPlan { left, ..ForgetPlan::default() };
     }
-    Forgetting {
+    ForgetPlan {
         events: scrub.events.iter().copied().collect(),
         records: found.records,
         summaries: scrub.periods.keys().map(ToString::to_string).collect(),
@@ -983,7 +996,7 @@ fn told(scrub: &Scrub, found: &Found, touched: &[Scrubbed]) -> Forgetting {
         places,
         left: touched
             .iter()
-            .filter(|one| one.what == Became::Left)
+            .filter(|one| one.outcome == ScrubOutcome::Untouched)
             .map(|one| one.path.clone())
             .collect(),
         by_id_only: found.by_id_only.iter().copied().collect(),

@@ -12,89 +12,104 @@ pub mod llm;
 pub mod prompts;
 pub mod settings;
 
-mod across;
-mod assemble;
-mod attend;
 mod capture;
-mod carry;
+mod capture_filter;
+pub mod change_feed;
 mod checkpoint;
 mod compact;
 mod consolidate;
 pub mod converse;
-mod curate;
-mod distil;
-mod find;
+mod daily_log;
+mod extraction;
 mod forget;
-mod gate;
 mod health;
 mod history;
 mod import;
+mod insights;
 mod jobs;
-mod join;
-mod layers;
-mod log;
-mod look;
+mod live_session;
+mod machine_merge;
+mod maintenance;
 mod memory_tool;
 mod migrate;
+mod model_spend;
+mod pack_input;
+mod page_sync;
 mod pages;
 pub mod project;
-pub mod pulse;
+mod provenance;
 mod quarantine;
 mod recall;
 mod remember;
 mod review;
 mod rollup;
-mod spend;
-mod tend;
-mod trail;
+mod search;
+mod status;
+mod timeline;
+mod transfer;
 mod views;
 
-pub use across::{Alike, LookedBack, Trended};
-pub use assemble::{Before, Zoomed};
-pub use attend::{Attended, Begun, Due, Given, Helper, Injected, Item, Room, Trouble};
 pub use capture::{
-    Gaps, OWN_CONVERSATION, PARTS_CUT, SessionTaken, StateSaved, TRANSCRIPTS, Taken,
+    CaptureDefaults, CaptureReport, NOTES_CONVERSATION, PARTS_CUT_FIELD, SavedState,
+    TRANSCRIPTS_CONVERSATION, TranscriptReport,
 };
-pub use carry::{Carried, Checked, Manifest, back_up, carry, check_backup, restore};
-pub use compact::Compacted;
-pub use consolidate::{Consolidated, NightOutlook};
-pub use curate::Curated;
-pub use distil::Distilled;
-pub use find::{Answer, EMBED_IN_A_NIGHT, EMBED_IN_A_ROUND, Finder, Hit, Looking};
-pub use forget::{Forget, Forgetting, Forgot, Place};
-pub use gate::Secrets;
-pub use health::{Counted, Coverage, Facets, Figures, JobRan, LedgerPage, Status as EventStatus};
-pub use history::{Undone, UndoneFile};
-pub use import::{Facts, Gated, KnownFacts, ReadSoFar};
-pub use jobs::{Ran, Run};
-pub use join::{MergeStatus, Merged};
-pub use layers::{Child, Headline, Node, NodeLine};
-pub use log::{Logged, Noticed, TakenIn};
-pub use look::{Integrity, Status};
+pub use capture_filter::SecretCounts;
+pub use compact::CompactionReport;
+pub use consolidate::{ConsolidationPreview, ConsolidationReport};
+pub use daily_log::{ImportedExtract, LogReport, LogScanReport};
+pub use extraction::ExtractionReport;
+pub use forget::{ForgetPlan, ForgetReport, ForgetRequest, ForgottenFile};
+pub use health::{
+    CoverageReport, DailyFigures, JobRun, LedgerFacets, LedgerPage,
+    LedgerStateFilter as EventStatus, NameCount,
+};
+pub use history::{UndoReport, UndoneFile};
+pub use import::{FactImportPlan, FilteredBatch, ImportProgress, ImportedFacts};
+pub use insights::{LookbackReport, SimilarSummaries, TrendReport};
+pub use jobs::{JobsReport, SummaryRun};
+pub use live_session::{
+    EndedSession, HookFailure, InjectedContext, InjectionRecord, LiveSession, PackBudget, PackItem,
+    SessionStart, SubagentReport,
+};
+pub use machine_merge::{MergeReport, MergeStatus};
+pub use maintenance::{RepairReport, VerifyReport};
 pub use memory_tool::{ToolAnswer, ToolVersion};
-pub use migrate::{Accounted, Migrated, OldFile};
-pub use pages::{PageEvent, PageLine, PageSaved, PageTold};
-pub use quarantine::{Held, Waiting};
-pub use recall::{SessionKind, TriggerTold, Triggers};
-pub use remember::{Acted, Remember, Remembered};
-pub use review::{Review, Settle};
-pub use rollup::{
-    Asking, Backfilled, Deferred, DueNode, Outlook, PressedNode, Rolled, Watch, Wish,
+pub use migrate::{FileOutcome, MigrationReport, OldFolderFile};
+pub use model_spend::DailySpend;
+pub use pack_input::{PackPreamble, TimeContents};
+pub use page_sync::PageSyncReport;
+pub use pages::{PageContents, PageEvent, PageListItem, PageSaveReport};
+pub use provenance::{
+    EventDetails, EventGraph, EventLink, EventProvenance, OriginalSource, Provenance,
+    ProvenanceStep, SummaryProvenance,
 };
-pub use spend::Spent;
-pub use tend::{Repairs, Verdict};
-pub use trail::{Because, Edge, Graph, Step, Story, SummaryTrail, Trail, TrailSource};
-pub use views::Files;
+pub use quarantine::{QuarantineFilter, QuarantinedEvent};
+pub use recall::{SessionKind, TriggerInfo, TriggerList};
+pub use remember::{ActReport, RememberReport, RememberRequest};
+pub use review::{Review, ReviewDecision};
+pub use rollup::{
+    BackfillReport, DeferredNode, DueNode, ModelBudget, ProgressFn, RollupPlan, RollupReport,
+    RollupRequest, WrittenSummary,
+};
+pub use search::{
+    EMBED_PER_NIGHTLY_RUN, EMBED_PER_ROUND, SearchHit, SearchRequest, SearchResults, Searcher,
+};
+pub use status::{IntegrityStatus, MemoryStatus};
+pub use timeline::{SummaryLine, TimelineChild, TimelineHeadline, TimelineNode};
+pub use transfer::{
+    BackupCheck, BackupManifest, TransferReport, back_up, check_backup, restore_backup, transfer,
+};
+pub use views::ViewFilesReport;
 
 use std::sync::{Arc, Mutex};
 
 use icecore_domain::calendar::{Moment, Zone};
-use icecore_domain::event::Unfit;
+use icecore_domain::event::EventDraftError;
 use icecore_domain::forget::Tombstones;
 use icecore_domain::ledger::query::EventQuery;
-use icecore_domain::ledger::revise::Refusal;
+use icecore_domain::ledger::revise::RevisionError;
 use icecore_domain::secrets::MarkerKey;
-use icecore_store::{ContentVersion, History, Store};
+use icecore_store::{ContentVersion, SnapshotStore, Store};
 
 use crate::clock::Clock;
 use crate::config::Policy;
@@ -106,16 +121,16 @@ pub enum Error {
     Store(#[from] icecore_store::Error),
     /// The ledger forbids the change.
     #[error(transparent)]
-    Refused(#[from] Refusal),
+    Refused(#[from] RevisionError),
     /// The input cannot be an event.
     #[error(transparent)]
-    Unfit(#[from] Unfit),
+    InvalidEvent(#[from] EventDraftError),
     /// The vault's settings are invalid.
     #[error(transparent)]
-    Config(#[from] config::Mistake),
+    Config(#[from] config::PolicyError),
     /// A size limit is exceeded.
     #[error("{0}")]
-    TooMuch(String),
+    LimitExceeded(String),
     /// Another process holds a lease or lock.
     #[error("{0}")]
     Busy(String),
@@ -133,34 +148,34 @@ pub enum Error {
     Embed(#[from] embed::EmbedError),
     /// The request is ambiguous or empty.
     #[error("{0}")]
-    Unclear(String),
+    InvalidRequest(String),
     /// The requested item does not exist.
     #[error("{0}")]
-    Nothing(String),
+    NotFound(String),
     /// The target exists already.
     #[error("{0}")]
-    Occupied(String),
+    AlreadyExists(String),
 }
 
 /// The result of an operation.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// How often an operation reads and decides again when other processes write in between.
-const ATTEMPTS: usize = 50;
+const MAX_ATTEMPTS: usize = 50;
 
 /// One memory: a store, a snapshot history, a clock and a policy.
 pub struct Memory {
     store: Arc<dyn Store>,
-    history: Arc<dyn History>,
+    history: Arc<dyn SnapshotStore>,
     clock: Box<dyn Clock>,
     policy: Policy,
     zone: Zone,
     /// Today's model costs, as far as they are known.
-    tally: Mutex<spend::Tally>,
+    tally: Mutex<model_spend::SpendTally>,
     /// The key for the marks of hidden secrets.
     marker_key: MarkerKey,
     /// The tombstones of forgotten content, and the version of their file.
-    stones: std::sync::RwLock<(ContentVersion, Arc<Tombstones>)>,
+    tombstones: std::sync::RwLock<(ContentVersion, Arc<Tombstones>)>,
     /// The settings could not be read: records become pending notes until they can be.
     is_provisional: bool,
 }
@@ -169,12 +184,12 @@ impl Memory {
     /// Opens a memory; the policy is read from the store.
     pub async fn open(
         store: Arc<dyn Store>,
-        history: Arc<dyn History>,
+        history: Arc<dyn SnapshotStore>,
         clock: Box<dyn Clock>,
     ) -> Result<Self> {
-        let policy = config::load(store.as_ref()).await?;
+        let policy = config::load_policy(store.as_ref()).await?;
         let zone = policy.zone()?;
-        let marker_key = gate::marker_key(store.as_ref()).await?;
+        let marker_key = capture_filter::load_marker_key(store.as_ref()).await?;
         let (tally, stones) = Default::default();
         let memory = Self {
             store,
@@ -184,10 +199,10 @@ impl Memory {
             zone,
             tally,
             marker_key,
-            stones,
+            tombstones: stones,
             is_provisional: false,
         };
-        memory.renew_tombstones().await?;
+        memory.refresh_tombstones().await?;
         Ok(memory)
     }
 
@@ -195,12 +210,12 @@ impl Memory {
     /// with broken settings, and to capture messages meanwhile.
     pub fn open_with_defaults(
         store: Arc<dyn Store>,
-        history: Arc<dyn History>,
+        history: Arc<dyn SnapshotStore>,
         clock: Box<dyn Clock>,
     ) -> Result<Self> {
         let policy = Policy::read("")?;
         let zone = policy.zone()?;
-        let marker_key = gate::new_marker_key()?;
+        let marker_key = capture_filter::new_marker_key()?;
         let (tally, stones) = Default::default();
         Ok(Self {
             store,
@@ -210,7 +225,7 @@ impl Memory {
             zone,
             tally,
             marker_key,
-            stones,
+            tombstones: stones,
             is_provisional: true,
         })
     }
@@ -231,20 +246,20 @@ impl Memory {
     }
 
     /// Whether the clock was set by hand to a moment before the newest event: a view of the past.
-    async fn looks_back(&self) -> Result<bool> {
-        let Some(until) = self.horizon() else { return Ok(false) };
-        let newest = EventQuery { limit: Some(1), ..EventQuery::everything() };
+    async fn is_looking_back(&self) -> Result<bool> {
+        let Some(until) = self.view_horizon() else { return Ok(false) };
+        let newest = EventQuery { limit: Some(1), ..EventQuery::all() };
         let newest = self.store.events(&newest).await?.entries.pop();
-        Ok(newest.is_some_and(|entry| entry.event.ts.at() > until))
+        Ok(newest.is_some_and(|entry| entry.event.ts.timestamp() > until))
     }
 
     /// The start of a local day.
-    pub fn start_of(&self, day: jiff::civil::Date) -> jiff::Timestamp {
-        self.zone.start_of(day)
+    pub fn start_of_day(&self, day: jiff::civil::Date) -> jiff::Timestamp {
+        self.zone.day_start(day)
     }
 
     /// The moment after which nothing is visible, if the clock was set by hand.
-    fn horizon(&self) -> Option<jiff::Timestamp> {
+    fn view_horizon(&self) -> Option<jiff::Timestamp> {
         self.clock.is_set_by_hand().then(|| self.clock.now())
     }
 }

@@ -6,23 +6,25 @@
 use std::collections::{BTreeMap, HashMap};
 
 use icecore_domain::calendar::{Days, Moment};
-use icecore_domain::event::{Draft, Event, Origin};
+use icecore_domain::event::{Event, EventDraft, Origin};
 use icecore_domain::id::EventId;
 use icecore_domain::layout::DocPath;
 use icecore_domain::ledger::query::EventQuery;
-use icecore_domain::migrate::{self, Account, Found, Plan, Step, Vault, WAS};
-use icecore_domain::plain;
-use icecore_domain::record::{self, Captured, Record, Role};
+use icecore_domain::migrate::{
+    self, FileAccount, MigrationPlan, MigrationStep, OLD_ID_FIELD, SourceFile, VaultView,
+};
+use icecore_domain::record::{self, Record, RecordKind, Role};
+use icecore_domain::sanitize;
 use icecore_store::{ContentVersion, Error as StoreError};
 use jiff::Timestamp;
 use serde::Serialize;
 
-use crate::capture::STATES;
-use crate::{Error, Memory, Result, Secrets};
+use crate::capture::STATES_CONVERSATION;
+use crate::{Error, Memory, Result, SecretCounts};
 
 /// A file of the old folder.
 #[derive(Debug, Clone)]
-pub struct OldFile {
+pub struct OldFolderFile {
     /// Its path in the folder, parts separated by `/`.
     pub path: String,
     pub bytes: Vec<u8>,
@@ -31,7 +33,7 @@ pub struct OldFile {
 
 /// What happened to one old file.
 #[derive(Debug, Clone, Serialize)]
-pub struct Accounted {
+pub struct FileOutcome {
     pub path: String,
     /// Its non-blank lines.
     pub lines: usize,
@@ -46,8 +48,8 @@ pub struct Accounted {
 
 /// What a migration did, or would do.
 #[derive(Debug, Default, Serialize)]
-pub struct Migrated {
-    pub inventory: Vec<Accounted>,
+pub struct MigrationReport {
+    pub inventory: Vec<FileOutcome>,
     /// Documents that were added or extended.
     pub kept: usize,
     /// Events that were added.
@@ -59,7 +61,7 @@ pub struct Migrated {
     /// Files without any change.
     pub unchanged: usize,
     /// Secrets that were replaced in the copy, by kind.
-    pub secrets: Secrets,
+    pub secrets: SecretCounts,
     /// What the user should look at.
     pub complaints: Vec<String>,
     /// The path of the inventory.
@@ -70,14 +72,14 @@ pub struct Migrated {
     pub table: String,
 }
 
-fn accounted(account: &Account) -> Accounted {
-    Accounted {
+fn to_file_outcome(account: &FileAccount) -> FileOutcome {
+    FileOutcome {
         path: account.path.clone(),
         lines: account.lines,
         bytes: account.bytes,
-        stands: account.stands.clone(),
-        becomes: account.becomes.clone(),
-        missing: account.missing(),
+        stands: account.stored_in.clone(),
+        becomes: account.produced.clone(),
+        missing: account.missing_lines(),
     }
 }
 
@@ -85,19 +87,19 @@ impl Memory {
     /// Imports a folder; with `dry_run` it only plans.
     pub async fn migrate(
         &self,
-        files: Vec<OldFile>,
+        files: Vec<OldFolderFile>,
         empty: Vec<String>,
         in_place: bool,
         dry_run: bool,
-    ) -> Result<Migrated> {
+    ) -> Result<MigrationReport> {
         let now = self.now();
-        if self.looks_back().await? {
-            return Err(Error::Nothing("the ledger has events after that moment; migrate works only in the present, without --now".into()));
+        if self.is_looking_back().await? {
+            return Err(Error::NotFound("the ledger has events after that moment; migrate works only in the present, without --now".into()));
         }
-        let _alone = if dry_run { None } else { Some(self.claim_night().await?) };
-        let mut secrets = Secrets::new();
+        let _alone = if dry_run { None } else { Some(self.acquire_consolidation_lease().await?) };
+        let mut secrets = SecretCounts::new();
         let mut complaints = Vec::new();
-        let found: Vec<Found> = files
+        let found: Vec<SourceFile> = files
             .into_iter()
             .map(|file| {
                 let before = secrets.values().sum::<usize>();
@@ -105,7 +107,7 @@ impl Memory {
                 let bytes = if in_place {
                     file.bytes
                 } else {
-                    self.gate_file(&file.path, file.bytes, &mut secrets)
+                    self.filter_file(&file.path, file.bytes, &mut secrets)
                 };
                 let hidden = secrets.values().sum::<usize>() - before;
                 if hidden > 0 {
@@ -119,7 +121,7 @@ impl Memory {
                         file.path
                     ));
                 }
-                Found {
+                SourceFile {
                     path: file.path,
                     bytes,
                     modified: file.modified.map(|at| self.zone.moment(at)),
@@ -128,46 +130,46 @@ impl Memory {
             .collect();
         let plan = self.plan_migration(&found, &empty, in_place).await?;
         complaints.extend(plan.complaints.iter().cloned());
-        let mut migrated = Migrated {
-            inventory: plan.inventory.iter().map(accounted).collect(),
+        let mut migrated = MigrationReport {
+            inventory: plan.inventory.iter().map(to_file_outcome).collect(),
             complaints,
             secrets,
-            table: migrate::report(&plan),
-            ..Migrated::default()
+            table: migrate::render_report(&plan),
+            ..MigrationReport::default()
         };
         for step in &plan.steps {
             match step {
-                Step::Keep { .. } | Step::Merge { .. } => migrated.kept += 1,
-                Step::Learn { .. } => migrated.learnt += 1,
-                Step::Record { .. } => migrated.recorded += 1,
-                Step::Move { .. } => migrated.moved += 1,
-                Step::Nothing { .. } => migrated.unchanged += 1,
-                Step::RemoveFolder(_) => {}
+                MigrationStep::Keep { .. } | MigrationStep::Merge { .. } => migrated.kept += 1,
+                MigrationStep::Learn { .. } => migrated.learnt += 1,
+                MigrationStep::Record { .. } => migrated.recorded += 1,
+                MigrationStep::Move { .. } => migrated.moved += 1,
+                MigrationStep::Nothing { .. } => migrated.unchanged += 1,
+                MigrationStep::RemoveFolder(_) => {}
             }
         }
         if dry_run || plan.is_done() {
             return Ok(migrated);
         }
-        if self.history.available().await.is_ok() {
-            let _ = self.keep_state("before migration", &mut migrated.secrets).await;
+        if self.history.check_available().await.is_ok() {
+            let _ = self.snapshot_without_secrets("before migration", &mut migrated.secrets).await;
         }
         // The inventory comes first: whatever happens next, it records what was there.
         let report: DocPath =
-            format!("{}/inventory-{}.md", migrate::ARCHIVE, plain::entity_key(&now.to_string()))
+            format!("{}/inventory-{}.md", migrate::ARCHIVE, sanitize::entity_key(&now.to_string()))
                 .parse()
                 .map_err(StoreError::Path)?;
         self.store.put(&report, migrated.table.as_bytes()).await?;
         migrated.report = Some(report.to_string());
-        self.carry_out(plan, &mut migrated).await?;
+        self.run_migration(plan, &mut migrated).await?;
         Ok(migrated)
     }
 
     async fn plan_migration(
         &self,
-        found: &[Found],
+        found: &[SourceFile],
         empty: &[String],
         in_place: bool,
-    ) -> Result<Plan> {
+    ) -> Result<MigrationPlan> {
         let mut documents: HashMap<DocPath, Vec<u8>> = HashMap::new();
         for path in self.store.documents("").await? {
             // Records are no target of a migration, and there may be very many.
@@ -178,32 +180,31 @@ impl Memory {
             }
         }
         let mut events: Vec<Event> =
-            self.ledger().await?.entries().iter().map(|entry| entry.event.clone()).collect();
-        events.extend(self.store.archived(&EventQuery::everything()).await?);
+            self.load_ledger().await?.entries().iter().map(|entry| entry.event.clone()).collect();
+        events.extend(self.store.archived_events(&EventQuery::all()).await?);
         events.sort_by_key(|event| event.id);
         let (mut said, mut taken): (HashMap<String, EventId>, HashMap<(String, String), EventId>) =
             Default::default();
-        for event in events
-            .iter()
-            .filter(|event| event.is_statement() || event.field::<String>(WAS).is_some())
-        {
-            let key = plain::sameness_key(&event.content);
-            if let Some(was) = event.field::<String>(WAS) {
+        for event in events.iter().filter(|event| {
+            event.is_statement() || event.extra_field::<String>(OLD_ID_FIELD).is_some()
+        }) {
+            let key = sanitize::sameness_key(&event.content);
+            if let Some(was) = event.extra_field::<String>(OLD_ID_FIELD) {
                 taken.entry((was, key.clone())).or_insert(event.id);
             }
             said.entry(key).or_insert(event.id);
         }
-        let vault = Vault {
+        let vault = VaultView {
             documents: &|path| documents.get(path).cloned(),
-            said: &|key| said.get(key).copied(),
-            taken: &|was, key| taken.get(&(was.to_owned(), key.to_owned())).copied(),
+            event_with_content: &|key| said.get(key).copied(),
+            migrated_event: &|was, key| taken.get(&(was.to_owned(), key.to_owned())).copied(),
             in_place,
         };
-        let mut plan = migrate::plan(found, empty, &vault, self.now(), &self.zone);
+        let mut plan = migrate::plan_migration(found, empty, &vault, self.now(), &self.zone);
         for file in found {
             let text = String::from_utf8_lossy(&file.bytes);
             if self.policy.capture.hide_secrets
-                && self.gate_text(&text).contains("[secret:")
+                && self.filter_without_report(&text).contains("[secret:")
                 && !text.contains("[secret:")
             {
                 plan.complaints
@@ -213,27 +214,27 @@ impl Memory {
         // Drops states that are stored already.
         for step in &mut plan.steps {
             // An event that was added with its secrets hidden is recognized by the filtered text.
-            if let Step::Learn { from, draft, was, .. } = step {
-                let gated = plain::sameness_key(&self.gate_text(&draft.content));
+            if let MigrationStep::Learn { from, draft, was, .. } = step {
+                let gated = sanitize::sameness_key(&self.filter_without_report(&draft.content));
                 let known = match was {
                     Some(was) => taken.contains_key(&(was.clone(), gated.clone())),
                     None => said.contains_key(&gated),
                 };
-                if gated != plain::sameness_key(&draft.content) && known {
-                    *step = Step::Nothing {
+                if gated != sanitize::sameness_key(&draft.content) && known {
+                    *step = MigrationStep::Nothing {
                         from: from.clone(),
                         why: "it is in the ledger already, with its secrets hidden".into(),
                     };
                 }
             }
-            if let Step::Record { from, at, title, text } = step {
-                let record = self.old_state(*at, title.clone(), text);
+            if let MigrationStep::Record { from, at, title, text } = step {
+                let record = self.old_state_record(*at, title.clone(), text);
                 let kept = self
                     .store
                     .records(Days { first: record.ts.day(), last: record.ts.day() })
                     .await?;
                 if kept.iter().any(|kept| kept.key() == record.key()) {
-                    *step = Step::Nothing {
+                    *step = MigrationStep::Nothing {
                         from: from.clone(),
                         why: "the state is stored already".into(),
                     };
@@ -245,9 +246,9 @@ impl Memory {
 
     /// Passes a file of an old folder through the capture filter. JSON lines are filtered one by
     /// one, and stay valid JSON.
-    fn gate_file(&self, name: &str, bytes: Vec<u8>, hidden: &mut Secrets) -> Vec<u8> {
+    fn filter_file(&self, name: &str, bytes: Vec<u8>, hidden: &mut SecretCounts) -> Vec<u8> {
         let Ok(text) = std::str::from_utf8(&bytes) else { return bytes };
-        let mut pass = |text: &str| self.gate_told(text, hidden);
+        let mut pass = |text: &str| self.filter_and_count(text, hidden);
         let lines = name.ends_with(".jsonl");
         let passed: String = if lines {
             let is_json = |line: &str| serde_json::from_str::<serde::de::IgnoredAny>(line).is_ok();
@@ -271,17 +272,17 @@ impl Memory {
     }
 
     /// The record of a state of an old folder.
-    fn old_state(&self, at: Moment, title: Option<String>, text: &str) -> Record {
-        let (text, ts) = (self.gate_text(text), self.zone.moment(at.at()));
+    fn old_state_record(&self, at: Moment, title: Option<String>, text: &str) -> Record {
+        let (text, ts) = (self.filter_without_report(text), self.zone.moment(at.timestamp()));
         Record {
             ts,
-            conversation: STATES.into(),
+            conversation: STATES_CONVERSATION.into(),
             session: None,
-            id: record::made_id(None, Role::Assistant, title.as_deref(), &text, Some(ts), 0),
+            id: record::derived_id(None, Role::Assistant, title.as_deref(), &text, Some(ts), 0),
             role: Role::Assistant,
             name: None,
             other_speaker: None,
-            kind: Captured::State,
+            kind: RecordKind::State,
             title,
             text,
             parts: None,
@@ -292,25 +293,29 @@ impl Memory {
         }
     }
 
-    async fn carry_out(&self, plan: Plan, migrated: &mut Migrated) -> Result<()> {
-        let mut known: BTreeMap<String, EventId> = plan.known.into_iter().collect();
-        let mut waiting: Vec<(Draft, Option<String>)> = Vec::new();
+    async fn run_migration(
+        &self,
+        plan: MigrationPlan,
+        migrated: &mut MigrationReport,
+    ) -> Result<()> {
+        let mut known: BTreeMap<String, EventId> = plan.known_old_ids.into_iter().collect();
+        let mut waiting: Vec<(EventDraft, Option<String>)> = Vec::new();
         for step in plan.steps {
-            if !matches!(step, Step::Learn { .. }) {
+            if !matches!(step, MigrationStep::Learn { .. }) {
                 // In the order of the plan: a file is moved only after its content is stored.
-                self.learn_old(&mut waiting, &mut known).await?;
+                self.append_old_events(&mut waiting, &mut known).await?;
             }
             match step {
-                Step::Learn { draft, was, replaces, related, from, line } => {
+                MigrationStep::Learn { draft, was, replaces, related, from, line } => {
                     let named =
                         |was: &String| waiting.iter().any(|(_, other)| other.as_ref() == Some(was));
                     if replaces.iter().chain(&related).any(named) {
-                        self.learn_old(&mut waiting, &mut known).await?;
+                        self.append_old_events(&mut waiting, &mut known).await?;
                     }
                     let mut draft = *draft;
                     draft.supersedes.extend(replaces.iter().filter_map(|was| known.get(was)));
                     draft.related.extend(related.iter().filter_map(|was| known.get(was)));
-                    match self.gate_draft(draft, &mut migrated.secrets).cleaned() {
+                    match self.filter_draft(draft, &mut migrated.secrets).sanitize() {
                         Ok((draft, _)) => waiting.push((draft, was)),
                         Err(unfit) => migrated
                             .complaints
@@ -318,19 +323,21 @@ impl Memory {
                     }
                 }
                 // If another process was faster, the next run starts from the new content.
-                Step::Keep { to, bytes, .. } => {
-                    match self.store.swap(&to, &bytes, ContentVersion::ABSENT).await {
-                        Err(StoreError::Moved { .. }) => migrated
+                MigrationStep::Keep { to, bytes, .. } => {
+                    match self.store.compare_and_swap(&to, &bytes, ContentVersion::ABSENT).await {
+                        Err(StoreError::Conflict { .. }) => migrated
                             .complaints
                             .push(format!("{to} was created meanwhile; run the migration again")),
                         other => other?,
                     }
                 }
-                Step::Merge { to, bytes, .. } => self.store.extend(&to, &bytes).await?,
-                Step::Record { at, title, text, .. } => {
-                    self.store.add_records(vec![self.old_state(at, title, &text)]).await?;
+                MigrationStep::Merge { to, bytes, .. } => {
+                    self.store.append_to_document(&to, &bytes).await?
                 }
-                Step::Move { from, to } => {
+                MigrationStep::Record { at, title, text, .. } => {
+                    self.store.add_records(vec![self.old_state_record(at, title, &text)]).await?;
+                }
+                MigrationStep::Move { from, to } => {
                     let Ok(old) = from.parse::<DocPath>() else {
                         migrated.complaints.push(format!(
                             "{from} was not moved: its name is not a valid path of a vault"
@@ -340,31 +347,33 @@ impl Memory {
                     let Some(bytes) = self.store.document(&old).await? else { continue };
                     let there = self.store.document(&to).await?;
                     if there.as_ref() != Some(&bytes) {
-                        self.store.swap(&to, &bytes, ContentVersion::of(there.as_deref())).await?;
+                        self.store
+                            .compare_and_swap(&to, &bytes, ContentVersion::of(there.as_deref()))
+                            .await?;
                     }
                     self.store.remove_unchanged(&old, ContentVersion::of(Some(&bytes))).await?;
                 }
-                Step::RemoveFolder(name) => {
+                MigrationStep::RemoveFolder(name) => {
                     if let Ok(folder) = name.parse::<DocPath>() {
-                        self.store.remove_folder(&folder).await?;
+                        self.store.remove_empty_folder(&folder).await?;
                     }
                 }
-                Step::Nothing { .. } => {}
+                MigrationStep::Nothing { .. } => {}
             }
         }
-        self.learn_old(&mut waiting, &mut known).await
+        self.append_old_events(&mut waiting, &mut known).await
     }
 
     /// Appends the collected events, and records the new ids of old ones.
-    async fn learn_old(
+    async fn append_old_events(
         &self,
-        waiting: &mut Vec<(Draft, Option<String>)>,
+        waiting: &mut Vec<(EventDraft, Option<String>)>,
         known: &mut BTreeMap<String, EventId>,
     ) -> Result<()> {
         if waiting.is_empty() {
             return Ok(());
         }
-        let (drafts, were): (Vec<Draft>, Vec<Option<String>>) =
+        let (drafts, were): (Vec<EventDraft>, Vec<Option<String>>) =
             std::mem::take(waiting).into_iter().unzip();
         for (event, was) in self.store.append(drafts, None).await?.iter().zip(were) {
             known.extend(was.map(|was| (was, event.id)));

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use icecore_domain::hash::Hash;
 use icecore_domain::layout::DocPath;
-use icecore_domain::packs::chat::{Line, Material};
+use icecore_domain::packs::chat::{ChatMaterial, ChatPackLine};
 use icecore_domain::summary::Tier;
 use icecore_store::{Error as StoreError, Store};
 use minijinja::{Environment, Value, context};
@@ -15,7 +15,7 @@ use serde::Deserialize;
 
 use crate::{Error, Result};
 
-const BUILT_IN: &[(&str, &str)] = &[
+const BUILT_IN_PROMPTS: &[(&str, &str)] = &[
     ("session", include_str!("../prompts/session.yaml")),
     ("day", include_str!("../prompts/day.yaml")),
     ("week", include_str!("../prompts/week.yaml")),
@@ -32,7 +32,7 @@ const BUILT_IN: &[(&str, &str)] = &[
 /// The content of a prompt file.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct File {
+struct PromptFile {
     #[serde(default)]
     system: String,
     #[serde(default)]
@@ -42,18 +42,18 @@ struct File {
 }
 
 /// The size limit of a prompt file.
-const MAX_BYTES: usize = 64 * 1024;
+const MAX_PROMPT_FILE_BYTES: usize = 64 * 1024;
 
 /// A source text of a prompt.
 #[derive(Debug, Clone)]
-pub struct Shown {
+pub struct PromptSource {
     pub name: String,
     pub text: String,
 }
 
 /// The values of a rollup prompt.
 #[derive(Debug, Clone)]
-pub struct Filling<'a> {
+pub struct RollupPrompt<'a> {
     pub tier: Tier,
     pub title: String,
     /// The days it covers.
@@ -64,7 +64,7 @@ pub struct Filling<'a> {
     pub sentences: &'static str,
     /// Statements that the summary must keep.
     pub must: Vec<String>,
-    pub sources: &'a [Shown],
+    pub sources: &'a [PromptSource],
     pub attempt: u32,
     /// The judge's complaints about the last attempt.
     pub complaints: String,
@@ -72,7 +72,7 @@ pub struct Filling<'a> {
 
 /// An exchange that is to be summarized.
 #[derive(Debug, Clone, Copy)]
-pub struct Exchanged<'a> {
+pub struct PromptExchange<'a> {
     pub turn: u64,
     /// The user's message.
     pub user: &'a str,
@@ -86,10 +86,10 @@ pub struct Exchanged<'a> {
 
 /// The prompt templates in force.
 pub struct Prompts {
-    files: BTreeMap<&'static str, File>,
+    files: BTreeMap<&'static str, PromptFile>,
 }
 
-fn wrong(name: &str, why: impl std::fmt::Display) -> Error {
+fn prompt_error(name: &str, why: impl std::fmt::Display) -> Error {
     Error::Prompt(format!(
         "prompts/{name}.yaml: {}",
         why.to_string().lines().next().unwrap_or_default()
@@ -100,27 +100,33 @@ impl Prompts {
     /// Loads the built-in templates, and a vault's own in their place.
     pub async fn load(store: &dyn Store) -> Result<Self> {
         let mut files = BTreeMap::new();
-        for &(name, built_in) in BUILT_IN {
+        for &(name, built_in) in BUILT_IN_PROMPTS {
             let path: DocPath = format!("prompts/{name}.yaml").parse().map_err(StoreError::Path)?;
             let own = store.document(&path).await?;
             let text = match &own {
-                Some(bytes) if bytes.len() > MAX_BYTES => {
-                    return Err(wrong(
+                Some(bytes) if bytes.len() > MAX_PROMPT_FILE_BYTES => {
+                    return Err(prompt_error(
                         name,
-                        format!("it has {} bytes, the limit is {MAX_BYTES}", bytes.len()),
+                        format!(
+                            "it has {} bytes, the limit is {MAX_PROMPT_FILE_BYTES}",
+                            bytes.len()
+                        ),
                     ));
                 }
-                Some(bytes) => std::str::from_utf8(bytes).map_err(|error| wrong(name, error))?,
+                Some(bytes) => {
+                    std::str::from_utf8(bytes).map_err(|error| prompt_error(name, error))?
+                }
                 None => built_in,
             };
-            let file: File = serde_saphyr::from_str(text).map_err(|error| wrong(name, error))?;
+            let file: PromptFile =
+                serde_saphyr::from_str(text).map_err(|error| prompt_error(name, error))?;
             let complete = if ["rules", "task", "chat"].contains(&name) {
                 !file.text.is_empty()
             } else {
                 !file.system.is_empty() && !file.user.is_empty()
             };
             if !complete {
-                return Err(wrong(
+                return Err(prompt_error(
                     name,
                     "it needs `system` and `user`; a shared prompt needs `text`",
                 ));
@@ -129,15 +135,15 @@ impl Prompts {
         }
         let prompts = Self { files };
         // A broken template is better found now than at night.
-        prompts.fill_distil(
+        prompts.fill_extraction(
             "x",
-            &[Shown { name: "x".into(), text: "x".into() }],
+            &[PromptSource { name: "x".into(), text: "x".into() }],
             &["x".into()],
             1,
             "x",
         )?;
         prompts.fill_turn(
-            &Exchanged {
+            &PromptExchange {
                 turn: 1,
                 user: "x",
                 assistant: "x",
@@ -148,11 +154,11 @@ impl Prompts {
             "x",
         )?;
         prompts.fill_facts(&["x".into()], 1, "x")?;
-        prompts.fill_chat(&Material::default(), &[("x".into(), "x".into(), "x".into())])?;
+        prompts.fill_chat(&ChatMaterial::default(), &[("x".into(), "x".into(), "x".into())])?;
         for &tier in Tier::ALL {
-            let sources = [Shown { name: "x".into(), text: "x".into() }];
+            let sources = [PromptSource { name: "x".into(), text: "x".into() }];
             for attempt in 0..3 {
-                prompts.fill(&Filling {
+                prompts.fill_rollup(&RollupPrompt {
                     tier,
                     title: "x".into(),
                     span: "x".into(),
@@ -169,30 +175,30 @@ impl Prompts {
     }
 
     /// The prompt that extracts events from these sources; `known` are the known statements.
-    pub fn fill_distil(
+    pub fn fill_extraction(
         &self,
         title: &str,
-        sources: &[Shown],
+        sources: &[PromptSource],
         known: &[String],
         attempt: u32,
         complaints: &str,
     ) -> Result<(String, String)> {
         let values = context! {
             title => title,
-            sources => shown(sources),
+            sources => source_values(sources),
             count => sources.len(),
             known => known.to_vec(),
             attempt => attempt,
             complaints => complaints,
-            fence => fence(sources),
+            fence => source_fence(sources),
         };
-        self.fill_both("distil", &values)
+        self.fill_system_and_user("distil", &values)
     }
 
     /// The prompt for a line of the turn log and a change of the facts.
     pub fn fill_turn(
         &self,
-        exchanged: &Exchanged<'_>,
+        exchanged: &PromptExchange<'_>,
         attempt: u32,
         complaints: &str,
     ) -> Result<(String, String)> {
@@ -205,9 +211,9 @@ impl Prompts {
             wants_diff => exchanged.wants_diff,
             attempt => attempt,
             complaints => complaints,
-            fence => fence_of(shown.into_iter().chain(exchanged.facts.iter().map(String::as_str))),
+            fence => fence_for(shown.into_iter().chain(exchanged.facts.iter().map(String::as_str))),
         };
-        self.fill_both("turn", &values)
+        self.fill_system_and_user("turn", &values)
     }
 
     /// The prompt that reduces the facts.
@@ -222,18 +228,19 @@ impl Prompts {
             count => facts.len(),
             attempt => attempt,
             complaints => complaints,
-            fence => fence_of(facts.iter().map(String::as_str)),
+            fence => fence_for(facts.iter().map(String::as_str)),
         };
-        self.fill_both("facts", &values)
+        self.fill_system_and_user("facts", &values)
     }
 
     /// The context of a chat model; `recalled` are requested artifacts: name, version, text.
     pub fn fill_chat(
         &self,
-        told: &Material,
+        told: &ChatMaterial,
         recalled: &[(String, String, String)],
     ) -> Result<String> {
-        let texts = |lines: &[Line]| lines.iter().map(|line| line.text.clone()).collect::<Vec<_>>();
+        let texts =
+            |lines: &[ChatPackLine]| lines.iter().map(|line| line.text.clone()).collect::<Vec<_>>();
         let turns: Vec<Value> = told
             .turns
             .iter()
@@ -254,24 +261,25 @@ impl Prompts {
         };
         Environment::empty()
             .render_str(&self.files["chat"].text, &values)
-            .map_err(|error| wrong("chat", error))
+            .map_err(|error| prompt_error("chat", error))
     }
 
-    fn fill_both(&self, name: &'static str, values: &Value) -> Result<(String, String)> {
+    fn fill_system_and_user(&self, name: &'static str, values: &Value) -> Result<(String, String)> {
         let file = &self.files[name];
         let environment = Environment::empty();
-        let render =
-            |text: &str| environment.render_str(text, values).map_err(|error| wrong(name, error));
+        let render = |text: &str| {
+            environment.render_str(text, values).map_err(|error| prompt_error(name, error))
+        };
         Ok((render(&file.system)?, render(&file.user)?))
     }
 
     /// The rollup prompt: system text and user text.
-    pub fn fill(&self, filling: &Filling<'_>) -> Result<(String, String)> {
+    pub fn fill_rollup(&self, filling: &RollupPrompt<'_>) -> Result<(String, String)> {
         let name = filling.tier.word();
         let mut environment = Environment::empty();
         for part in ["rules", "task"] {
             let text = &self.files[part].text;
-            environment.add_template(part, text).map_err(|error| wrong(part, error))?;
+            environment.add_template(part, text).map_err(|error| prompt_error(part, error))?;
         }
         let values = context! {
             title => filling.title.as_str(),
@@ -280,20 +288,21 @@ impl Prompts {
             tighter => filling.tokens * (10 - 3 * filling.attempt.min(2) as usize) / 10,
             sentences => filling.sentences,
             must => filling.must.clone(),
-            sources => shown(filling.sources),
+            sources => source_values(filling.sources),
             count => filling.sources.len(),
             attempt => filling.attempt,
             complaints => filling.complaints.as_str(),
-            fence => fence(filling.sources),
+            fence => source_fence(filling.sources),
         };
         let file = &self.files[name];
-        let render =
-            |text: &str| environment.render_str(text, &values).map_err(|error| wrong(name, error));
+        let render = |text: &str| {
+            environment.render_str(text, &values).map_err(|error| prompt_error(name, error))
+        };
         Ok((render(&file.system)?, render(&file.user)?))
     }
 }
 
-fn shown(sources: &[Shown]) -> Vec<Value> {
+fn source_values(sources: &[PromptSource]) -> Vec<Value> {
     sources
         .iter()
         .map(|source| context! { name => source.name.as_str(), text => source.text.as_str() })
@@ -302,11 +311,11 @@ fn shown(sources: &[Shown]) -> Vec<Value> {
 
 /// The separator between sources. A text cannot contain a hash of itself, so no source can end the
 /// fence from within.
-fn fence(sources: &[Shown]) -> String {
-    fence_of(sources.iter().map(|source| source.text.as_str()))
+fn source_fence(sources: &[PromptSource]) -> String {
+    fence_for(sources.iter().map(|source| source.text.as_str()))
 }
 
-fn fence_of<'a>(texts: impl Iterator<Item = &'a str>) -> String {
-    let hash = texts.fold(Hash::of(b"fence"), |hash, text| hash.then(text.as_bytes()));
-    format!("=== {} ===", hash.short())
+fn fence_for<'a>(texts: impl Iterator<Item = &'a str>) -> String {
+    let hash = texts.fold(Hash::of(b"fence"), |hash, text| hash.chain(text.as_bytes()));
+    format!("=== {} ===", hash.short_hex())
 }

@@ -4,25 +4,26 @@
 //! ledger moves meanwhile, it is planned again.
 
 use icecore_domain::event::{
-    Act, Draft, Effect, EntityKind, Event, Kind, Origin, Priority, Scope, guess_kind,
+    Act, Effect, EntityKind, Event, EventDraft, EventType, Origin, Priority, Scope,
+    guess_event_type,
 };
 use icecore_domain::id::EventId;
 use icecore_domain::ledger::conflict::{self, Conflict};
 use icecore_domain::ledger::query::EventQuery;
-use icecore_domain::ledger::revise::Refusal;
-use icecore_domain::ledger::{Entry, Ledger, revise};
-use icecore_store::{Error as StoreError, Found, Position};
+use icecore_domain::ledger::revise::RevisionError;
+use icecore_domain::ledger::{Ledger, LedgerEntry, revise};
+use icecore_store::{Error as StoreError, EventSelection, Position};
 use jiff::civil::Date;
 use serde::Serialize;
 
-use crate::{ATTEMPTS, Error, Memory, Result, Secrets};
+use crate::{Error, MAX_ATTEMPTS, Memory, Result, SecretCounts};
 
 /// A statement to remember.
 #[derive(Debug, Clone, Default)]
-pub struct Remember {
+pub struct RememberRequest {
     pub text: String,
     /// Guessed from the text if not given.
-    pub kind: Option<Kind>,
+    pub kind: Option<EventType>,
     /// The vault's default if not given.
     pub priority: Option<Priority>,
     /// The subject.
@@ -46,62 +47,64 @@ pub struct Remember {
 
 /// The result of `remember`.
 #[derive(Debug, Serialize)]
-pub struct Remembered {
+pub struct RememberReport {
     /// The event as appended.
     pub event: Event,
     pub type_guessed: bool,
     /// The number of control characters that were removed.
     pub characters_removed: usize,
     /// Secrets that were replaced, by kind.
-    pub secrets: Secrets,
+    pub secrets: SecretCounts,
     /// Statements that contradict it.
     pub conflicts: Vec<Conflict>,
 }
 
 /// An act, and its target.
 #[derive(Debug, Serialize)]
-pub struct Acted {
+pub struct ActReport {
     /// The act as appended.
     pub event: Event,
     /// The target before the act.
-    pub target: Entry,
+    pub target: LedgerEntry,
     /// Secrets that were replaced in its note, by kind.
-    pub secrets: Secrets,
+    pub secrets: SecretCounts,
 }
 
 impl Memory {
     /// Appends a statement to the ledger.
-    pub async fn remember(&self, said: Remember) -> Result<Remembered> {
-        self.renew_tombstones().await?;
+    pub async fn remember(&self, said: RememberRequest) -> Result<RememberReport> {
+        self.refresh_tombstones().await?;
         let names = [said.entity.as_deref(), said.waiting_on.as_deref(), said.session.as_deref()]
             .into_iter()
             .flatten();
         for text in names.chain(said.tags.iter().map(String::as_str)).chain([said.text.as_str()]) {
-            self.refuse_forgotten(&self.unless_forgotten(text.to_owned()))?;
+            self.refuse_forgotten(&self.scrub_text(text.to_owned()))?;
         }
-        let said = Remember { text: self.unless_forgotten(said.text), ..said };
+        let said = RememberRequest { text: self.scrub_text(said.text), ..said };
         // An event inherits from the one it supersedes what is not given.
         let model = match said.supersedes.first() {
-            Some(&id) => self.anywhere(&[id]).await?.pop().map(|entry| entry.event),
+            Some(&id) => {
+                self.load_events_with_archives(&[id]).await?.pop().map(|entry| entry.event)
+            }
             None => None,
         };
         let kind = said.kind.or(model.as_ref().map(|model| model.kind)).unwrap_or_else(|| {
             if said.due.is_some() || said.waiting_on.is_some() {
-                Kind::Commitment
+                EventType::Commitment
             } else {
-                guess_kind(&said.text)
+                guess_event_type(&said.text)
             }
         });
         let priority = said
             .priority
             .or(model.as_ref().map(|model| model.priority))
             .map_or_else(|| self.policy.default_priority(), Ok)?;
-        let draft = Draft {
+        let draft = EventDraft {
             entity: said.entity,
             entity_kind: said.entity_kind,
             tags: said.tags,
-            supersedes: unique(said.supersedes),
-            related: unique(said.related),
+            supersedes: without_duplicates(said.supersedes),
+            related: without_duplicates(said.related),
             due: said.due,
             waiting_on: said.waiting_on,
             source: said
@@ -111,13 +114,13 @@ impl Memory {
             session: said.session,
             scope: said.scope.clone().unwrap_or_default(),
             origin: said.origin.unwrap_or(Origin::User),
-            ..Draft::new(self.now(), kind, priority, said.text)
+            ..EventDraft::new(self.now(), kind, priority, said.text)
         };
         let draft = match model {
             None => draft,
             Some(model) => {
-                let owed = draft.kind == Kind::Commitment;
-                Draft {
+                let owed = draft.kind == EventType::Commitment;
+                EventDraft {
                     entity: draft.entity.or(model.draft.entity),
                     entity_kind: draft.entity_kind.or(model.draft.entity_kind),
                     tags: if draft.tags.is_empty() { model.draft.tags } else { draft.tags },
@@ -128,23 +131,29 @@ impl Memory {
                 }
             }
         };
-        let mut secrets = Secrets::new();
-        let (draft, characters_removed) = self.gate_draft(draft, &mut secrets).cleaned()?;
-        let targets = unique(draft.supersedes.iter().chain(&draft.related).copied().collect());
+        let mut secrets = SecretCounts::new();
+        let (draft, characters_removed) = self.filter_draft(draft, &mut secrets).sanitize()?;
+        let targets =
+            without_duplicates(draft.supersedes.iter().chain(&draft.related).copied().collect());
         let event = self
-            .against(&targets, |found| {
+            .append_planned(&targets, |found| {
                 for &id in &draft.supersedes {
-                    revise::may_by(draft.origin, id, entry(found, id), Effect::Supersede)?;
+                    revise::check_revision_by(
+                        draft.origin,
+                        id,
+                        find_entry(found, id),
+                        Effect::Supersede,
+                    )?;
                 }
                 for &id in &draft.related {
-                    entry(found, id).ok_or(Refusal::Unknown(id))?;
+                    find_entry(found, id).ok_or(RevisionError::Unknown(id))?;
                 }
                 Ok(vec![draft.clone()])
             })
             .await?
             .swap_remove(0);
-        let conflicts = self.conflicts_of(&event).await.unwrap_or_default();
-        Ok(Remembered {
+        let conflicts = self.find_conflicts_with(&event).await.unwrap_or_default();
+        Ok(RememberReport {
             event,
             type_guessed: said.kind.is_none(),
             characters_removed,
@@ -154,41 +163,41 @@ impl Memory {
     }
 
     /// Closes, confirms or retracts events: all of them or none.
-    pub async fn act(
+    pub async fn append_act(
         &self,
         act: Act,
         ids: Vec<EventId>,
         note: Option<String>,
         origin: Origin,
         session: Option<String>,
-    ) -> Result<Vec<Acted>> {
-        let (ids, now, mut secrets) = (unique(ids), self.now(), Secrets::new());
-        let note = note.map(|note| self.gate_told(&note, &mut secrets));
-        let session = session.map(|session| self.gate_told(&session, &mut secrets));
-        let mut targets: Vec<Entry> = Vec::new();
+    ) -> Result<Vec<ActReport>> {
+        let (ids, now, mut secrets) = (without_duplicates(ids), self.now(), SecretCounts::new());
+        let note = note.map(|note| self.filter_and_count(&note, &mut secrets));
+        let session = session.map(|session| self.filter_and_count(&session, &mut secrets));
+        let mut targets: Vec<LedgerEntry> = Vec::new();
         let events = self
-            .against(&ids, |found| {
+            .append_planned(&ids, |found| {
                 targets = found.entries.clone();
                 let mut drafts = Vec::new();
                 for &id in &ids {
-                    let target = entry(found, id);
-                    revise::may_by(origin, id, target, effect(act))?;
+                    let target = find_entry(found, id);
+                    revise::check_revision_by(origin, id, target, effect_of_act(act))?;
                     // Only events in the ledger are recalled, so confirming an archived one is
                     // refused.
                     if act == Act::Confirm && target.is_some_and(|target| target.line == 0) {
-                        return Err(Refusal::Archived(id).into());
+                        return Err(RevisionError::Archived(id).into());
                     }
                     let Some(target) = target else { continue };
                     let content = note
                         .clone()
                         .filter(|note| !note.trim().is_empty())
                         .unwrap_or_else(|| default_note(act, target));
-                    let draft = Draft {
+                    let draft = EventDraft {
                         origin,
                         session: session.clone(),
-                        ..Draft::upon(&target.event, act, now, content)
+                        ..EventDraft::new_act(&target.event, act, now, content)
                     };
-                    drafts.push(draft.cleaned()?.0);
+                    drafts.push(draft.sanitize()?.0);
                 }
                 Ok(drafts)
             })
@@ -196,48 +205,51 @@ impl Memory {
         let pairs = events.into_iter().filter_map(|event| {
             let target =
                 targets.iter().find(|target| event.related.contains(&target.event.id))?.clone();
-            Some(Acted { event, target, secrets: secrets.clone() })
+            Some(ActReport { event, target, secrets: secrets.clone() })
         });
         Ok(pairs.collect())
     }
 
     /// Appends what `plan` makes of `targets`. If the ledger moves meanwhile, plans again.
-    pub(crate) async fn against(
+    pub(crate) async fn append_planned(
         &self,
         targets: &[EventId],
-        plan: impl FnMut(&Found) -> Result<Vec<Draft>>,
+        plan: impl FnMut(&EventSelection) -> Result<Vec<EventDraft>>,
     ) -> Result<Vec<Event>> {
-        match self.against_ledger(targets, plan).await {
+        match self.append_planned_in_ledger(targets, plan).await {
             // The target may have moved to an archive.
-            Err(Error::Refused(Refusal::Unknown(id)))
-                if !self.store.archived(&EventQuery::these(&[id])).await?.is_empty() =>
+            Err(Error::Refused(RevisionError::Unknown(id)))
+                if !self.store.archived_events(&EventQuery::for_ids(&[id])).await?.is_empty() =>
             {
-                Err(Refusal::Archived(id).into())
+                Err(RevisionError::Archived(id).into())
             }
             other => other,
         }
     }
 
-    async fn against_ledger(
+    async fn append_planned_in_ledger(
         &self,
         targets: &[EventId],
-        mut plan: impl FnMut(&Found) -> Result<Vec<Draft>>,
+        mut plan: impl FnMut(&EventSelection) -> Result<Vec<EventDraft>>,
     ) -> Result<Vec<Event>> {
         if targets.is_empty() {
             // The plan depends on no event, so it cannot be outdated.
-            let drafts = plan(&Found { entries: Vec::new(), position: Position(0) })?;
+            let drafts = plan(&EventSelection { entries: Vec::new(), position: Position(0) })?;
             return Ok(self.store.append(drafts, None).await?);
         }
-        if self.horizon().is_none() {
-            return self.against_query(&EventQuery::these(targets), plan).await;
+        if self.view_horizon().is_none() {
+            return self.append_planned_for_query(&EventQuery::for_ids(targets), plan).await;
         }
         // With a clock set by hand, the ledger of that moment.
-        self.attempts(async || {
+        self.retry_until_unmoved(async || {
             let text = self.store.ledger().await?;
-            let ledger = Ledger::read(&text.bytes, self.horizon());
-            let entries =
-                EventQuery::these(targets).choose(ledger.entries()).into_iter().cloned().collect();
-            let found = Found { entries, position: text.position };
+            let ledger = Ledger::parse(&text.bytes, self.view_horizon());
+            let entries = EventQuery::for_ids(targets)
+                .select(ledger.entries())
+                .into_iter()
+                .cloned()
+                .collect();
+            let found = EventSelection { entries, position: text.position };
             Ok((plan(&found)?, found.position))
         })
         .await
@@ -245,22 +257,22 @@ impl Memory {
 
     /// Appends what `plan` makes of the events that a query finds. If the ledger moves meanwhile,
     /// plans again.
-    pub(crate) async fn against_query(
+    pub(crate) async fn append_planned_for_query(
         &self,
         query: &EventQuery,
-        mut plan: impl FnMut(&Found) -> Result<Vec<Draft>>,
+        mut plan: impl FnMut(&EventSelection) -> Result<Vec<EventDraft>>,
     ) -> Result<Vec<Event>> {
-        self.attempts(async || {
+        self.retry_until_unmoved(async || {
             let mut found = self.store.events(query).await?;
             // Archived events can still be superseded and retracted.
             let missing: Vec<EventId> =
-                query.ids.iter().copied().filter(|id| entry(&found, *id).is_none()).collect();
+                query.ids.iter().copied().filter(|id| find_entry(&found, *id).is_none()).collect();
             if !missing.is_empty() {
                 found.entries.extend(
-                    self.anywhere(&missing)
+                    self.load_events_with_archives(&missing)
                         .await?
                         .into_iter()
-                        .map(|entry| Entry { line: 0, ..entry }),
+                        .map(|entry| LedgerEntry { line: 0, ..entry }),
                 );
             }
             Ok((plan(&found)?, found.position))
@@ -269,38 +281,38 @@ impl Memory {
     }
 
     /// Repeats reading, planning and appending until the ledger has not moved meanwhile.
-    async fn attempts(
+    async fn retry_until_unmoved(
         &self,
-        mut decide: impl AsyncFnMut() -> Result<(Vec<Draft>, Position)>,
+        mut decide: impl AsyncFnMut() -> Result<(Vec<EventDraft>, Position)>,
     ) -> Result<Vec<Event>> {
-        let mut last = StoreError::Moved { what: "the ledger".into() };
-        for _ in 0..ATTEMPTS {
+        let mut last = StoreError::Conflict { what: "the ledger".into() };
+        for _ in 0..MAX_ATTEMPTS {
             let (drafts, position) = decide().await?;
             if drafts.is_empty() {
                 return Ok(Vec::new());
             }
             match self.store.append(drafts, Some(position)).await {
-                Err(moved @ StoreError::Moved { .. }) => last = moved,
+                Err(moved @ StoreError::Conflict { .. }) => last = moved,
                 other => return Ok(other?),
             }
         }
         Err(last.into())
     }
 
-    async fn conflicts_of(&self, event: &Event) -> Result<Vec<Conflict>> {
+    async fn find_conflicts_with(&self, event: &Event) -> Result<Vec<Conflict>> {
         let attributes: Vec<String> =
             conflict::claims(event).into_iter().map(|claim| claim.attribute).collect();
-        let mut held = self.store.contested().await?;
+        let mut held = self.store.contested_claims().await?;
         held.retain(|(_, claim)| attributes.contains(&claim.attribute));
-        Ok(conflict::between(&held))
+        Ok(conflict::conflicting_claims(&held))
     }
 }
 
-fn entry(found: &Found, id: EventId) -> Option<&Entry> {
+fn find_entry(found: &EventSelection, id: EventId) -> Option<&LedgerEntry> {
     found.entries.iter().find(|entry| entry.event.id == id)
 }
 
-fn unique(mut ids: Vec<EventId>) -> Vec<EventId> {
+fn without_duplicates(mut ids: Vec<EventId>) -> Vec<EventId> {
     let mut seen = Vec::new();
     ids.retain(|id| {
         !seen.contains(id) && {
@@ -311,7 +323,7 @@ fn unique(mut ids: Vec<EventId>) -> Vec<EventId> {
     ids
 }
 
-fn effect(act: Act) -> Effect {
+fn effect_of_act(act: Act) -> Effect {
     match act {
         Act::Close => Effect::Close,
         Act::Confirm => Effect::Confirm,
@@ -320,7 +332,7 @@ fn effect(act: Act) -> Effect {
     }
 }
 
-fn default_note(act: Act, target: &Entry) -> String {
+fn default_note(act: Act, target: &LedgerEntry) -> String {
     let word = match act {
         Act::Close => "Closed",
         Act::Confirm => "Confirmed",

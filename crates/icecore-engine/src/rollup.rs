@@ -10,34 +10,40 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
-use icecore_domain::across::similar::Shelf;
-use icecore_domain::budget::{self, LeftOut};
+use icecore_domain::budget::{self, Omission};
 use icecore_domain::calendar::Days;
-use icecore_domain::cascade::compose::{self, Size};
+use icecore_domain::cascade::compose::{self, SummarySize};
+use icecore_domain::cascade::extractive::{self, SourceText};
 use icecore_domain::cascade::importance;
-use icecore_domain::cascade::judge::{self, Case, Complaint, Draft, Must};
-use icecore_domain::cascade::plan::{Asked, Due, Heads, Known, Waiting};
-use icecore_domain::cascade::press::{self, Source};
-use icecore_domain::event::{Event, Kind, Priority};
+use icecore_domain::cascade::judge::{
+    self, DraftComplaint, DraftCriteria, RequiredItem, SummaryDraft,
+};
+use icecore_domain::cascade::plan::{
+    DueSummary, PlanRequest, PlanningInput, SummaryHeads, WaitingSummary,
+};
+use icecore_domain::event::{Event, EventType, Priority};
 use icecore_domain::hash::Hash;
+use icecore_domain::insights::similar::SimilarityIndex;
 use icecore_domain::layout::DocPath;
 use icecore_domain::ledger::query::EventQuery;
-use icecore_domain::plain;
 use icecore_domain::record::{Record, Role, SessionKey, Trust};
+use icecore_domain::sanitize;
 use icecore_domain::schedule::Job;
-use icecore_domain::summary::{self, Cost, Importance, Maker, Period, Summary, SummaryQuery, Tier};
-use icecore_store::Claimed;
+use icecore_domain::summary::{
+    self, Importance, Period, Summary, SummaryAuthor, SummaryCost, SummaryQuery, Tier,
+};
+use icecore_store::Lease;
 use jiff::ToSpan;
 use jiff::civil::Date;
 use serde::Serialize;
 
 use crate::config::WithoutModel;
-use crate::llm::{Ask, Finish, Llm, Schema, Trouble, reply};
-use crate::prompts::{Filling, Prompts, Shown};
+use crate::llm::{AnswerSchema, FinishReason, Llm, ModelError, ModelRequest, reply};
+use crate::prompts::{PromptSource, Prompts, RollupPrompt};
 use crate::{Error, Memory, Result};
 
 /// A model that may be asked, and its token limits.
-pub struct Asking<'a> {
+pub struct ModelBudget<'a> {
     pub llm: &'a dyn Llm,
     /// The most tokens a day.
     pub ceiling: u64,
@@ -49,7 +55,7 @@ pub struct Asking<'a> {
 
 /// What to roll up.
 #[derive(Debug, Clone, Default)]
-pub struct Wish {
+pub struct RollupRequest {
     /// Only this tier; `None` for everything that is due.
     pub tier: Option<Tier>,
     /// Only nodes that touch these days, whether they are due or not.
@@ -57,10 +63,10 @@ pub struct Wish {
     pub sessions: Option<Vec<SessionKey>>,
 }
 
-impl Wish {
+impl RollupRequest {
     /// Requests one tier, one period, or everything that is due. Fails if the period is of another
     /// tier.
-    pub fn of(tier: Option<Tier>, period: Option<Period>) -> Result<Self, String> {
+    pub fn for_period(tier: Option<Tier>, period: Option<Period>) -> Result<Self, String> {
         let Some(period) = period else { return Ok(Self { tier, ..Self::default() }) };
         match tier {
             // A day may also be requested as the tier of its sessions.
@@ -84,7 +90,7 @@ impl Wish {
 
 /// A summary that a run wrote.
 #[derive(Debug, Clone, Serialize)]
-pub struct PressedNode {
+pub struct WrittenSummary {
     pub period: Period,
     pub version: u32,
     /// Why it was due.
@@ -104,27 +110,27 @@ pub struct PressedNode {
 
 /// A node that could not be summarized now.
 #[derive(Debug, Clone, Serialize)]
-pub struct Deferred {
+pub struct DeferredNode {
     pub period: Period,
     pub why: String,
 }
 
 /// The result of a run.
 #[derive(Debug, Default, Serialize)]
-pub struct Rolled {
+pub struct RollupReport {
     /// The new summaries.
-    pub pressed: Vec<PressedNode>,
+    pub pressed: Vec<WrittenSummary>,
     /// Drafts that the judge refused; they wait for review.
-    pub flagged: Vec<Deferred>,
-    pub deferred: Vec<Deferred>,
+    pub flagged: Vec<DeferredNode>,
+    pub deferred: Vec<DeferredNode>,
     /// Files that were written, moved or adopted from a user's editor.
-    pub files: crate::views::Files,
+    pub files: crate::views::ViewFilesReport,
     /// Why the model was not asked any more in this run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub silent: Option<String>,
 }
 
-impl Rolled {
+impl RollupReport {
     /// Whether there was nothing to do.
     pub fn is_idle(&self) -> bool {
         self.pressed.is_empty() && self.deferred.is_empty() && self.flagged.is_empty()
@@ -133,8 +139,8 @@ impl Rolled {
 
 /// The result of summarizing the past.
 #[derive(Debug, Serialize)]
-pub struct Backfilled {
-    pub rolled: Rolled,
+pub struct BackfillReport {
+    pub rolled: RollupReport,
     /// The number of periods that are left for the next run.
     pub left: usize,
     /// Whether the token ceiling of the day stopped the run.
@@ -143,11 +149,11 @@ pub struct Backfilled {
 
 /// What a run would do.
 #[derive(Debug, Default, Serialize)]
-pub struct Outlook {
+pub struct RollupPlan {
     /// Due now, tier by tier; the tiers above follow.
     pub due: Vec<DueNode>,
     /// Due, but sources are missing.
-    pub waiting: Vec<Deferred>,
+    pub waiting: Vec<DeferredNode>,
 }
 
 /// A node that is due.
@@ -161,26 +167,26 @@ pub struct DueNode {
 }
 
 /// Reports progress: the current node, the number of finished nodes, the total.
-pub type Watch<'a> = &'a (dyn Fn(&str, usize, usize) + Send + Sync);
+pub type ProgressFn<'a> = &'a (dyn Fn(&str, usize, usize) + Send + Sync);
 
 /// The source texts of one node.
-struct Material {
-    shown: Vec<Shown>,
-    must: Vec<Must>,
+struct SourceMaterial {
+    shown: Vec<PromptSource>,
+    must: Vec<RequiredItem>,
     importance: Importance,
-    left_out: Vec<LeftOut>,
+    left_out: Vec<Omission>,
 }
 
-impl Material {
+impl SourceMaterial {
     /// Adds records. Text that comes only from tools and strangers is left out: a summary states
     /// what happened, and their text could make it state something false.
-    fn take_records(&mut self, records: &[&Record]) {
+    fn add_records(&mut self, records: &[&Record]) {
         let (instructions, spoken): (Vec<&Record>, Vec<&Record>) =
             records.iter().partition(|record| record.is_instructions());
         let (withdrawn, spoken): (Vec<&Record>, Vec<&Record>) =
             spoken.iter().partition(|record| record.withdrawn);
         let (told, strangers): (Vec<&Record>, Vec<&Record>) =
-            spoken.iter().partition(|record| Trust::of(record.origin) != Trust::Low);
+            spoken.iter().partition(|record| Trust::from_origin(record.origin) != Trust::Low);
         let messages = |count: usize, one: &str, many: &str| match count {
             1 => format!("a message of {one}"),
             count => format!("{count} messages of {many}"),
@@ -189,12 +195,12 @@ impl Material {
             let what =
                 messages(instructions.len(), "a client to its model", "a client to its model");
             if spoken.is_empty() {
-                self.shown.push(Shown {
+                self.shown.push(PromptSource {
                     name: "client".into(),
                     text: format!("Nothing was said but {what}."),
                 });
             }
-            self.left_out.push(LeftOut::new(
+            self.left_out.push(Omission::new(
                 what,
                 "a client's instructions are not summarized; `icecore zoom` shows them",
             ));
@@ -202,12 +208,12 @@ impl Material {
         if !withdrawn.is_empty() {
             let what = messages(withdrawn.len(), "a withdrawn turn", "withdrawn turns");
             if spoken.is_empty() {
-                self.shown.push(Shown {
+                self.shown.push(PromptSource {
                     name: "client".into(),
                     text: format!("Nothing remains but {what}."),
                 });
             }
-            self.left_out.push(LeftOut::new(
+            self.left_out.push(Omission::new(
                 what,
                 "the conversation goes on without them; `icecore zoom` shows them",
             ));
@@ -215,47 +221,53 @@ impl Material {
         if !strangers.is_empty() {
             let what = messages(strangers.len(), "a tool or stranger", "tools and strangers");
             if told.is_empty() {
-                self.shown.push(Shown {
+                self.shown.push(PromptSource {
                     name: "tools".into(),
                     text: format!("Nothing was said but {what}."),
                 });
             }
-            self.left_out.push(LeftOut::new(
+            self.left_out.push(Omission::new(
                 what,
                 "their messages are not summarized; `icecore zoom` and `icecore search` find them",
             ));
         }
         for record in told {
-            self.must.extend(marked(&record.text, false));
+            self.must.extend(marked_lines(&record.text, false));
             let title = record.title.as_ref().map_or(String::new(), |title| format!(" ({title})"));
             // Tool results have the user's role too. The parts of an assistant's record are its own
             // calls.
             let parts = record.parts.as_deref().filter(|_| record.role == Role::Assistant);
-            let parts =
-                parts.map_or(String::new(), |parts| format!("\n{}", budget::shortened(parts, 300)));
-            self.shown.push(Shown {
-                name: format!("{} {}{title}", record.ts.clock(), record.speaker()),
+            let parts = parts.map_or(String::new(), |parts| {
+                format!("\n{}", budget::truncate_at_word(parts, 300))
+            });
+            self.shown.push(PromptSource {
+                name: format!("{} {}{title}", record.ts.clock_time(), record.speaker_name()),
                 text: format!("{}{parts}", record.text.trim()),
             });
         }
     }
 
     /// Removes duplicate statements: text that an event id covers already, and repeated text.
-    fn name_once(&mut self) {
+    fn remove_duplicates(&mut self) {
         let ids: HashSet<String> = self.must.iter().filter_map(|must| must.id.clone()).collect();
         let mut seen = HashSet::new();
         self.must.retain(|must| {
             let doubled = must.id.is_none() && ids.iter().any(|id| must.text.contains(id.as_str()));
             !doubled
-                && seen.insert(must.id.clone().unwrap_or_else(|| plain::sameness_key(&must.text)))
+                && seen
+                    .insert(must.id.clone().unwrap_or_else(|| sanitize::sameness_key(&must.text)))
         });
         // Remove a line that repeats an event.
         let events: Vec<String> =
-            self.must.iter().filter(|must| must.id.is_some()).map(Must::line).collect();
+            self.must.iter().filter(|must| must.id.is_some()).map(RequiredItem::to_line).collect();
         let events = events.join("\n");
         self.must.retain(|must| {
             must.id.is_some()
-                || !judge::missing(&[Must { may_go: false, ..must.clone() }], &events).is_empty()
+                || !judge::missing_items(
+                    &[RequiredItem { is_optional: false, ..must.clone() }],
+                    &events,
+                )
+                .is_empty()
         });
         // Remove a line that is the beginning of another one.
         let texts: Vec<String> = self.must.iter().map(|must| must.text.clone()).collect();
@@ -272,21 +284,21 @@ impl Material {
 }
 
 /// The most attempts at a draft (P5).
-const DRAFTS: u32 = 3;
+const MAX_DRAFT_ATTEMPTS: u32 = 3;
 /// The number of provisional summaries that are written at once.
-const BATCH: usize = 64;
+const WRITE_BATCH_SUMMARIES: usize = 64;
 
-enum Made {
+enum DraftOutcome {
     Draft {
-        draft: Draft,
-        maker: Maker,
-        cost: Cost,
-        left_out: Vec<LeftOut>,
+        draft: SummaryDraft,
+        maker: SummaryAuthor,
+        cost: SummaryCost,
+        left_out: Vec<Omission>,
     },
     Refused {
-        draft: Draft,
-        complaints: Vec<Complaint>,
-        cost: Cost,
+        draft: SummaryDraft,
+        complaints: Vec<DraftComplaint>,
+        cost: SummaryCost,
     },
     /// `all` if the rest of the run is deferred too, `ceiling` if the day's tokens are spent.
     Deferred {
@@ -297,7 +309,7 @@ enum Made {
 }
 
 /// Why a question to the model is deferred.
-pub(crate) struct Later {
+pub(crate) struct ModelDeferral {
     pub(crate) why: String,
     /// The rest of the run is deferred too.
     pub(crate) all: bool,
@@ -306,12 +318,12 @@ pub(crate) struct Later {
 }
 
 /// The state of one rollup run.
-struct Pressing<'a> {
-    alone: Claimed,
-    asking: Option<&'a Asking<'a>>,
+struct RollupRun<'a> {
+    alone: Lease,
+    asking: Option<&'a ModelBudget<'a>>,
     prompts: Option<Prompts>,
-    known: Known,
-    rolled: Rolled,
+    known: PlanningInput,
+    rolled: RollupReport,
     /// Why the model is not asked any more.
     silent: Option<String>,
     ceiling_reached: bool,
@@ -319,29 +331,29 @@ struct Pressing<'a> {
 
 impl Memory {
     /// Acquires the rollup lease.
-    async fn claim_pressing(&self) -> Result<Claimed> {
-        self.store.claim("pressing").await?.ok_or_else(|| {
+    async fn acquire_rollup_lease(&self) -> Result<Lease> {
+        self.store.acquire_lease("pressing").await?.ok_or_else(|| {
             Error::Busy("another run is summarizing this memory; try again when it is done".into())
         })
     }
 
     /// Reads everything that the planner needs.
-    pub async fn known(&self, has_model: bool) -> Result<Known> {
+    pub async fn planning_input(&self, has_model: bool) -> Result<PlanningInput> {
         let now = self.now();
-        let (heads, _) = self.store.heads(&SummaryQuery::default()).await?;
-        let until = self.horizon();
+        let (heads, _) = self.store.summary_heads(&SummaryQuery::default()).await?;
+        let until = self.view_horizon();
         let mut sessions = self.store.sessions(None).await?;
         // Records after this moment are ignored.
-        sessions.retain(|stat| until.is_none_or(|until| stat.first.at() <= until));
+        sessions.retain(|stat| until.is_none_or(|until| stat.first.timestamp() <= until));
         let timetable = self.policy.schedule.timetable()?;
-        let last = |job| timetable.last_due(job, now.at(), &self.zone).map(|due| due.date);
-        Ok(Known {
+        let last = |job| timetable.last_due(job, now.timestamp(), &self.zone).map(|due| due.date);
+        Ok(PlanningInput {
             sessions,
-            heads: Heads::new(heads),
+            heads: SummaryHeads::new(heads),
             event_days: self.store.event_days().await?.into_iter().collect(),
-            logs: self.logs(now.day()).await?,
-            marks: self.marks().await?,
-            refused: self.refused().await?,
+            logs: self.log_hashes(now.day()).await?,
+            marks: self.list_importance_marks().await?,
+            refused: self.list_rejected_drafts().await?,
             week_run: last(Job::Week),
             month_run: last(Job::Month),
             idle_minutes: self.policy.session_idle_minutes(),
@@ -352,7 +364,7 @@ impl Memory {
     }
 
     /// The hashes of the recent logs.
-    async fn logs(&self, today: Date) -> Result<BTreeMap<Date, Option<Hash>>> {
+    async fn log_hashes(&self, today: Date) -> Result<BTreeMap<Date, Option<Hash>>> {
         let mut logs = BTreeMap::new();
         for back in 0..self.policy.log.scan_days {
             let Ok(day) = today.checked_sub(i32::from(back).days()) else { continue };
@@ -364,56 +376,67 @@ impl Memory {
     }
 
     /// What is due, without a run.
-    pub async fn outlook(&self, wish: &Wish, has_model: bool) -> Result<Outlook> {
-        let known = self.known(has_model).await?;
-        let mut outlook = Outlook::default();
-        for tier in tiers(wish) {
-            let plan = known.plan(tier, asked(wish, tier));
-            outlook.due.extend(plan.due.into_iter().filter(|due| wanted(wish, due)).map(|due| {
-                DueNode { period: due.period, tier, why: due.why.word(), messages: due.messages }
-            }));
-            outlook.waiting.extend(plan.waiting.into_iter().map(waits));
+    pub async fn plan_rollup(&self, wish: &RollupRequest, has_model: bool) -> Result<RollupPlan> {
+        let known = self.planning_input(has_model).await?;
+        let mut outlook = RollupPlan::default();
+        for tier in requested_tiers(wish) {
+            let plan = known.plan_tier(tier, due_override(wish, tier));
+            outlook.due.extend(plan.due.into_iter().filter(|due| is_requested(wish, due)).map(
+                |due| DueNode {
+                    period: due.period,
+                    tier,
+                    why: due.why.word(),
+                    messages: due.messages,
+                },
+            ));
+            outlook.waiting.extend(plan.waiting.into_iter().map(deferred_node));
         }
         Ok(outlook)
     }
 
     /// Summarizes what is due, until nothing is.
-    pub async fn roll(
+    pub async fn run_rollup(
         &self,
-        wish: &Wish,
-        asking: Option<&Asking<'_>>,
-        watch: Watch<'_>,
-    ) -> Result<Rolled> {
-        let mut run = self.begin(asking).await?;
-        for tier in tiers(wish) {
+        wish: &RollupRequest,
+        asking: Option<&ModelBudget<'_>>,
+        watch: ProgressFn<'_>,
+    ) -> Result<RollupReport> {
+        let mut run = self.begin_rollup(asking).await?;
+        for tier in requested_tiers(wish) {
             let waiting = self
-                .press_tier(&mut run, tier, asked(wish, tier), &|due| wanted(wish, due), watch)
+                .summarize_tier(
+                    &mut run,
+                    tier,
+                    due_override(wish, tier),
+                    &|due| is_requested(wish, due),
+                    watch,
+                )
                 .await?;
-            run.rolled.deferred.extend(waiting.into_iter().map(waits));
+            run.rolled.deferred.extend(waiting.into_iter().map(deferred_node));
         }
-        self.end(run).await
+        self.finish_rollup(run).await
     }
 
     /// Summarizes what is due from the newest to the oldest, until nothing is due, or the model
     /// fails or the token ceiling is reached. The next run does the rest.
     pub async fn backfill(
         &self,
-        asking: Option<&Asking<'_>>,
-        watch: Watch<'_>,
-    ) -> Result<Backfilled> {
-        let mut run = self.begin(asking).await?;
-        let left = |known: &Known| {
-            let plans = Tier::ALL.iter().map(|&tier| known.plan(tier, None));
+        asking: Option<&ModelBudget<'_>>,
+        watch: ProgressFn<'_>,
+    ) -> Result<BackfillReport> {
+        let mut run = self.begin_rollup(asking).await?;
+        let left = |known: &PlanningInput| {
+            let plans = Tier::ALL.iter().map(|&tier| known.plan_tier(tier, None));
             plans.map(|plan| plan.due.len() + plan.waiting.len()).sum::<usize>()
         };
         let all = left(&run.known);
-        for (tier, span) in run.known.backwards() {
+        for (tier, span) in run.known.backfill_order() {
             let before = run.rolled.pressed.len() + run.rolled.flagged.len();
-            let only = |due: &Due| match due.period {
+            let only = |due: &DueSummary| match due.period {
                 Period::Session { day, .. } | Period::Day(day) => span.contains(day),
                 period => period.days() == span,
             };
-            self.press_tier(&mut run, tier, None, &only, &|what, done, _| {
+            self.summarize_tier(&mut run, tier, None, &only, &|what, done, _| {
                 watch(what, before + done, all.max(before + done))
             })
             .await?;
@@ -422,56 +445,68 @@ impl Memory {
             }
         }
         let (left, ceiling_reached) = (left(&run.known), run.ceiling_reached);
-        Ok(Backfilled { rolled: self.end(run).await?, left, ceiling_reached })
+        Ok(BackfillReport { rolled: self.finish_rollup(run).await?, left, ceiling_reached })
     }
 
-    async fn begin<'a>(&self, asking: Option<&'a Asking<'a>>) -> Result<Pressing<'a>> {
-        let alone = self.claim_pressing().await?;
-        let mut rolled = Rolled::default();
+    async fn begin_rollup<'a>(&self, asking: Option<&'a ModelBudget<'a>>) -> Result<RollupRun<'a>> {
+        let alone = self.acquire_rollup_lease().await?;
+        let mut rolled = RollupReport::default();
         let prompts =
             if asking.is_some() { Some(Prompts::load(self.store.as_ref()).await?) } else { None };
-        self.finish_views(&mut rolled).await?;
-        let known = self.known(asking.is_some()).await?;
-        Ok(Pressing { alone, asking, rolled, prompts, known, silent: None, ceiling_reached: false })
+        self.repair_views(&mut rolled).await?;
+        let known = self.planning_input(asking.is_some()).await?;
+        Ok(RollupRun {
+            alone,
+            asking,
+            rolled,
+            prompts,
+            known,
+            silent: None,
+            ceiling_reached: false,
+        })
     }
 
-    async fn end(&self, run: Pressing<'_>) -> Result<Rolled> {
+    async fn finish_rollup(&self, run: RollupRun<'_>) -> Result<RollupReport> {
         // The lease is held until everything is written.
-        let Pressing { alone: _alone, mut rolled, known, silent, .. } = run;
+        let RollupRun { alone: _alone, mut rolled, known, silent, .. } = run;
         rolled.silent = silent;
-        self.tend_views(&known, &mut rolled).await?;
+        self.refresh_views(&known, &mut rolled).await?;
         Ok(rolled)
     }
 
     /// Summarizes what is due at a tier, and returns the nodes whose sources are missing.
-    async fn press_tier(
+    async fn summarize_tier(
         &self,
-        run: &mut Pressing<'_>,
+        run: &mut RollupRun<'_>,
         tier: Tier,
-        asked: Option<Asked>,
-        only: &(dyn Fn(&Due) -> bool + Send + Sync),
-        watch: Watch<'_>,
-    ) -> Result<Vec<Waiting>> {
-        let plan = run.known.plan(tier, asked);
-        let mut due: Vec<Due> = plan.due.into_iter().filter(|due| only(due)).collect();
-        renumber(&mut due, &run.known.heads);
+        asked: Option<PlanRequest>,
+        only: &(dyn Fn(&DueSummary) -> bool + Send + Sync),
+        watch: ProgressFn<'_>,
+    ) -> Result<Vec<WaitingSummary>> {
+        let plan = run.known.plan_tier(tier, asked);
+        let mut due: Vec<DueSummary> = plan.due.into_iter().filter(|due| only(due)).collect();
+        renumber_sessions(&mut due, &run.known.heads);
         let all = due.len();
-        let mut batch: Vec<(Due, Summary)> = Vec::new();
-        let mut shelf: Option<Shelf> = None;
+        let mut batch: Vec<(DueSummary, Summary)> = Vec::new();
+        let mut shelf: Option<SimilarityIndex> = None;
         for (done, due) in due.into_iter().enumerate() {
             watch(&due.period.to_string(), done, all);
-            if due.by_hand && !self.ask_about_hand(&due, &mut run.rolled).await? {
+            if due.by_hand && !self.ask_before_replacing_edited(&due, &mut run.rolled).await? {
                 continue;
             }
             let made = match (run.asking, &run.prompts, &run.silent) {
-                _ if due.refused => self.extract(&due).await?,
-                (Some(asking), Some(prompts), None) => self.draft(&due, asking, prompts).await?,
-                (Some(_), _, Some(why)) => {
-                    Made::Deferred { why: why.clone(), all: true, ceiling: run.ceiling_reached }
+                _ if due.refused => self.summarize_extractively(&due).await?,
+                (Some(asking), Some(prompts), None) => {
+                    self.draft_with_model(&due, asking, prompts).await?
                 }
+                (Some(_), _, Some(why)) => DraftOutcome::Deferred {
+                    why: why.clone(),
+                    all: true,
+                    ceiling: run.ceiling_reached,
+                },
                 _ => match self.policy.without_model()? {
-                    WithoutModel::Extract => self.extract(&due).await?,
-                    WithoutModel::Defer => Made::Deferred {
+                    WithoutModel::Extract => self.summarize_extractively(&due).await?,
+                    WithoutModel::Defer => DraftOutcome::Deferred {
                         why: "no model is configured, and cascade.without_model is defer".into(),
                         all: true,
                         ceiling: false,
@@ -479,53 +514,63 @@ impl Memory {
                 },
             };
             match made {
-                Made::Draft { draft, maker, cost, left_out } => {
-                    let summary = self.summary(&due, draft, maker, cost, left_out).await?;
-                    batch.push((due.clone(), self.referring(summary, &mut shelf).await?))
+                DraftOutcome::Draft { draft, maker, cost, left_out } => {
+                    let summary = self.build_summary(&due, draft, maker, cost, left_out).await?;
+                    batch
+                        .push((due.clone(), self.add_similar_reference(summary, &mut shelf).await?))
                 }
-                Made::Refused { draft, complaints, cost } => {
+                DraftOutcome::Refused { draft, complaints, cost } => {
                     let why =
                         complaints.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
-                    self.flag(&due, &draft, &why, cost).await?;
-                    run.rolled.flagged.push(Deferred { period: due.period, why });
+                    self.store_rejected_draft(&due, &draft, &why, cost).await?;
+                    run.rolled.flagged.push(DeferredNode { period: due.period, why });
                     // Meanwhile an extractive summary is written, so that higher tiers have the
                     // best source there is.
-                    if let Made::Draft { draft, maker, cost, left_out } = self.extract(&due).await?
+                    if let DraftOutcome::Draft { draft, maker, cost, left_out } =
+                        self.summarize_extractively(&due).await?
                     {
-                        let summary = self.summary(&due, draft, maker, cost, left_out).await?;
-                        batch.push((due.clone(), self.referring(summary, &mut shelf).await?));
+                        let summary =
+                            self.build_summary(&due, draft, maker, cost, left_out).await?;
+                        batch.push((
+                            due.clone(),
+                            self.add_similar_reference(summary, &mut shelf).await?,
+                        ));
                     }
                 }
-                Made::Deferred { why, all, ceiling } => {
+                DraftOutcome::Deferred { why, all, ceiling } => {
                     // A model that failed once is not asked again in this run.
                     if all && run.asking.is_some() && run.silent.is_none() {
                         (run.silent, run.ceiling_reached) = (Some(why.clone()), ceiling);
                     }
-                    run.rolled.deferred.push(Deferred { period: due.period, why });
+                    run.rolled.deferred.push(DeferredNode { period: due.period, why });
                 }
             }
-            if run.asking.is_some() || batch.len() >= BATCH {
-                self.keep_pressed(std::mem::take(&mut batch), run).await?;
+            if run.asking.is_some() || batch.len() >= WRITE_BATCH_SUMMARIES {
+                self.write_summaries(std::mem::take(&mut batch), run).await?;
             }
         }
-        self.keep_pressed(batch, run).await?;
+        self.write_summaries(batch, run).await?;
         watch("", all, all);
         Ok(plan.waiting)
     }
 
     /// Writes versions, then the files that show them.
-    async fn keep_pressed(&self, batch: Vec<(Due, Summary)>, run: &mut Pressing<'_>) -> Result<()> {
+    async fn write_summaries(
+        &self,
+        batch: Vec<(DueSummary, Summary)>,
+        run: &mut RollupRun<'_>,
+    ) -> Result<()> {
         if batch.is_empty() {
             return Ok(());
         }
         // Another run may have written the same version while the model worked.
-        self.still_alone(&run.alone).await?;
-        let Pressing { known, rolled, .. } = run;
+        self.ensure_lease(&run.alone).await?;
+        let RollupRun { known, rolled, .. } = run;
         let summaries: Vec<Summary> = batch.iter().map(|(_, summary)| summary.clone()).collect();
         self.store.add_summaries(&summaries, None).await?;
         for (due, summary) in &batch {
-            known.heads.put(summary.head());
-            rolled.pressed.push(PressedNode {
+            known.heads.insert(summary.head());
+            rolled.pressed.push(WrittenSummary {
                 period: summary.period,
                 version: summary.version,
                 why: due.why.word(),
@@ -540,15 +585,15 @@ impl Memory {
         self.write_views(&summaries, rolled).await
     }
 
-    async fn summary(
+    async fn build_summary(
         &self,
-        due: &Due,
-        draft: Draft,
-        maker: Maker,
-        cost: Cost,
-        left_out: Vec<LeftOut>,
+        due: &DueSummary,
+        draft: SummaryDraft,
+        maker: SummaryAuthor,
+        cost: SummaryCost,
+        left_out: Vec<Omission>,
     ) -> Result<Summary> {
-        let importance = self.importance(due).await?;
+        let importance = self.node_importance(due).await?;
         Ok(Summary {
             period: due.period,
             version: due.version,
@@ -563,7 +608,7 @@ impl Memory {
             source: due.source,
             log: due.log,
             sources: due.children.clone(),
-            provisional: maker == Maker::Extract,
+            provisional: maker == SummaryAuthor::Extract,
             maker,
             importance,
             left_out,
@@ -573,7 +618,7 @@ impl Memory {
     }
 
     /// The summaries that a node is made from, in order.
-    async fn children(&self, due: &Due) -> Result<Vec<Summary>> {
+    async fn child_summaries(&self, due: &DueSummary) -> Result<Vec<Summary>> {
         let wanted: BTreeSet<Period> = due.children.iter().copied().collect();
         let tiers: Vec<Tier> = wanted
             .iter()
@@ -593,7 +638,7 @@ impl Memory {
     }
 
     /// The active statements that were recorded in the period.
-    async fn events_of(&self, days: Days) -> Result<Vec<Event>> {
+    async fn events_in(&self, days: Days) -> Result<Vec<Event>> {
         // Statements of tools and strangers stay out until they are confirmed.
         let query = EventQuery {
             since: Some(days.first),
@@ -607,25 +652,25 @@ impl Memory {
         Ok(events)
     }
 
-    async fn records_of(&self, key: &SessionKey) -> Result<Vec<Record>> {
+    async fn session_records(&self, key: &SessionKey) -> Result<Vec<Record>> {
         let mut records = self.store.records(Days { first: key.day, last: key.day }).await?;
-        let until = self.horizon();
+        let until = self.view_horizon();
         records.retain(|record| {
-            record.session_key() == *key && until.is_none_or(|until| record.ts.at() <= until)
+            record.session_key() == *key && until.is_none_or(|until| record.ts.timestamp() <= until)
         });
         self.mark_withdrawn(&mut records).await?;
         // A summary does not mention that something was forgotten.
         records
             .iter_mut()
-            .for_each(|record| record.text = icecore_domain::forget::without_marks(&record.text));
+            .for_each(|record| record.text = icecore_domain::forget::strip_marks(&record.text));
         Ok(records)
     }
 
-    async fn importance(&self, due: &Due) -> Result<Importance> {
+    async fn node_importance(&self, due: &DueSummary) -> Result<Importance> {
         match due.period {
             Period::Day(day) => {
-                let events = self.events_of(due.period.days()).await?;
-                let children = self.children(due).await?;
+                let events = self.events_in(due.period.days()).await?;
+                let children = self.child_summaries(due).await?;
                 let log = self.log_text(day).await?;
                 let mut lines: Vec<&str> = children
                     .iter()
@@ -637,8 +682,8 @@ impl Memory {
                 lines.dedup();
                 let bytes = children.iter().map(|child| child.cost.bytes_in).sum::<u64>()
                     + log.len() as u64;
-                let mark = self.marks().await?.get(&day).copied();
-                Ok(importance::detect(importance::Day {
+                let mark = self.list_importance_marks().await?.get(&day).copied();
+                Ok(importance::detect_importance(importance::DayActivity {
                     mark,
                     events: &events,
                     lines: &lines,
@@ -647,7 +692,7 @@ impl Memory {
                 }))
             }
             Period::Session { day, .. } => Ok(self
-                .marks()
+                .list_importance_marks()
                 .await?
                 .get(&day)
                 .copied()
@@ -659,30 +704,37 @@ impl Memory {
 
     async fn log_text(&self, day: Date) -> Result<String> {
         // A log may have been written by hand.
-        Ok(self.gate_text(&String::from_utf8_lossy(
+        Ok(self.filter_without_report(&String::from_utf8_lossy(
             &self.store.document(&DocPath::log(day)).await?.unwrap_or_default(),
         )))
     }
 
     /// Reads the sources of a node. `room` is the token limit of the reader.
-    async fn material(&self, due: &Due, room: usize) -> Result<Material> {
-        let importance = self.importance(due).await?;
-        let mut material =
-            Material { shown: Vec::new(), must: Vec::new(), importance, left_out: Vec::new() };
+    async fn read_material(&self, due: &DueSummary, room: usize) -> Result<SourceMaterial> {
+        let importance = self.node_importance(due).await?;
+        let mut material = SourceMaterial {
+            shown: Vec::new(),
+            must: Vec::new(),
+            importance,
+            left_out: Vec::new(),
+        };
         if let Some(key) = &due.session {
-            let records = self.records_of(key).await?;
-            material.take_records(&records.iter().collect::<Vec<_>>());
+            let records = self.session_records(key).await?;
+            material.add_records(&records.iter().collect::<Vec<_>>());
         } else {
             let light = due.period.tier() >= Tier::Month;
-            let events = self.events_of(due.period.days()).await?;
-            material.must.extend(events.iter().filter_map(|event| to_keep(event, light)));
-            let mut children = self.children(due).await?;
+            let events = self.events_in(due.period.days()).await?;
+            material
+                .must
+                .extend(events.iter().filter_map(|event| required_statement(event, light)));
+            let mut children = self.child_summaries(due).await?;
             if due.period.tier() == Tier::Week {
-                children = self.fit_week(children, room, &mut material.left_out).await?;
+                children =
+                    self.replace_session_primers(children, room, &mut material.left_out).await?;
             }
             for child in &children {
-                material.must.extend(marked(&child.body, light));
-                material.shown.push(Shown {
+                material.must.extend(marked_lines(&child.body, light));
+                material.shown.push(PromptSource {
                     name: child.period.title(),
                     text: format!("{}\n{}", child.headline, child.body).trim_end().to_owned(),
                 });
@@ -690,29 +742,33 @@ impl Memory {
             if let Period::Day(day) = due.period {
                 let log = self.log_text(day).await?;
                 if !log.trim().is_empty() {
-                    material.must.extend(marked(&log, light));
-                    material.shown.push(Shown {
+                    material.must.extend(marked_lines(&log, light));
+                    material.shown.push(PromptSource {
                         name: "the day's log".into(),
-                        text: plain::clean(&log).text,
+                        text: sanitize::clean(&log).text,
                     });
                 }
             }
         }
-        material.name_once();
+        material.remove_duplicates();
         Ok(material)
     }
 
     /// Replaces the oldest session primers of a week by day summaries until the rest fits.
-    async fn fit_week(
+    async fn replace_session_primers(
         &self,
         children: Vec<Summary>,
         room: usize,
-        left_out: &mut Vec<LeftOut>,
+        left_out: &mut Vec<Omission>,
     ) -> Result<Vec<Summary>> {
         let tokens = |children: &[Summary]| {
             children
                 .iter()
-                .map(|child| budget::tokens(&child.body) + budget::tokens(&child.headline) + 20)
+                .map(|child| {
+                    budget::estimate_tokens(&child.body)
+                        + budget::estimate_tokens(&child.headline)
+                        + 20
+                })
                 .sum::<usize>()
         };
         let mut children = children;
@@ -725,13 +781,13 @@ impl Memory {
             if tokens(&children) <= room {
                 break;
             }
-            let of_day = SummaryQuery::within(Tier::Day, Days { first: day, last: day });
+            let of_day = SummaryQuery::for_tier_within(Tier::Day, Days { first: day, last: day });
             let Some(summary) = self.store.summaries(&of_day).await?.pop() else { continue };
             let at =
                 children.iter().position(|child| child.period.days().first == day).unwrap_or(0);
             let before = children.len();
             children.retain(|child| child.period.days().first != day);
-            left_out.push(LeftOut::new(
+            left_out.push(Omission::new(
                 format!(
                     "{} session primers of {day}; the day summary replaces them",
                     before - children.len()
@@ -743,51 +799,69 @@ impl Memory {
         Ok(children)
     }
 
-    fn size(&self, due: &Due, importance: Importance, sources: usize) -> Size {
+    fn summary_size(
+        &self,
+        due: &DueSummary,
+        importance: Importance,
+        sources: usize,
+    ) -> SummarySize {
         let tier = due.period.tier();
-        let file = self.policy.budget.of(tier, importance);
+        let file = self.policy.budget.max_summary_bytes(tier, importance);
         // The file has a header too.
-        let bytes = file.saturating_sub(summary::header_bytes(due.session.as_ref())).max(file / 4);
-        Size { bytes, tokens: bytes / 3, wanted: compose::wanted(tier, importance, sources, bytes) }
+        let bytes =
+            file.saturating_sub(summary::max_header_bytes(due.session.as_ref())).max(file / 4);
+        SummarySize {
+            bytes,
+            tokens: bytes / 3,
+            wanted: compose::target_bytes(tier, importance, sources, bytes),
+        }
     }
 
     /// A draft by the extractive summarizer.
-    pub(crate) async fn extract_draft(&self, due: &Due) -> Result<Draft> {
-        Ok(self.compose(due, &self.material(due, usize::MAX).await?).0)
+    pub(crate) async fn extractive_draft(&self, due: &DueSummary) -> Result<SummaryDraft> {
+        Ok(self.compose_extract(due, &self.read_material(due, usize::MAX).await?).0)
     }
 
     /// A summary by the extractive summarizer.
-    async fn extract(&self, due: &Due) -> Result<Made> {
-        let begun = self.clock.millis();
-        let material = self.material(due, usize::MAX).await?;
-        let (draft, left_out) = self.compose(due, &material);
-        let cost = Cost {
+    async fn summarize_extractively(&self, due: &DueSummary) -> Result<DraftOutcome> {
+        let begun = self.clock.elapsed_millis();
+        let material = self.read_material(due, usize::MAX).await?;
+        let (draft, left_out) = self.compose_extract(due, &material);
+        let cost = SummaryCost {
             bytes_in: material.bytes() as u64,
-            millis: self.clock.millis() - begun,
-            ..Cost::default()
+            millis: self.clock.elapsed_millis() - begun,
+            ..SummaryCost::default()
         };
-        Ok(Made::Draft {
+        Ok(DraftOutcome::Draft {
             draft,
-            maker: Maker::Extract,
+            maker: SummaryAuthor::Extract,
             cost,
             left_out: [material.left_out, left_out].concat(),
         })
     }
 
     /// A draft by the extractive summarizer, from records that are already read.
-    pub(crate) fn extract_from(&self, due: &Due, records: &[&Record]) -> (Draft, Vec<LeftOut>) {
-        let mut material = Material {
+    pub(crate) fn extractive_draft_of(
+        &self,
+        due: &DueSummary,
+        records: &[&Record],
+    ) -> (SummaryDraft, Vec<Omission>) {
+        let mut material = SourceMaterial {
             shown: Vec::new(),
             must: Vec::new(),
             importance: Importance::Ordinary,
             left_out: Vec::new(),
         };
-        material.take_records(records);
-        material.name_once();
-        self.compose(due, &material)
+        material.add_records(records);
+        material.remove_duplicates();
+        self.compose_extract(due, &material)
     }
 
-    fn compose(&self, due: &Due, material: &Material) -> (Draft, Vec<LeftOut>) {
+    fn compose_extract(
+        &self,
+        due: &DueSummary,
+        material: &SourceMaterial,
+    ) -> (SummaryDraft, Vec<Omission>) {
         let count = material.shown.len().max(1);
         // Headings of summaries carry no information.
         let texts: Vec<String> = material
@@ -803,7 +877,7 @@ impl Memory {
                     .join("\n"),
             })
             .collect();
-        let sources: Vec<Source<'_>> = material
+        let sources: Vec<SourceText<'_>> = material
             .shown
             .iter()
             .zip(&texts)
@@ -816,35 +890,40 @@ impl Memory {
                     .session
                     .as_ref()
                     .map(|_| source.name.split_whitespace().nth(1).unwrap_or_default());
-                Source { text, weight, speaker }
+                SourceText { text, weight, speaker }
             })
             .collect();
-        let size = self.size(due, material.importance, material.bytes());
-        compose::compose(&sources, &material.must, material.importance, size)
+        let size = self.summary_size(due, material.importance, material.bytes());
+        compose::compose_draft(&sources, &material.must, material.importance, size)
     }
 
     /// Asks a model for a draft until the judge accepts it, at most three times.
-    async fn draft(&self, due: &Due, asking: &Asking<'_>, prompts: &Prompts) -> Result<Made> {
-        let begun = self.clock.millis();
+    async fn draft_with_model(
+        &self,
+        due: &DueSummary,
+        asking: &ModelBudget<'_>,
+        prompts: &Prompts,
+    ) -> Result<DraftOutcome> {
+        let begun = self.clock.elapsed_millis();
         let room = asking.input_tokens.saturating_sub(1_500).max(500);
-        let mut material = self.material(due, room).await?;
+        let mut material = self.read_material(due, room).await?;
         let bytes_in = material.bytes();
-        let size = self.size(due, material.importance, bytes_in);
-        fit(&mut material, room);
-        let sources = said(&material);
-        let case = Case {
+        let size = self.summary_size(due, material.importance, bytes_in);
+        shorten_to_fit(&mut material, room);
+        let sources = source_text(&material);
+        let case = DraftCriteria {
             days: due.period.days(),
             bytes: size.bytes,
             tokens: size.tokens,
-            must: &material.must,
+            required: &material.must,
             sources: &sources,
             count: material.shown.len().max(due.children.len()),
         };
-        let mut cost = Cost { bytes_in: bytes_in as u64, ..Cost::default() };
-        let mut last: (Draft, Vec<Complaint>) = Default::default();
-        for attempt in 0..DRAFTS {
+        let mut cost = SummaryCost { bytes_in: bytes_in as u64, ..SummaryCost::default() };
+        let mut last: (SummaryDraft, Vec<DraftComplaint>) = Default::default();
+        for attempt in 0..MAX_DRAFT_ATTEMPTS {
             let days = due.period.days();
-            let filling = Filling {
+            let filling = RollupPrompt {
                 tier: due.period.tier(),
                 title: due.period.title(),
                 span: if days.first == days.last {
@@ -852,71 +931,73 @@ impl Memory {
                 } else {
                     format!("{} to {}", days.first, days.last)
                 },
-                tokens: tokens_wanted(due.period.tier(), material.importance).min(size.tokens),
+                tokens: target_tokens(due.period.tier(), material.importance).min(size.tokens),
                 sentences: if due.period.tier() >= Tier::Month { "3 to 5" } else { "2 to 4" },
-                must: material.must.iter().map(Must::line).collect(),
+                must: material.must.iter().map(RequiredItem::to_line).collect(),
                 sources: &material.shown,
                 attempt,
                 complaints: last.1.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "),
             };
-            let (system, user) = prompts.fill(&filling)?;
-            let ask = Ask {
+            let (system, user) = prompts.fill_rollup(&filling)?;
+            let ask = ModelRequest {
                 system,
                 user,
-                schema: Some(schema()),
+                schema: Some(draft_schema()),
                 max_tokens: u32::try_from(size.tokens + 400).unwrap_or(u32::MAX),
                 attempt,
             };
-            let question = Question {
+            let question = ModelQuestion {
                 ask: &ask,
                 job: due.period.tier().word(),
-                retries: self.retries(due.period).await?,
+                retries: self.count_retries(due.period).await?,
             };
-            let heard = match self.ask(question, asking, &mut cost).await? {
+            let heard = match self.ask_model(question, asking, &mut cost).await? {
                 Ok(heard) => heard,
-                Err(Later { why, all, ceiling }) => {
-                    return Ok(Made::Deferred { why, all, ceiling });
+                Err(ModelDeferral { why, all, ceiling }) => {
+                    return Ok(DraftOutcome::Deferred { why, all, ceiling });
                 }
             };
             cost.attempts += 1;
-            cost.millis = self.clock.millis() - begun;
-            let draft = read_draft(&heard.text).tidied();
-            let mut complaints = judge::judge(&case, &draft);
+            cost.millis = self.clock.elapsed_millis() - begun;
+            let draft = parse_draft(&heard.text).normalize();
+            let mut complaints = judge::judge_draft(&case, &draft);
             if let Some(why) = heard.nothing {
-                complaints = vec![Complaint::NoAnswer(why)];
-            } else if heard.cut_off || breaks_off(&heard.text) {
-                complaints.push(Complaint::NoAnswer("it was cut off".into()));
+                complaints = vec![DraftComplaint::NoAnswer(why)];
+            } else if heard.cut_off || is_cut_off(&heard.text) {
+                complaints.push(DraftComplaint::NoAnswer("it was cut off".into()));
             }
             if complaints.is_empty() {
-                let maker = Maker::Model(asking.llm.name());
-                return Ok(Made::Draft { draft, maker, cost, left_out: material.left_out });
+                let maker = SummaryAuthor::Model(asking.llm.name());
+                return Ok(DraftOutcome::Draft { draft, maker, cost, left_out: material.left_out });
             }
             last = (draft, complaints);
         }
-        Ok(Made::Refused { draft: last.0, complaints: last.1, cost })
+        Ok(DraftOutcome::Refused { draft: last.0, complaints: last.1, cost })
     }
 
     /// Asks a model, unless the same question was answered before. `Err` with the reason if the
     /// question is deferred.
-    pub(crate) async fn ask(
+    pub(crate) async fn ask_model(
         &self,
-        question: Question<'_>,
-        asking: &Asking<'_>,
-        cost: &mut Cost,
-    ) -> Result<Result<Heard, Later>> {
-        let Question { ask, job, .. } = question;
-        let question = question.hash(&asking.llm.name());
-        if let Some(kept) = self.store.answer(question).await?
-            && let Ok(heard) = serde_json::from_slice::<Heard>(&kept)
+        question: ModelQuestion<'_>,
+        asking: &ModelBudget<'_>,
+        cost: &mut SummaryCost,
+    ) -> Result<Result<StoredAnswer, ModelDeferral>> {
+        let ModelQuestion { ask, job, .. } = question;
+        let question = question.answer_key(&asking.llm.name());
+        if let Some(kept) = self.store.cached_answer(question).await?
+            && let Ok(heard) = serde_json::from_slice::<StoredAnswer>(&kept)
         {
             return Ok(Ok(heard));
         }
         // The estimate is high on purpose: its error must not exceed the ceiling.
         let tokens_in =
-            (budget::tokens(&ask.system) + budget::tokens(&ask.user)) as u64 * 5 / 4 + 200;
+            (budget::estimate_tokens(&ask.system) + budget::estimate_tokens(&ask.user)) as u64 * 5
+                / 4
+                + 200;
         let tokens_out = u64::from(ask.max_tokens).max(asking.output_tokens);
         let reserved = match self
-            .reserve(job, &asking.llm.name(), tokens_in, tokens_out, asking.ceiling)
+            .reserve_tokens(job, &asking.llm.name(), tokens_in, tokens_out, asking.ceiling)
             .await?
         {
             Ok(reserved) => reserved,
@@ -926,14 +1007,14 @@ impl Memory {
                     "the question needs up to {need} tokens, but the day's ceiling of {} leaves {left}",
                     asking.ceiling
                 );
-                return Ok(Err(Later { why, all: true, ceiling: true }));
+                return Ok(Err(ModelDeferral { why, all: true, ceiling: true }));
             }
         };
         match asking.llm.complete(ask, &|_| {}).await {
             Ok(answer) => {
-                let heard = Heard {
+                let heard = StoredAnswer {
                     text: answer.text,
-                    cut_off: answer.finish == Finish::CutOff,
+                    cut_off: answer.finish == FinishReason::CutOff,
                     tokens_in: answer.tokens_in,
                     tokens_out: answer.tokens_out,
                     nothing: None,
@@ -941,30 +1022,30 @@ impl Memory {
                 // Store the answer first: then it need not be paid for again, whatever happens
                 // next.
                 self.store
-                    .keep_answer(question, &serde_json::to_vec(&heard).unwrap_or_default())
+                    .cache_answer(question, &serde_json::to_vec(&heard).unwrap_or_default())
                     .await?;
-                self.settle(&reserved, heard.tokens_in, heard.tokens_out).await?;
+                self.settle_spend(&reserved, heard.tokens_in, heard.tokens_out).await?;
                 cost.tokens_in += heard.tokens_in;
                 cost.tokens_out += heard.tokens_out;
                 Ok(Ok(heard))
             }
             Err(trouble) => {
                 if !trouble.may_have_cost() {
-                    self.settle(&reserved, 0, 0).await?;
+                    self.settle_spend(&reserved, 0, 0).await?;
                 }
                 // The model is available but gave no draft. The next attempt may succeed; if none
                 // does, the draft goes to review. Waiting would block everything else for as long
                 // as the model has no answer to this question.
-                if matches!(trouble, Trouble::Empty { .. } | Trouble::TooLong { .. }) {
-                    return Ok(Ok(Heard {
+                if matches!(trouble, ModelError::Empty { .. } | ModelError::TooLong { .. }) {
+                    return Ok(Ok(StoredAnswer {
                         nothing: Some(trouble.to_string()),
-                        ..Heard::default()
+                        ..StoredAnswer::default()
                     }));
                 }
                 // The model refused this one question, for example because it is too long. That
                 // says nothing about the next question.
-                let all = !matches!(trouble, Trouble::Refused { status: 400 | 413 | 422, .. });
-                Ok(Err(Later {
+                let all = !matches!(trouble, ModelError::Refused { status: 400 | 413 | 422, .. });
+                Ok(Err(ModelDeferral {
                     why: format!("{} did not answer: {trouble}", asking.llm.name()),
                     all,
                     ceiling: false,
@@ -976,7 +1057,7 @@ impl Memory {
 
 /// A stored answer of the model.
 #[derive(Debug, Clone, Default, Serialize, serde::Deserialize)]
-pub(crate) struct Heard {
+pub(crate) struct StoredAnswer {
     pub(crate) text: String,
     pub(crate) cut_off: bool,
     tokens_in: u64,
@@ -988,24 +1069,24 @@ pub(crate) struct Heard {
 
 /// A question to the model, its job, and how often the user requested a new answer.
 #[derive(Clone, Copy)]
-pub(crate) struct Question<'a> {
-    pub(crate) ask: &'a Ask,
+pub(crate) struct ModelQuestion<'a> {
+    pub(crate) ask: &'a ModelRequest,
     pub(crate) job: &'static str,
     pub(crate) retries: usize,
 }
 
-impl Question<'_> {
+impl ModelQuestion<'_> {
     /// The key of the stored answer: it changes when the user requests a new answer.
-    fn hash(&self, model: &str) -> Hash {
+    fn answer_key(&self, model: &str) -> Hash {
         let ask = self.ask;
         [model, &ask.system, &ask.user, &ask.max_tokens.to_string(), &self.retries.to_string()]
             .iter()
-            .fold(Hash::of(b"question"), |hash, part| hash.then(part.as_bytes()))
+            .fold(Hash::of(b"question"), |hash, part| hash.chain(part.as_bytes()))
     }
 }
 
 /// The tiers of a request. A request for days starts at the lowest tier.
-fn tiers(wish: &Wish) -> Vec<Tier> {
+fn requested_tiers(wish: &RollupRequest) -> Vec<Tier> {
     match (wish.tier, wish.days) {
         (Some(top), Some(_)) => Tier::ALL.iter().copied().filter(|&tier| tier <= top).collect(),
         (Some(tier), None) => vec![tier],
@@ -1013,13 +1094,13 @@ fn tiers(wish: &Wish) -> Vec<Tier> {
     }
 }
 
-fn asked(wish: &Wish, tier: Tier) -> Option<Asked> {
+fn due_override(wish: &RollupRequest, tier: Tier) -> Option<PlanRequest> {
     let before_its_time = wish.tier.is_some_and(|top| tier <= top)
         && (wish.days.is_some() || wish.sessions.is_some());
-    before_its_time.then_some(Asked { tier, days: wish.days })
+    before_its_time.then_some(PlanRequest { tier, days: wish.days })
 }
 
-fn wanted(wish: &Wish, due: &Due) -> bool {
+fn is_requested(wish: &RollupRequest, due: &DueSummary) -> bool {
     let days = due.period.days();
     let in_time =
         wish.days.is_none_or(|wanted| wanted.first <= days.last && days.first <= wanted.last);
@@ -1031,41 +1112,41 @@ fn wanted(wish: &Wish, due: &Due) -> bool {
 }
 
 /// Numbers sessions in the order of their summaries; deferred sessions get no number.
-fn renumber(due: &mut [Due], heads: &Heads) {
+fn renumber_sessions(due: &mut [DueSummary], heads: &SummaryHeads) {
     let mut next: BTreeMap<Date, u32> = BTreeMap::new();
     for one in due {
         if let (Period::Session { day, .. }, Some(key)) = (one.period, &one.session)
-            && heads.session(key).is_none()
+            && heads.get_session(key).is_none()
         {
-            let number = next.entry(day).or_insert_with(|| heads.next_number(day));
+            let number = next.entry(day).or_insert_with(|| heads.next_session_number(day));
             one.period = Period::Session { day, number: *number };
             *number += 1;
         }
     }
 }
 
-fn waits(waiting: Waiting) -> Deferred {
-    Deferred { period: waiting.period, why: format!("waits for {}", waiting.for_what) }
+fn deferred_node(waiting: WaitingSummary) -> DeferredNode {
+    DeferredNode { period: waiting.period, why: format!("waits for {}", waiting.for_what) }
 }
 
 /// The statement that a summary must keep for an event, if any.
-fn to_keep(event: &Event, light: bool) -> Option<Must> {
-    let weighty = event.priority <= Priority::P1 || event.kind == Kind::Commitment;
-    if !(weighty || event.kind == Kind::Decision) {
+fn required_statement(event: &Event, light: bool) -> Option<RequiredItem> {
+    let weighty = event.priority <= Priority::P1 || event.kind == EventType::Commitment;
+    if !(weighty || event.kind == EventType::Decision) {
         return None;
     }
     let due = event.due.map_or(String::new(), |due| format!(", due {due}"));
-    Some(Must {
+    Some(RequiredItem {
         id: Some(event.id.to_string()),
         label: format!("{} {}{due}", event.priority, event.kind),
         text: event.content.clone(),
-        may_go: light && !weighty,
+        is_optional: light && !weighty,
     })
 }
 
 /// Lines of a text that are marked as worth keeping.
-fn marked(text: &str, light: bool) -> impl Iterator<Item = Must> + '_ {
-    text.lines().filter(|line| press::is_marked(line)).map(move |line| {
+fn marked_lines(text: &str, light: bool) -> impl Iterator<Item = RequiredItem> + '_ {
+    text.lines().filter(|line| extractive::is_marked_to_keep(line)).map(move |line| {
         let line = line.trim_start_matches(|c: char| c.is_whitespace() || "-*>".contains(c)).trim();
         // A mark in brackets becomes the label again.
         let (label, text) = match line.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
@@ -1082,12 +1163,17 @@ fn marked(text: &str, light: bool) -> impl Iterator<Item = Must> + '_ {
             }
             _ => text,
         };
-        Must { id: None, label: label.to_owned(), text: text.to_owned(), may_go: light }
+        RequiredItem {
+            id: None,
+            label: label.to_owned(),
+            text: text.to_owned(),
+            is_optional: light,
+        }
     })
 }
 
 /// The summary length that a model is asked for.
-fn tokens_wanted(tier: Tier, importance: Importance) -> usize {
+fn target_tokens(tier: Tier, importance: Importance) -> usize {
     let tokens = match tier {
         Tier::Session => 1_250,
         Tier::Day => 500,
@@ -1102,29 +1188,31 @@ fn tokens_wanted(tier: Tier, importance: Importance) -> usize {
 }
 
 /// Replaces sources by their most important sentences where they exceed the model's input limit.
-fn fit(material: &mut Material, room: usize) {
+fn shorten_to_fit(material: &mut SourceMaterial, room: usize) {
     let tokens: usize = material
         .shown
         .iter()
-        .map(|source| budget::tokens(&source.text) + budget::tokens(&source.name) + 12)
+        .map(|source| {
+            budget::estimate_tokens(&source.text) + budget::estimate_tokens(&source.name) + 12
+        })
         .sum();
     if tokens <= room {
         return;
     }
-    let sources: Vec<Source<'_>> = material
+    let sources: Vec<SourceText<'_>> = material
         .shown
         .iter()
-        .map(|source| Source { text: &source.text, weight: 1.0, speaker: None })
+        .map(|source| SourceText { text: &source.text, weight: 1.0, speaker: None })
         .collect();
     // A token has at least four bytes; in other scripts fewer sentences fit.
-    let pressed = press::press(
+    let pressed = extractive::summarize(
         &sources,
-        press::Room { headline_bytes: 200, body_bytes: room * 2, lines: usize::MAX },
+        extractive::ExtractLimits { headline_bytes: 200, body_bytes: room * 2, lines: usize::MAX },
     );
     let mut lines: Vec<(usize, String)> =
         pressed.lines.into_iter().map(|line| (line.source, line.text)).collect();
     lines.sort_by_key(|(source, _)| *source);
-    let mut shown: Vec<Shown> = Vec::new();
+    let mut shown: Vec<PromptSource> = Vec::new();
     let mut last = usize::MAX;
     for (source, text) in lines {
         if source == last {
@@ -1133,20 +1221,22 @@ fn fit(material: &mut Material, room: usize) {
                 one.text.push_str(&text);
             }
         } else {
-            shown.push(Shown { name: material.shown[source].name.clone(), text });
+            shown.push(PromptSource { name: material.shown[source].name.clone(), text });
             last = source;
         }
     }
     while shown
         .iter()
-        .map(|source| budget::tokens(&source.text) + budget::tokens(&source.name) + 12)
+        .map(|source| {
+            budget::estimate_tokens(&source.text) + budget::estimate_tokens(&source.name) + 12
+        })
         .sum::<usize>()
         > room
         && shown.len() > 1
     {
         shown.remove(0);
     }
-    material.left_out.push(LeftOut::new(
+    material.left_out.push(Omission::new(
         format!("{} sentences of the sources", pressed.left_out),
         "the model's input limit",
     ));
@@ -1154,7 +1244,7 @@ fn fit(material: &mut Material, room: usize) {
 }
 
 /// All source text, as the judge compares it.
-fn said(material: &Material) -> String {
+fn source_text(material: &SourceMaterial) -> String {
     let mut text = String::new();
     for source in &material.shown {
         text.push_str(&source.name);
@@ -1163,14 +1253,14 @@ fn said(material: &Material) -> String {
         text.push('\n');
     }
     for must in &material.must {
-        text.push_str(&must.line());
+        text.push_str(&must.to_line());
         text.push('\n');
     }
     text
 }
 
-fn schema() -> Schema {
-    Schema {
+fn draft_schema() -> AnswerSchema {
+    AnswerSchema {
         name: "summary",
         json: serde_json::json!({
             "type": "object",
@@ -1182,14 +1272,14 @@ fn schema() -> Schema {
 }
 
 /// Whether a JSON object is cut off: repaired, it would pass for a complete one.
-pub(crate) fn breaks_off(text: &str) -> bool {
+pub(crate) fn is_cut_off(text: &str) -> bool {
     reply::json_object(text).is_some_and(|read| read.repaired)
         && !text.trim_end().trim_end_matches('`').trim_end().ends_with(['}', ']'])
 }
 
 /// Reads a draft from a model's answer: the JSON object that was asked for, else the first
 /// paragraph and the rest.
-pub(crate) fn read_draft(text: &str) -> Draft {
+pub(crate) fn parse_draft(text: &str) -> SummaryDraft {
     if let Some(read) = reply::json_object(text) {
         let field = |name: &str| match read.value.get(name) {
             Some(serde_json::Value::String(text)) => text.clone(),
@@ -1198,7 +1288,7 @@ pub(crate) fn read_draft(text: &str) -> Draft {
             }
             _ => String::new(),
         };
-        let draft = Draft { headline: field("headline"), body: field("body") };
+        let draft = SummaryDraft { headline: field("headline"), body: field("body") };
         if !draft.headline.trim().is_empty() {
             return draft;
         }
@@ -1207,8 +1297,8 @@ pub(crate) fn read_draft(text: &str) -> Draft {
     let text = text.trim();
     if text.starts_with('{') || text.starts_with('[') {
         // Text that looks like another JSON object is no draft.
-        return Draft::default();
+        return SummaryDraft::default();
     }
     let (headline, body) = text.split_once("\n\n").unwrap_or((text, ""));
-    Draft { headline: headline.to_owned(), body: body.to_owned() }
+    SummaryDraft { headline: headline.to_owned(), body: body.to_owned() }
 }

@@ -22,33 +22,33 @@ use toml::{Table, Value};
 
 use crate::config;
 
-const OPENAI: &str = "https://api.openai.com/v1";
-const ANTHROPIC: &str = "https://api.anthropic.com";
+const OPENAI_URL: &str = "https://api.openai.com/v1";
+const ANTHROPIC_URL: &str = "https://api.anthropic.com";
 /// Longer texts are rejected as API keys.
-const MOST_KEY_BYTES: usize = 4096;
+const MAX_KEY_BYTES: usize = 4096;
 /// One day: longer waits make no sense, and sums of waits cannot overflow.
-const MOST_SECS: u64 = 86_400;
+const MAX_SECS: u64 = 86_400;
 /// Creating the tables needs two connections. No database is configured for more than the maximum.
-const LEAST_CONNECTIONS: u64 = 2;
-const MOST_CONNECTIONS: u64 = 1_000;
+const MIN_CONNECTIONS: u64 = 2;
+const MAX_CONNECTIONS: u64 = 1_000;
 
 /// The user's settings.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// The better model: rollups and extraction.
-    pub summarizer: Model,
-    pub chat: Model,
-    pub spend: Spend,
-    pub server: Server,
+    pub summarizer: ModelSettings,
+    pub chat: ModelSettings,
+    pub spend: SpendSettings,
+    pub server: ServerSettings,
     /// How a PostgreSQL store is used.
-    pub store: Store,
+    pub store: StoreSettings,
     /// Keys that were renamed, one warning for each.
     pub warnings: Vec<String>,
 }
 
 /// The settings of one model.
 #[derive(Debug, Clone)]
-pub struct Model {
+pub struct ModelSettings {
     /// `summarizer` or `chat`: the section of the file.
     pub role: &'static str,
     pub provider: Provider,
@@ -65,7 +65,7 @@ pub struct Model {
     /// Fields that are added to the request's body, and override ours.
     pub extra: serde_json::Map<String, serde_json::Value>,
     /// A longer wait before a retry is not waited for.
-    pub retry_cap: Duration,
+    pub max_retry_wait: Duration,
 }
 
 /// The kind of endpoint.
@@ -82,14 +82,14 @@ pub enum Provider {
 
 /// Spending limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Spend {
+pub struct SpendSettings {
     /// Input and output tokens of all models together.
     pub tokens_per_day: u64,
 }
 
 /// The server's address and request limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Server {
+pub struct ServerSettings {
     pub addr: SocketAddr,
     /// The limit of each space of a database that has no own quota; 0 means no limit.
     pub requests_per_minute: u64,
@@ -97,18 +97,18 @@ pub struct Server {
 
 /// How a PostgreSQL store is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Store {
+pub struct StoreSettings {
     /// The maximum of one process.
-    pub connections: usize,
+    pub max_connections: usize,
     /// How long a caller waits for a connection.
-    pub patience: Duration,
+    pub connection_timeout: Duration,
     /// How long one statement may take.
-    pub statement: Duration,
+    pub statement_timeout: Duration,
 }
 
 /// An error in the user's settings.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Mistake {
+pub enum SettingsError {
     #[error("config.toml is not valid TOML in line {line}: {said}")]
     Syntax {
         line: usize,
@@ -140,35 +140,35 @@ pub enum Mistake {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum ValueKind {
     Text,
     Count,
     List,
     Table,
 }
 
-const MODEL_KEYS: [(&str, Kind); 10] = [
-    ("provider", Kind::Text),
-    ("base_url", Kind::Text),
-    ("model", Kind::Text),
-    ("api_key", Kind::Text),
-    ("api_key_file", Kind::Text),
-    ("command", Kind::List),
-    ("timeout_secs", Kind::Count),
-    ("max_input_tokens", Kind::Count),
-    ("extra", Kind::Table),
-    ("max_retry_wait_secs", Kind::Count),
+const MODEL_KEYS: [(&str, ValueKind); 10] = [
+    ("provider", ValueKind::Text),
+    ("base_url", ValueKind::Text),
+    ("model", ValueKind::Text),
+    ("api_key", ValueKind::Text),
+    ("api_key_file", ValueKind::Text),
+    ("command", ValueKind::List),
+    ("timeout_secs", ValueKind::Count),
+    ("max_input_tokens", ValueKind::Count),
+    ("extra", ValueKind::Table),
+    ("max_retry_wait_secs", ValueKind::Count),
 ];
-const STORE_KEYS: [(&str, Kind); 3] = [
-    ("max_connections", Kind::Count),
-    ("connection_timeout_secs", Kind::Count),
-    ("statement_timeout_secs", Kind::Count),
+const STORE_KEYS: [(&str, ValueKind); 3] = [
+    ("max_connections", ValueKind::Count),
+    ("connection_timeout_secs", ValueKind::Count),
+    ("statement_timeout_secs", ValueKind::Count),
 ];
-const SECTIONS: [(&str, &[(&str, Kind)]); 5] = [
+const SECTIONS: [(&str, &[(&str, ValueKind)]); 5] = [
     ("summarizer", &MODEL_KEYS),
     ("chat", &MODEL_KEYS),
-    ("spend", &[("tokens_per_day", Kind::Count)]),
-    ("server", &[("addr", Kind::Text), ("requests_per_minute", Kind::Count)]),
+    ("spend", &[("tokens_per_day", ValueKind::Count)]),
+    ("server", &[("addr", ValueKind::Text), ("requests_per_minute", ValueKind::Count)]),
     ("store", &STORE_KEYS),
 ];
 /// The keys that were renamed: the old name and the new one. An old key is still read, also from
@@ -187,7 +187,7 @@ impl Settings {
         text: Option<&str>,
         environment: &dyn Fn(&str) -> Option<String>,
         read_file: &dyn Fn(&str) -> io::Result<String>,
-    ) -> Result<Self, Mistake> {
+    ) -> Result<Self, SettingsError> {
         let mut file = parse(text.unwrap_or_default())?;
         // An empty variable counts as not set.
         let environment = |name: &str| environment(name).filter(|value| !value.trim().is_empty());
@@ -196,13 +196,13 @@ impl Settings {
         warnings.extend(old_variables(&environment));
         Self::from_sources(&file, &environment, read_file, warnings).map_err(
             |mistake| match mistake {
-                Mistake::Value { key, said } => {
+                SettingsError::Value { key, said } => {
                     // The user looks for the name that the file or the environment uses.
                     let in_file =
                         |renamed: &&config::RenamedKey| renamed.new == key && !renamed.has_both;
                     let old = renamed.iter().find(in_file).map(|renamed| renamed.old.to_owned());
                     let old = old.or_else(|| variable_in_use(&key, &environment));
-                    Mistake::Value { key: old.unwrap_or(key), said }
+                    SettingsError::Value { key: old.unwrap_or(key), said }
                 }
                 other => other,
             },
@@ -214,21 +214,21 @@ impl Settings {
         environment: &dyn Fn(&str) -> Option<String>,
         read_file: &dyn Fn(&str) -> io::Result<String>,
         warnings: Vec<String>,
-    ) -> Result<Self, Mistake> {
-        only_known(file)?;
-        let from = Sources { file, environment, read_file };
+    ) -> Result<Self, SettingsError> {
+        check_keys(file)?;
+        let from = SettingSources { file, environment, read_file };
         let addr = from.text("server", "addr")?.unwrap_or_else(|| "127.0.0.1:7431".into());
-        let addr = addr.trim().parse().map_err(|_| Mistake::Value {
+        let addr = addr.trim().parse().map_err(|_| SettingsError::Value {
             key: "server.addr".into(),
             said: "is not an address and a port; write it like 127.0.0.1:7431".into(),
         })?;
         Ok(Self {
             summarizer: from.model("summarizer")?,
             chat: from.model("chat")?,
-            spend: Spend {
+            spend: SpendSettings {
                 tokens_per_day: from.count("spend", "tokens_per_day")?.unwrap_or(2_000_000),
             },
-            server: Server {
+            server: ServerSettings {
                 addr,
                 requests_per_minute: from.count("server", "requests_per_minute")?.unwrap_or(600),
             },
@@ -238,15 +238,15 @@ impl Settings {
     }
 
     /// Whether the file itself holds a key, so that others must not be able to read it.
-    pub fn holds_a_key(text: &str) -> bool {
+    pub fn contains_key(text: &str) -> bool {
         parse(text).is_ok_and(|file| file.values().any(|section| section.get("api_key").is_some()))
     }
 
     /// Every setting in force as TOML, with `(set)` in place of keys.
-    pub fn show(&self) -> String {
+    pub fn to_toml(&self) -> String {
         let mut shown = Table::new();
         for model in [&self.summarizer, &self.chat] {
-            shown.insert(model.role.into(), model.shown().into());
+            shown.insert(model.role.into(), model.to_table().into());
         }
         let tokens_per_day = i64::try_from(self.spend.tokens_per_day).unwrap_or(i64::MAX);
         shown.insert(
@@ -259,11 +259,11 @@ impl Settings {
             ("requests_per_minute".to_owned(), per_minute.into()),
         ];
         shown.insert("server".into(), Table::from_iter(server).into());
-        let connections = i64::try_from(self.store.connections).unwrap_or(i64::MAX);
+        let connections = i64::try_from(self.store.max_connections).unwrap_or(i64::MAX);
         let store = [
             ("max_connections", connections.into()),
-            ("connection_timeout_secs", secs(self.store.patience)),
-            ("statement_timeout_secs", secs(self.store.statement)),
+            ("connection_timeout_secs", secs_value(self.store.connection_timeout)),
+            ("statement_timeout_secs", secs_value(self.store.statement_timeout)),
         ];
         shown.insert(
             "store".into(),
@@ -286,14 +286,14 @@ impl Provider {
 
     fn default_url(self) -> &'static str {
         match self {
-            Self::OpenAi => OPENAI,
-            Self::Anthropic => ANTHROPIC,
+            Self::OpenAi => OPENAI_URL,
+            Self::Anthropic => ANTHROPIC_URL,
             Self::None | Self::Command => "",
         }
     }
 }
 
-impl Model {
+impl ModelSettings {
     /// The settings of no model.
     pub fn none(role: &'static str) -> Self {
         Self {
@@ -306,18 +306,18 @@ impl Model {
             timeout: Duration::from_secs(120),
             max_input_tokens: 24_000,
             extra: serde_json::Map::new(),
-            retry_cap: Duration::from_secs(30),
+            max_retry_wait: Duration::from_secs(30),
         }
     }
 
     /// Parses and checks the base URL: the key may only be sent to it safely.
-    pub fn endpoint(&self) -> Result<Url, Mistake> {
-        let wrong = |said: &str| Mistake::Value {
+    pub fn endpoint(&self) -> Result<Url, SettingsError> {
+        let wrong = |said: &str| SettingsError::Value {
             key: format!("{}.base_url", self.role),
             said: said.into(),
         };
         let url = Url::parse(self.base_url.trim()).map_err(|error| {
-            wrong(&format!("is not an address ({error}); write it like {OPENAI}"))
+            wrong(&format!("is not an address ({error}); write it like {OPENAI_URL}"))
         })?;
         if !matches!(url.scheme(), "http" | "https") || url.host_str().is_none() {
             return Err(wrong("is neither http:// nor https://"));
@@ -340,7 +340,7 @@ impl Model {
         Ok(url)
     }
 
-    fn shown(&self) -> Table {
+    fn to_table(&self) -> Table {
         let mut table = Table::new();
         let mut set = |key: &str, value: Value| table.insert(key.into(), value);
         set("provider", self.provider.word().into());
@@ -352,13 +352,13 @@ impl Model {
                 if self.api_key.is_some() {
                     set("api_key", "(set)".into());
                 }
-                set("max_retry_wait_secs", secs(self.retry_cap));
+                set("max_retry_wait_secs", secs_value(self.max_retry_wait));
             }
             Provider::Command => {
                 set("command", self.command.clone().into());
             }
         }
-        set("timeout_secs", secs(self.timeout));
+        set("timeout_secs", secs_value(self.timeout));
         set("max_input_tokens", i64::from(self.max_input_tokens).into());
         if let Ok(extra) = Value::try_from(&self.extra)
             && !self.extra.is_empty()
@@ -377,27 +377,30 @@ pub(crate) fn is_loopback(url: &Url) -> bool {
         || bare.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
-fn secs(duration: Duration) -> Value {
+fn secs_value(duration: Duration) -> Value {
     i64::try_from(duration.as_secs()).unwrap_or(i64::MAX).into()
 }
 
-fn parse(text: &str) -> Result<Table, Mistake> {
+fn parse(text: &str) -> Result<Table, SettingsError> {
     let text = text.trim_start_matches('\u{feff}');
     text.parse().map_err(|error: toml::de::Error| {
         let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
-        Mistake::Syntax { line: before.matches('\n').count() + 1, said: error.message().to_owned() }
+        SettingsError::Syntax {
+            line: before.matches('\n').count() + 1,
+            said: error.message().to_owned(),
+        }
     })
 }
 
-fn only_known(file: &Table) -> Result<(), Mistake> {
+fn check_keys(file: &Table) -> Result<(), SettingsError> {
     for (section, values) in file {
         let Some((_, keys)) = SECTIONS.iter().find(|(name, _)| name == section) else {
             let suggestion =
-                config::suggestion(section, "", SECTIONS.iter().map(|(name, _)| *name));
-            return Err(Mistake::Unknown { key: section.clone(), suggestion });
+                config::nearest_key_hint(section, "", SECTIONS.iter().map(|(name, _)| *name));
+            return Err(SettingsError::Unknown { key: section.clone(), suggestion });
         };
         let Value::Table(values) = values else {
-            return Err(Mistake::Value {
+            return Err(SettingsError::Value {
                 key: section.clone(),
                 said: format!("is a section; write [{section}] and its settings below"),
             });
@@ -405,27 +408,29 @@ fn only_known(file: &Table) -> Result<(), Mistake> {
         for (key, value) in values {
             let name = format!("{section}.{key}");
             let Some((_, kind)) = keys.iter().find(|(known, _)| known == key) else {
-                let suggestion = config::suggestion(
+                let suggestion = config::nearest_key_hint(
                     key,
                     &format!("{section}."),
                     keys.iter().map(|(known, _)| *known),
                 );
-                return Err(Mistake::Unknown { key: name, suggestion });
+                return Err(SettingsError::Unknown { key: name, suggestion });
             };
             let fits = match kind {
-                Kind::Text => value.is_str(),
-                Kind::Count => value.is_integer(),
-                Kind::List => value.as_array().is_some_and(|words| words.iter().all(Value::is_str)),
-                Kind::Table => value.is_table(),
+                ValueKind::Text => value.is_str(),
+                ValueKind::Count => value.is_integer(),
+                ValueKind::List => {
+                    value.as_array().is_some_and(|words| words.iter().all(Value::is_str))
+                }
+                ValueKind::Table => value.is_table(),
             };
             if !fits {
                 let kind = match kind {
-                    Kind::Text => "a text in quotes",
-                    Kind::Count => "a whole number",
-                    Kind::List => "a list of texts, like [\"claude\", \"-p\"]",
-                    Kind::Table => "a table, like { temperature = 0.2 }",
+                    ValueKind::Text => "a text in quotes",
+                    ValueKind::Count => "a whole number",
+                    ValueKind::List => "a list of texts, like [\"claude\", \"-p\"]",
+                    ValueKind::Table => "a table, like { temperature = 0.2 }",
                 };
-                return Err(Mistake::Value { key: name, said: format!("must be {kind}") });
+                return Err(SettingsError::Value { key: name, said: format!("must be {kind}") });
             }
         }
     }
@@ -433,7 +438,7 @@ fn only_known(file: &Table) -> Result<(), Mistake> {
 }
 
 /// The name of the environment variable for a key of the file.
-fn variable(section: &str, key: &str) -> String {
+fn variable_name(section: &str, key: &str) -> String {
     format!("ICECORE_{section}_{key}").to_ascii_uppercase()
 }
 
@@ -441,14 +446,14 @@ fn variable(section: &str, key: &str) -> String {
 fn old_variable(section: &str, key: &str) -> Option<String> {
     let is_new = |new: &str| new.split_once('.') == Some((section, key));
     let (old, _) = RENAMED_KEYS.iter().find(|(_, new)| is_new(new))?;
-    old.split_once('.').map(|(section, key)| variable(section, key))
+    old.split_once('.').map(|(section, key)| variable_name(section, key))
 }
 
 /// The old name of the variable `name`, if only the old one is set.
 fn variable_in_use(name: &str, environment: &dyn Fn(&str) -> Option<String>) -> Option<String> {
     let old = RENAMED_KEYS.iter().find_map(|(_, new)| {
         let (section, key) = new.split_once('.')?;
-        (variable(section, key) == name).then(|| old_variable(section, key))?
+        (variable_name(section, key) == name).then(|| old_variable(section, key))?
     })?;
     (environment(name).is_none() && environment(&old).is_some()).then_some(old)
 }
@@ -457,7 +462,7 @@ fn variable_in_use(name: &str, environment: &dyn Fn(&str) -> Option<String>) -> 
 fn old_variables(environment: &dyn Fn(&str) -> Option<String>) -> Vec<String> {
     let warning = |(_, new): &(&str, &str)| {
         let (section, key) = new.split_once('.')?;
-        let (old, new) = (old_variable(section, key)?, variable(section, key));
+        let (old, new) = (old_variable(section, key)?, variable_name(section, key));
         environment(&old)?;
         Some(if environment(&new).is_some() {
             format!("{old}, the old name of {new}, is set too; {new} is used, unset {old}")
@@ -469,38 +474,41 @@ fn old_variables(environment: &dyn Fn(&str) -> Option<String>) -> Vec<String> {
 }
 
 /// Where settings come from.
-struct Sources<'a> {
+struct SettingSources<'a> {
     file: &'a Table,
     environment: &'a dyn Fn(&str) -> Option<String>,
     read_file: &'a dyn Fn(&str) -> io::Result<String>,
 }
 
-impl Sources<'_> {
-    fn in_file(&self, section: &str, key: &str) -> Option<&Value> {
+impl SettingSources<'_> {
+    fn file_value(&self, section: &str, key: &str) -> Option<&Value> {
         self.file.get(section)?.get(key)
     }
 
-    fn in_environment(&self, section: &str, key: &str) -> Option<String> {
-        let new = (self.environment)(&variable(section, key));
+    fn environment_value(&self, section: &str, key: &str) -> Option<String> {
+        let new = (self.environment)(&variable_name(section, key));
         new.or_else(|| (self.environment)(&old_variable(section, key)?))
     }
 
-    fn text(&self, section: &str, key: &str) -> Result<Option<String>, Mistake> {
-        let own = self.in_file(section, key).and_then(Value::as_str).map(str::to_owned);
-        Ok(self.in_environment(section, key).or(own).filter(|text| !text.trim().is_empty()))
+    fn text(&self, section: &str, key: &str) -> Result<Option<String>, SettingsError> {
+        let own = self.file_value(section, key).and_then(Value::as_str).map(str::to_owned);
+        Ok(self.environment_value(section, key).or(own).filter(|text| !text.trim().is_empty()))
     }
 
-    fn count(&self, section: &str, key: &str) -> Result<Option<u64>, Mistake> {
-        let (name, value) = match self.in_environment(section, key) {
-            Some(value) => (variable(section, key), value.trim().replace('_', "").parse().ok()),
-            None => match self.in_file(section, key).and_then(Value::as_integer) {
+    fn count(&self, section: &str, key: &str) -> Result<Option<u64>, SettingsError> {
+        let (name, value) = match self.environment_value(section, key) {
+            Some(value) => {
+                (variable_name(section, key), value.trim().replace('_', "").parse().ok())
+            }
+            None => match self.file_value(section, key).and_then(Value::as_integer) {
                 Some(value) => (format!("{section}.{key}"), u64::try_from(value).ok()),
                 None => return Ok(None),
             },
         };
-        value
-            .map(Some)
-            .ok_or(Mistake::Value { key: name, said: "must be a whole number, 0 or more".into() })
+        value.map(Some).ok_or(SettingsError::Value {
+            key: name,
+            said: "must be a whole number, 0 or more".into(),
+        })
     }
 
     fn secs(
@@ -509,62 +517,76 @@ impl Sources<'_> {
         key: &str,
         default: Duration,
         least: u64,
-    ) -> Result<Duration, Mistake> {
+    ) -> Result<Duration, SettingsError> {
         let Some(found) = self.count(section, key)? else { return Ok(default) };
-        if !(least..=MOST_SECS).contains(&found) {
-            return Err(Mistake::Value {
+        if !(least..=MAX_SECS).contains(&found) {
+            return Err(SettingsError::Value {
                 key: format!("{section}.{key}"),
-                said: format!("must be from {least} to {MOST_SECS} seconds"),
+                said: format!("must be from {least} to {MAX_SECS} seconds"),
             });
         }
         Ok(Duration::from_secs(found))
     }
 
-    fn store(&self) -> Result<Store, Mistake> {
+    fn store(&self) -> Result<StoreSettings, SettingsError> {
         let connections = self.count("store", "max_connections")?.unwrap_or(16);
-        if !(LEAST_CONNECTIONS..=MOST_CONNECTIONS).contains(&connections) {
-            let said = format!("must be from {LEAST_CONNECTIONS} to {MOST_CONNECTIONS}");
-            return Err(Mistake::Value { key: "store.max_connections".into(), said });
+        if !(MIN_CONNECTIONS..=MAX_CONNECTIONS).contains(&connections) {
+            let said = format!("must be from {MIN_CONNECTIONS} to {MAX_CONNECTIONS}");
+            return Err(SettingsError::Value { key: "store.max_connections".into(), said });
         }
-        Ok(Store {
-            connections: usize::try_from(connections).unwrap_or(usize::MAX),
-            patience: self.secs("store", "connection_timeout_secs", Duration::from_secs(10), 1)?,
-            statement: self.secs("store", "statement_timeout_secs", Duration::from_secs(60), 1)?,
+        Ok(StoreSettings {
+            max_connections: usize::try_from(connections).unwrap_or(usize::MAX),
+            connection_timeout: self.secs(
+                "store",
+                "connection_timeout_secs",
+                Duration::from_secs(10),
+                1,
+            )?,
+            statement_timeout: self.secs(
+                "store",
+                "statement_timeout_secs",
+                Duration::from_secs(60),
+                1,
+            )?,
         })
     }
 
-    fn command(&self, section: &str) -> Result<Vec<String>, Mistake> {
-        let name = variable(section, "command");
-        let listed = match self.in_environment(section, "command") {
+    fn command(&self, section: &str) -> Result<Vec<String>, SettingsError> {
+        let name = variable_name(section, "command");
+        let listed = match self.environment_value(section, "command") {
             // No shell splits it, so it is split at blanks; a list keeps blanks within a word.
             Some(text) if !text.trim_start().starts_with('[') => {
                 return Ok(text.split_whitespace().map(str::to_owned).collect());
             }
-            Some(text) => inline(&text).filter(Value::is_array),
-            None => self.in_file(section, "command").cloned().or(Some(Value::Array(Vec::new()))),
+            Some(text) => parse_inline_value(&text).filter(Value::is_array),
+            None => self.file_value(section, "command").cloned().or(Some(Value::Array(Vec::new()))),
         };
         let words = listed.and_then(|list| list.try_into::<Vec<String>>().ok());
-        words.ok_or(Mistake::Value {
+        words.ok_or(SettingsError::Value {
             key: name,
             said: "must be a list of texts, like [\"claude\", \"-p\"]".into(),
         })
     }
 
-    fn extra(&self, section: &str) -> Result<serde_json::Map<String, serde_json::Value>, Mistake> {
-        let found = match self.in_environment(section, "extra") {
+    fn extra(
+        &self,
+        section: &str,
+    ) -> Result<serde_json::Map<String, serde_json::Value>, SettingsError> {
+        let found = match self.environment_value(section, "extra") {
             Some(text) => serde_json::from_str(&text)
                 .ok()
-                .or_else(|| inline(&text).and_then(|value| value.try_into().ok())),
-            None => match self.in_file(section, "extra") {
+                .or_else(|| parse_inline_value(&text).and_then(|value| value.try_into().ok())),
+            None => match self.file_value(section, "extra") {
                 Some(value) => value.clone().try_into().ok(),
                 None => return Ok(serde_json::Map::new()),
             },
         };
         let said = "must be a table, like { temperature = 0.2 } or {\"temperature\": 0.2}; dates are not allowed";
-        found.ok_or(Mistake::Value { key: variable(section, "extra"), said: said.into() })
+        found
+            .ok_or(SettingsError::Value { key: variable_name(section, "extra"), said: said.into() })
     }
 
-    fn model(&self, role: &'static str) -> Result<Model, Mistake> {
+    fn model(&self, role: &'static str) -> Result<ModelSettings, SettingsError> {
         let named = self.text(role, "provider")?;
         let (base_url, model) = (self.text(role, "base_url")?, self.text(role, "model")?);
         let provider = match named.as_deref().map(str::trim) {
@@ -576,21 +598,21 @@ impl Sources<'_> {
                 let known = ["openai", "anthropic", "command", "none"];
                 let said = format!(
                     "is {other:?}{}; choose openai, anthropic, command or none",
-                    config::suggestion(other, "", known.into_iter())
+                    config::nearest_key_hint(other, "", known.into_iter())
                 );
-                return Err(Mistake::Value { key: format!("{role}.provider"), said });
+                return Err(SettingsError::Value { key: format!("{role}.provider"), said });
             }
             None if base_url.is_some() || model.is_some() => Provider::OpenAi,
             None => Provider::None,
         };
-        let nothing = Model::none(role);
-        let mut found = Model {
+        let nothing = ModelSettings::none(role);
+        let mut found = ModelSettings {
             provider,
             base_url: base_url.unwrap_or_else(|| provider.default_url().to_owned()),
             model: model.unwrap_or_default(),
             command: self.command(role)?,
             timeout: self.secs(role, "timeout_secs", nothing.timeout, 1)?,
-            retry_cap: self.secs(role, "max_retry_wait_secs", nothing.retry_cap, 0)?,
+            max_retry_wait: self.secs(role, "max_retry_wait_secs", nothing.max_retry_wait, 0)?,
             extra: self.extra(role)?,
             ..nothing
         };
@@ -598,18 +620,18 @@ impl Sources<'_> {
             found.max_input_tokens = u32::try_from(most).unwrap_or(u32::MAX);
         }
         // A provider that the environment sets needs no file.
-        let said_by = match self.in_environment(role, "provider") {
-            Some(_) => format!(" (set by {})", variable(role, "provider")),
+        let said_by = match self.environment_value(role, "provider") {
+            Some(_) => format!(" (set by {})", variable_name(role, "provider")),
             None => String::new(),
         };
         let missing = |needs, key| {
             let said_by = said_by.clone();
-            Mistake::Missing {
+            SettingsError::Missing {
                 role,
                 provider: provider.word(),
                 said_by,
                 needs,
-                variable: variable(role, key),
+                variable: variable_name(role, key),
             }
         };
         match provider {
@@ -624,13 +646,13 @@ impl Sources<'_> {
                 }
                 let url = found.endpoint()?;
                 found.api_key = self.key(role, &url, provider)?;
-                let at_vendor = is_default(&url, provider);
+                let at_vendor = is_default_url(&url, provider);
                 if found.api_key.is_none() && at_vendor && named.is_some() {
                     found.api_key = (self.environment)(&format!(
                         "{}_API_KEY",
                         provider.word().to_ascii_uppercase()
                     ))
-                    .map(secret);
+                    .map(to_secret);
                 }
                 if found.api_key.is_none() && at_vendor {
                     return Err(missing("an api_key or api_key_file", "api_key"));
@@ -649,23 +671,23 @@ impl Sources<'_> {
         role: &'static str,
         url: &Url,
         provider: Provider,
-    ) -> Result<Option<SecretString>, Mistake> {
-        let both = |key: String| Mistake::Value {
+    ) -> Result<Option<SecretString>, SettingsError> {
+        let both = |key: String| SettingsError::Value {
             key,
             said: "and its _file variant are both set; keep one".into(),
         };
-        let wrong = |key: String, said: &str| Mistake::Value { key, said: said.into() };
+        let wrong = |key: String, said: &str| SettingsError::Value { key, said: said.into() };
         let in_file = |key| {
-            self.in_file(role, key)
+            self.file_value(role, key)
                 .and_then(Value::as_str)
                 .map(str::to_owned)
                 .filter(|text| !text.trim().is_empty())
         };
         let set_here =
-            (self.in_environment(role, "api_key"), self.in_environment(role, "api_key_file"));
+            (self.environment_value(role, "api_key"), self.environment_value(role, "api_key_file"));
         let from_environment = set_here.0.is_some() || set_here.1.is_some();
         let (given, place) = if from_environment {
-            (set_here, variable(role, "api_key"))
+            (set_here, variable_name(role, "api_key"))
         } else {
             ((in_file("api_key"), in_file("api_key_file")), format!("{role}.api_key"))
         };
@@ -680,20 +702,20 @@ impl Sources<'_> {
             })?,
             (None, None) => return Ok(None),
         };
-        if !from_environment && self.in_environment(role, "base_url").is_some() {
+        if !from_environment && self.environment_value(role, "base_url").is_some() {
             let own = in_file("base_url").unwrap_or_else(|| provider.default_url().to_owned());
             if !Url::parse(own.trim()).is_ok_and(|own| own.origin() == url.origin()) {
                 let said = format!(
                     "sends {role} to another server than config.toml does, and the key there was not set for that server; set {} too",
-                    variable(role, "api_key")
+                    variable_name(role, "api_key")
                 );
-                return Err(wrong(variable(role, "base_url"), &said));
+                return Err(wrong(variable_name(role, "base_url"), &said));
             }
         }
-        let key = secret(key);
+        let key = to_secret(key);
         let shown = key.expose_secret();
         if shown.is_empty()
-            || shown.len() > MOST_KEY_BYTES
+            || shown.len() > MAX_KEY_BYTES
             || !shown.bytes().all(|byte| byte.is_ascii_graphic())
         {
             return Err(wrong(
@@ -705,15 +727,15 @@ impl Sources<'_> {
     }
 }
 
-fn secret(text: String) -> SecretString {
+fn to_secret(text: String) -> SecretString {
     SecretString::from(text.trim().to_owned())
 }
 
-fn inline(text: &str) -> Option<Value> {
+fn parse_inline_value(text: &str) -> Option<Value> {
     format!("it = {}", text.trim()).parse::<Table>().ok()?.remove("it")
 }
 
-fn is_default(url: &Url, provider: Provider) -> bool {
+fn is_default_url(url: &Url, provider: Provider) -> bool {
     Url::parse(provider.default_url()).is_ok_and(|own| own.origin() == url.origin())
 }
 
@@ -723,7 +745,7 @@ mod tests {
 
     const KEY: &str = "sk-hush-4711";
 
-    fn read(text: &str, environment: &[(&str, &str)]) -> Result<Settings, Mistake> {
+    fn read(text: &str, environment: &[(&str, &str)]) -> Result<Settings, SettingsError> {
         let environment = |name: &str| {
             environment
                 .iter()
@@ -738,13 +760,13 @@ mod tests {
         Settings::read(Some(text), &environment, &files)
     }
 
-    fn key(model: &Model) -> Option<&str> {
+    fn key(model: &ModelSettings) -> Option<&str> {
         model.api_key.as_ref().map(|key| key.expose_secret())
     }
 
     fn check(text: &str, environment: &[(&str, &str)], complaint: &str) {
         let mistake =
-            read(text, environment).map(|settings| settings.show()).unwrap_err().to_string();
+            read(text, environment).map(|settings| settings.to_toml()).unwrap_err().to_string();
         assert!(mistake.contains(complaint), "{mistake}\n has no\n{complaint}");
         assert!(!mistake.contains(KEY), "{mistake}");
     }
@@ -918,7 +940,7 @@ mod tests {
     #[test]
     fn an_old_key_is_read_with_a_warning_that_names_the_new_one() {
         let settings = read("[store]\npatience_seconds = 7\n", &[]).unwrap();
-        assert_eq!(settings.store.patience.as_secs(), 7);
+        assert_eq!(settings.store.connection_timeout.as_secs(), 7);
         assert_eq!(
             settings.warnings,
             [
@@ -927,10 +949,10 @@ mod tests {
         );
         let both = "[store]\npatience_seconds = 7\nconnection_timeout_secs = 8\n";
         let settings = read(both, &[]).unwrap();
-        assert_eq!((settings.store.patience.as_secs(), settings.warnings.len()), (8, 1));
+        assert_eq!((settings.store.connection_timeout.as_secs(), settings.warnings.len()), (8, 1));
         let old = ("ICECORE_STORE_PATIENCE_SECONDS", "3");
         let settings = read("", &[old]).unwrap();
-        assert_eq!(settings.store.patience.as_secs(), 3);
+        assert_eq!(settings.store.connection_timeout.as_secs(), 3);
         assert_eq!(
             settings.warnings,
             [
@@ -939,10 +961,10 @@ mod tests {
         );
         let new = ("ICECORE_STORE_CONNECTION_TIMEOUT_SECS", "4");
         let settings = read("", &[old, new]).unwrap();
-        assert_eq!((settings.store.patience.as_secs(), settings.warnings.len()), (4, 1));
+        assert_eq!((settings.store.connection_timeout.as_secs(), settings.warnings.len()), (4, 1));
         let model =
             "[chat]\nmodel = \"m\"\nbase_url = \"http://127.0.0.1:1/v1\"\nretry_cap_secs = 5\n";
-        assert_eq!(read(model, &[]).unwrap().chat.retry_cap.as_secs(), 5);
+        assert_eq!(read(model, &[]).unwrap().chat.max_retry_wait.as_secs(), 5);
         check("[store]\nconnections = 1\n", &[], "store.connections must be from");
         check("[store]\nconnections = \"x\"\n", &[], "store.connections must be a whole number");
         check(
@@ -959,9 +981,11 @@ mod tests {
             "[chat]\nprovider = \"openai\"\nmodel = \"m\"\napi_key = \"{KEY}\"\nextra = {{ temperature = 0.2 }}\n"
         );
         let settings = read(&file, &[]).unwrap();
-        assert!(settings.show().contains("api_key = \"(set)\""), "{}", settings.show());
-        assert!(!settings.show().contains(KEY) && !format!("{settings:?}").contains(KEY));
-        assert_eq!(read(&settings.show(), &[]).unwrap().show(), settings.show());
-        assert!(Settings::holds_a_key(&file) && !Settings::holds_a_key("[chat]\nmodel = \"m\"\n"));
+        assert!(settings.to_toml().contains("api_key = \"(set)\""), "{}", settings.to_toml());
+        assert!(!settings.to_toml().contains(KEY) && !format!("{settings:?}").contains(KEY));
+        assert_eq!(read(&settings.to_toml(), &[]).unwrap().to_toml(), settings.to_toml());
+        assert!(
+            Settings::contains_key(&file) && !Settings::contains_key("[chat]\nmodel = \"m\"\n")
+        );
     }
 }

@@ -1,77 +1,73 @@
-//! The arithmetic of the embedding model's forward pass, with the widest vectors that this
-//! processor has.
+//! Numeric kernels of the embedding model's forward pass, vectorized for the running processor.
 //!
-//! It is a crate of its own so that it can be compiled with all its optimisations while everything
-//! around it is not.
+//! This is a separate crate so that it can be compiled with full optimization in development
+//! builds.
 //!
-//! A matrix of weights has one row for each output, as it lies in the file, so nothing is turned
-//! around when a model is opened. What goes through them stands upright, a column for each token:
-//! then many tokens meet one weight at once, and nothing has to be added up across a vector. The
-//! shapes are those of one model, checked when it is opened; nothing that comes from outside
-//! reaches an index here, and a shape that does not fit is a mistake in our own code, and panics.
+//! A weight matrix has one row per output, as in the model file, so nothing is transposed on
+//! loading. Activations are stored column-major (one column per token): one weight is broadcast
+//! over many tokens, and no horizontal reductions are needed. The shapes are those of one model and
+//! are checked when it is loaded. No external input reaches an index here; a wrong shape is a bug
+//! and panics.
 
 use pulp::{Arch, Simd, WithSimd};
 
-/// How many bytes of the matrix on the left are gone through with all columns before the next ones
-/// are: they stay in the second cache.
+/// The number of bytes of the left matrix that are processed with all columns at a time: they fit
+/// the L2 cache.
 const BLOCK_BYTES: usize = 160 << 10;
-/// So many rows are computed at once: with two vectors of columns, as many sums as the fewest
-/// registers have room for.
-const ROWS: usize = 6;
-/// The widest vector of any processor, in numbers.
+/// The number of rows computed at a time: with two vectors of columns, as many accumulators as the
+/// smallest register file holds.
+const TILE_ROWS: usize = 6;
+/// The number of lanes of the widest vector of any processor.
 pub const LANES: usize = 16;
 
-/// A matrix inside a longer slice.
+/// A matrix within a longer slice.
 #[derive(Clone, Copy)]
-pub struct Window<'a> {
-    /// Its numbers, from the first one on.
+pub struct MatrixView<'a> {
+    /// The elements, from the first one.
     pub numbers: &'a [f32],
-    /// From one row to the next.
+    /// The distance between rows.
     pub stride: usize,
 }
 
-/// `out = a · b`.
-pub struct Product<'a> {
-    /// The one on the left.
-    pub a: Window<'a>,
-    /// The one on the right.
-    pub b: Window<'a>,
-    /// What is added to every number of a row, for each row; nothing if it is empty.
+/// A matrix product: `out = a · b`, plus a bias.
+pub struct MatMul<'a> {
+    pub a: MatrixView<'a>,
+    pub b: MatrixView<'a>,
+    /// Added to every element of a row, one value per row; empty for none.
     pub bias: &'a [f32],
-    /// Where the product goes.
     pub out: &'a mut [f32],
-    /// From one row of it to the next.
+    /// The distance between rows of `out`.
     pub out_stride: usize,
-    /// The rows of `a`.
+    /// The number of rows of `a`.
     pub rows: usize,
-    /// The numbers of each, and the rows of `b`.
+    /// The number of columns of `a`, and of rows of `b`.
     pub depth: usize,
-    /// The columns of `b` that are wanted, a multiple of [`LANES`].
+    /// The number of columns of `b` to compute, a multiple of [`LANES`].
     pub width: usize,
 }
 
-impl Product<'_> {
-    /// Computes it; `room` is room for numbers on the way, used again each time.
+impl MatMul<'_> {
+    /// Computes the product; `room` is a scratch buffer for reuse.
     pub fn compute(self, room: &mut Vec<f32>) {
-        Arch::new().dispatch(Work { product: self, room });
+        Arch::new().dispatch(MatMulKernel { product: self, room });
     }
 }
 
-struct Work<'a, 'r> {
-    product: Product<'a>,
+struct MatMulKernel<'a, 'r> {
+    product: MatMul<'a>,
     room: &'r mut Vec<f32>,
 }
 
-impl WithSimd for Work<'_, '_> {
+impl WithSimd for MatMulKernel<'_, '_> {
     type Output = ();
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
-        let Self { product: Product { a, b, bias, out, out_stride, rows, depth, width }, room } =
+        let Self { product: MatMul { a, b, bias, out, out_stride, rows, depth, width }, room } =
             self;
         let two = 2 * S::F32_LANES;
-        // Two vectors of columns stand together, one row after the other: so they are read in the
-        // order they lie in.
+        // Two vectors of columns are packed together, row after row, so that they are read
+        // sequentially.
         room.clear();
         for column in (0..width).step_by(two) {
             let wide = two.min(width - column);
@@ -79,32 +75,52 @@ impl WithSimd for Work<'_, '_> {
                 room.extend_from_slice(&row[column..column + wide]);
             }
         }
-        let block = (BLOCK_BYTES / (4 * depth.max(1))).next_multiple_of(ROWS);
+        let block = (BLOCK_BYTES / (4 * depth.max(1))).next_multiple_of(TILE_ROWS);
         for first in (0..rows).step_by(block) {
             let last = rows.min(first + block);
             for (column, panel) in (0..width).step_by(two).zip(room.chunks(two * depth)) {
                 let panel = S::as_simd_f32s(panel).0;
-                for row in (first..last).step_by(ROWS) {
-                    let a = Window { numbers: &a.numbers[row * a.stride..], ..a };
+                for row in (first..last).step_by(TILE_ROWS) {
+                    let a = MatrixView { numbers: &a.numbers[row * a.stride..], ..a };
                     let bias = bias.get(row..).unwrap_or_default();
                     let out = &mut out[row * out_stride + column..];
                     match (column + two <= width, last - row) {
-                        (true, 1) => tile::<S, 1, 2>(simd, a, panel, bias, out, out_stride, depth),
-                        (true, 2) => tile::<S, 2, 2>(simd, a, panel, bias, out, out_stride, depth),
-                        (true, 3) => tile::<S, 3, 2>(simd, a, panel, bias, out, out_stride, depth),
-                        (true, 4) => tile::<S, 4, 2>(simd, a, panel, bias, out, out_stride, depth),
-                        (true, 5) => tile::<S, 5, 2>(simd, a, panel, bias, out, out_stride, depth),
-                        (true, _) => {
-                            tile::<S, ROWS, 2>(simd, a, panel, bias, out, out_stride, depth)
+                        (true, 1) => {
+                            compute_tile::<S, 1, 2>(simd, a, panel, bias, out, out_stride, depth)
                         }
-                        (false, 1) => tile::<S, 1, 1>(simd, a, panel, bias, out, out_stride, depth),
-                        (false, 2) => tile::<S, 2, 1>(simd, a, panel, bias, out, out_stride, depth),
-                        (false, 3) => tile::<S, 3, 1>(simd, a, panel, bias, out, out_stride, depth),
-                        (false, 4) => tile::<S, 4, 1>(simd, a, panel, bias, out, out_stride, depth),
-                        (false, 5) => tile::<S, 5, 1>(simd, a, panel, bias, out, out_stride, depth),
-                        (false, _) => {
-                            tile::<S, ROWS, 1>(simd, a, panel, bias, out, out_stride, depth)
+                        (true, 2) => {
+                            compute_tile::<S, 2, 2>(simd, a, panel, bias, out, out_stride, depth)
                         }
+                        (true, 3) => {
+                            compute_tile::<S, 3, 2>(simd, a, panel, bias, out, out_stride, depth)
+                        }
+                        (true, 4) => {
+                            compute_tile::<S, 4, 2>(simd, a, panel, bias, out, out_stride, depth)
+                        }
+                        (true, 5) => {
+                            compute_tile::<S, 5, 2>(simd, a, panel, bias, out, out_stride, depth)
+                        }
+                        (true, _) => compute_tile::<S, TILE_ROWS, 2>(
+                            simd, a, panel, bias, out, out_stride, depth,
+                        ),
+                        (false, 1) => {
+                            compute_tile::<S, 1, 1>(simd, a, panel, bias, out, out_stride, depth)
+                        }
+                        (false, 2) => {
+                            compute_tile::<S, 2, 1>(simd, a, panel, bias, out, out_stride, depth)
+                        }
+                        (false, 3) => {
+                            compute_tile::<S, 3, 1>(simd, a, panel, bias, out, out_stride, depth)
+                        }
+                        (false, 4) => {
+                            compute_tile::<S, 4, 1>(simd, a, panel, bias, out, out_stride, depth)
+                        }
+                        (false, 5) => {
+                            compute_tile::<S, 5, 1>(simd, a, panel, bias, out, out_stride, depth)
+                        }
+                        (false, _) => compute_tile::<S, TILE_ROWS, 1>(
+                            simd, a, panel, bias, out, out_stride, depth,
+                        ),
                     }
                 }
             }
@@ -112,11 +128,11 @@ impl WithSimd for Work<'_, '_> {
     }
 }
 
-/// `R` rows with `C` vectors of columns.
+/// Computes `R` rows with `C` vectors of columns.
 #[inline(always)]
-fn tile<S: Simd, const R: usize, const C: usize>(
+fn compute_tile<S: Simd, const R: usize, const C: usize>(
     simd: S,
-    a: Window,
+    a: MatrixView,
     panel: &[S::f32s],
     bias: &[f32],
     out: &mut [f32],
@@ -143,7 +159,7 @@ fn tile<S: Simd, const R: usize, const C: usize>(
     }
 }
 
-/// Makes each column a distribution, after multiplying with `scale`; rows have `stride` numbers.
+/// Softmax of each column, after multiplying with `scale`; rows have `stride` elements.
 pub fn softmax(rows: &mut [f32], stride: usize, scale: f32) {
     let (mut tops, mut sums) = (vec![f32::NEG_INFINITY; stride], vec![0.0; stride]);
     Arch::new().dispatch(
@@ -168,7 +184,7 @@ pub fn softmax(rows: &mut [f32], stride: usize, scale: f32) {
     );
 }
 
-/// The activation between the two halves of a layer, `x · Φ(x)`.
+/// The activation function GELU, `x · Φ(x)`.
 pub fn gelu(xs: &mut [f32]) {
     Arch::new().dispatch(
         #[inline(always)]
@@ -180,9 +196,9 @@ pub fn gelu(xs: &mut [f32]) {
     );
 }
 
-/// Adds `more` to `x` and brings each column to mean 0 and variance 1, then to the learned scale
-/// and shift of each row. There are as many rows as scales.
-pub fn add_and_norm(x: &mut [f32], more: Option<&[f32]>, scale: &[f32], shift: &[f32]) {
+/// Adds `more` to `x` and normalizes each column to mean 0 and variance 1, then applies the learned
+/// scale and shift of each row. The number of rows is that of the scales.
+pub fn add_and_layer_norm(x: &mut [f32], more: Option<&[f32]>, scale: &[f32], shift: &[f32]) {
     let stride = x.len() / scale.len();
     let share = 1.0 / scale.len() as f32;
     let (mut means, mut spreads) = (vec![0.0; stride], vec![0.0; stride]);
@@ -212,11 +228,13 @@ pub fn add_and_norm(x: &mut [f32], more: Option<&[f32]>, scale: &[f32], shift: &
     );
 }
 
-/// In how many bits each of these rows differs from `to`; [`u32::MAX`] for a row of nothing but
-/// zeros.
-pub fn differing<const N: usize>(rows: impl Iterator<Item = [u64; N]>, to: &[u64; N]) -> Vec<u32> {
+/// The Hamming distance of each row to `to`; [`u32::MAX`] for a row of zeros.
+pub fn hamming_distances<const N: usize>(
+    rows: impl Iterator<Item = [u64; N]>,
+    to: &[u64; N],
+) -> Vec<u32> {
     let mut found = Vec::with_capacity(rows.size_hint().0);
-    // Processors of the last ten years count bits at once, but not every one there is.
+    // Processors of the last ten years have a population count instruction, but not all do.
     Arch::new().dispatch(
         #[inline(always)]
         || {
@@ -233,18 +251,17 @@ pub fn differing<const N: usize>(rows: impl Iterator<Item = [u64; N]>, to: &[u64
     found
 }
 
-/// e to the `x`, for `x` up to 0, within a few parts in ten million. Everything in it is done in
-/// vectors.
+/// e to the `x`, for `x` up to 0, within a few parts in ten million, without branches.
 #[inline(always)]
 fn exp(x: f32) -> f32 {
-    // Adding this leaves the nearest whole number in the lowest bits.
-    const WHOLE: f32 = 12_582_912.0;
+    // Adding this constant leaves the nearest integer in the lowest bits.
+    const ROUNDING_SHIFT: f32 = 12_582_912.0;
     // ln 2 in two parts, the first so short that its multiples are exact.
     const LN_2_HIGH: f32 = 0.693_359_4;
     const LN_2_LOW: f32 = -2.121_944_4e-4;
     let x = if x < -87.0 { -87.0 } else { x };
-    let shifted = x * std::f32::consts::LOG2_E + WHOLE;
-    let whole = shifted - WHOLE;
+    let shifted = x * std::f32::consts::LOG2_E + ROUNDING_SHIFT;
+    let whole = shifted - ROUNDING_SHIFT;
     let rest = (x - whole * LN_2_HIGH) - whole * LN_2_LOW;
     let series = 1.0
         + rest
@@ -308,7 +325,7 @@ mod tests {
     #[test]
     fn bits_that_differ_are_counted() {
         let rows = [[0b1011, u64::MAX], [0, 0], [1, 0], [0b1000, u64::MAX >> 1]];
-        assert_eq!(differing(rows.into_iter(), &[0b1010, u64::MAX]), [1, u32::MAX, 67, 2]);
+        assert_eq!(hamming_distances(rows.into_iter(), &[0b1010, u64::MAX]), [1, u32::MAX, 67, 2]);
     }
 
     fn numbers(count: usize) -> impl Strategy<Value = Vec<f32>> {
@@ -327,15 +344,15 @@ mod tests {
             let mut room = Vec::new();
             for (depth, width, bias) in [(1, 16, &bias[..0]), (32, 48, &bias[..]), (384, 32, &bias[..]), (1536, 48, &bias[..0])] {
                 let mut out = vec![7.0; rows * 48];
-                let windows = (Window { numbers: &a, stride: 1536 }, Window { numbers: &b, stride: 48 });
-                Product { a: windows.0, b: windows.1, bias, out: &mut out, out_stride: 48, rows, depth, width }.compute(&mut room);
+                let windows = (MatrixView { numbers: &a, stride: 1536 }, MatrixView { numbers: &b, stride: 48 });
+                MatMul { a: windows.0, b: windows.1, bias, out: &mut out, out_stride: 48, rows, depth, width }.compute(&mut room);
                 for r in 0..rows {
                     for c in 0..48 {
                         let parts = || (0..depth).map(|k| f64::from(a[r * 1536 + k]) * f64::from(b[k * 48 + c]));
                         let school: f64 = parts().sum();
                         let right = if c < width { school + bias.get(r).map_or(0.0, |bias| f64::from(*bias)) } else { 7.0 };
-                        // Every addition rounds by what is in the sum so far, which wanders away
-                        // with the root of how many there were.
+                        // Each addition rounds by the size of the sum so far; the error grows with
+                        // the root of the number of additions.
                         let usual = (parts().map(|part| part * part).sum::<f64>() / depth as f64).sqrt();
                         let rounding = 3.0 * f64::from(f32::EPSILON) * depth as f64 * usual;
                         let off = (f64::from(out[r * 48 + c]) - right).abs();
@@ -360,7 +377,7 @@ mod tests {
         #[test]
         fn a_normed_column_has_mean_0_and_variance_1(x in numbers(3 * 384), more in numbers(3 * 384)) {
             let mut out = x.clone();
-            add_and_norm(&mut out, Some(&more), &[1.0; 384], &[0.0; 384]);
+            add_and_layer_norm(&mut out, Some(&more), &[1.0; 384], &[0.0; 384]);
             for at in 0..3 {
                 let column: Vec<f32> = out.iter().copied().skip(at).step_by(3).collect();
                 let mean = column.iter().sum::<f32>() / 384.0;
@@ -368,7 +385,7 @@ mod tests {
                 prop_assert!(mean.abs() < 1e-4 && (variance - 1.0).abs() < 1e-3, "{at}: {mean} {variance}");
                 prop_assert_eq!((x[at] + more[at]) < (x[at + 3] + more[at + 3]), column[0] < column[1]);
             }
-            add_and_norm(&mut out, None, &[2.0; 384], &[3.0; 384]);
+            add_and_layer_norm(&mut out, None, &[2.0; 384], &[3.0; 384]);
             let mean = out.iter().sum::<f32>() / out.len() as f32;
             prop_assert!((mean - 3.0).abs() < 1e-3, "{mean}");
         }

@@ -5,13 +5,13 @@
 //! event, what conflicts and which lines are valid, and a backend at most caches the answer. The
 //! conformance suite in `testing` defines what every backend must do.
 
-mod arrivals;
-mod folded;
-pub mod neighbour;
-pub mod passages;
-mod past;
+pub mod foreign_files;
+mod ledger_view;
 pub mod postgres;
-pub mod shelf;
+mod record_dedup;
+pub mod search_index;
+mod snapshot_redaction;
+pub mod staged_dir;
 pub mod vault;
 
 #[cfg(feature = "testing")]
@@ -23,18 +23,18 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use icecore_domain::calendar::Days;
-use icecore_domain::event::{Draft, Event, Kind, Priority};
+use icecore_domain::event::{Event, EventDraft, EventType, Priority};
 use icecore_domain::forget::Scrub;
 use icecore_domain::hash::Hash;
 use icecore_domain::id::EventId;
-use icecore_domain::layout::{self, DocPath, NotAPath};
+use icecore_domain::layout::{self, DocPath, DocPathError};
 use icecore_domain::ledger::conflict::Claim;
-use icecore_domain::ledger::integrity::Finding;
+use icecore_domain::ledger::integrity::IntegrityFinding;
 use icecore_domain::ledger::query::EventQuery;
-use icecore_domain::ledger::{Entry, LineFault};
-use icecore_domain::record::{BadLine, Digest, Key, Record, SessionStat};
+use icecore_domain::ledger::{LedgerEntry, LineFault};
+use icecore_domain::record::{BadRecordLine, Record, RecordKey, RecordSetDigest, SessionStats};
 use icecore_domain::secrets::MarkerKey;
-use icecore_domain::summary::{Head, Summary, SummaryQuery};
+use icecore_domain::summary::{Summary, SummaryHead, SummaryQuery};
 use jiff::civil::Date;
 
 /// What a store can fail with. Each message says what happened, where, and what to do.
@@ -42,7 +42,7 @@ use jiff::civil::Date;
 pub enum Error {
     /// The ledger or a document changed since the caller read it. Read again and decide again.
     #[error("{what} changed in the meantime; try again")]
-    Moved { what: String },
+    Conflict { what: String },
     /// Another process holds the write lock.
     #[error("another process holds the lock of {vault}; try again when it has finished")]
     Busy { vault: PathBuf },
@@ -55,7 +55,7 @@ pub enum Error {
     AlreadyAVault(PathBuf),
     /// The path would lead out of the vault.
     #[error(transparent)]
-    Path(#[from] NotAPath),
+    Path(#[from] DocPathError),
     /// A symbolic link stands where a file or folder of the vault should be.
     #[error(
         "{0} is a link; icecore does not follow links inside a vault. Replace the link by the file itself"
@@ -63,17 +63,17 @@ pub enum Error {
     Link(PathBuf),
     /// The disk is full. Nothing of the write remains.
     #[error("{path}: the disk is full; nothing was written. Make room and try again")]
-    Full { path: PathBuf },
+    DiskFull { path: PathBuf },
     /// The marker key file has other content.
     #[error("{0} is not a key of 64 hex digits; delete it, the next command creates a new one")]
-    NotAKey(PathBuf),
+    InvalidMarkerKey(PathBuf),
     #[error("{0} is not a regular file; move it away")]
     NotAFile(PathBuf),
     /// The operating system denied permission.
     #[error(
         "{what} {path} is not permitted; check who owns the vault and whether its disk is writable"
     )]
-    Denied {
+    PermissionDenied {
         /// The operation.
         what: &'static str,
         path: PathBuf,
@@ -91,7 +91,7 @@ pub enum Error {
         "this program was built with SQLite {0}, which can damage an index; 3.51.3 or later is needed"
     )]
     OldSqlite(String),
-    #[error("the index of the vault cannot be used: {0}. Rebuild it with `icecore reindex`")]
+    #[error("the index of the vault cannot be used: {0}. Rebuild it with `icecore vault reindex`")]
     Index(String),
     /// Every event number of a day is used.
     #[error(
@@ -105,10 +105,10 @@ pub enum Error {
     Unreadable(EventId),
     /// Snapshots are not available.
     #[error("{0}")]
-    NoHistory(String),
+    NoSnapshots(String),
     /// The git repository does not belong to icecore.
     #[error("{0}")]
-    NotOurs(String),
+    ForeignRepository(String),
     /// The git configuration could run a foreign program.
     #[error(
         "the git configuration of this vault sets `{key}`, which icecore does not trust. Remove it with `git config --local --unset-all {key}`"
@@ -128,7 +128,7 @@ pub enum Error {
     GitAtWork { lock: PathBuf },
     /// A merge has conflicts that a person must resolve.
     #[error("{0}")]
-    Unsettled(String),
+    UnresolvedMerge(String),
     /// The database cannot be reached, or the connection broke.
     #[error(
         "{place} cannot be reached: {why}. Check that it runs and that its address is right; an unacknowledged write may or may not have been stored"
@@ -150,7 +150,7 @@ pub enum Error {
     },
     /// Authentication failed, or the role lacks a privilege.
     #[error("{place} does not permit that: {why}")]
-    Unwelcome {
+    AccessDenied {
         place: String,
         /// The server's message.
         why: String,
@@ -165,13 +165,13 @@ pub enum Error {
     ReadOnly { place: String, is_standby: bool, why: String },
     /// The database is overloaded.
     #[error("{0}; try again in a moment")]
-    Overrun(String),
+    Overloaded(String),
     /// The tables do not fit this program.
     #[error("the database cannot be used: {0}")]
     Schema(String),
     /// The tables are those of a later version.
     #[error("the database cannot be used: {0}")]
-    Newer(String),
+    NewerSchema(String),
     /// The database rejected a statement.
     #[error("the database refused: {0}")]
     Database(String),
@@ -181,18 +181,18 @@ pub enum Error {
     NotASpace(String),
     /// The space was erased during the write.
     #[error("the space was erased in the meantime, so nothing was stored")]
-    Gone,
+    SpaceErased,
     /// A restore into the space has not finished.
     #[error(
-        "a restore into this space is not complete; try again in a minute. If it was interrupted, run it again, or remove what it left with `icecore space erase`"
+        "a restore into this space is not complete; try again in a minute. If it was interrupted, run it again, or remove what it left with `icecore db space erase`"
     )]
-    Filling,
+    RestoreInProgress,
     #[error("there is a space `{0}` already; `icecore status` shows it")]
     AlreadyASpace(String),
     #[error(
         "`{0}` cannot be the name of a space: use 1 to 600 bytes of plain text without surrounding blanks"
     )]
-    NotAName(String),
+    InvalidSpaceName(String),
     /// A test stopped the store here.
     #[error("stopped before write {0}, as the test asked")]
     Stopped(usize),
@@ -200,7 +200,7 @@ pub enum Error {
 
 /// What the target of a restore already holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Ground {
+pub enum RestoreTarget {
     /// Only the files that every store has from the start.
     New,
     /// The remains of an interrupted restore.
@@ -213,10 +213,10 @@ pub enum Ground {
     },
 }
 
-impl Ground {
+impl RestoreTarget {
     /// Classifies a target by its documents, unless a restore was interrupted there.
-    fn of(looks: &[Looked]) -> Self {
-        let mut others = looks.iter().filter(|look| !look.is_from_the_start());
+    fn from_documents(looks: &[DocumentStat]) -> Self {
+        let mut others = looks.iter().filter(|look| !look.is_initial());
         match others.next() {
             None => Self::New,
             Some(look) => {
@@ -247,18 +247,18 @@ pub struct LedgerText {
 
 /// The events that match a query, and the position of the ledger.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Found {
+pub struct EventSelection {
     /// In ledger order.
-    pub entries: Vec<Entry>,
+    pub entries: Vec<LedgerEntry>,
     pub position: Position,
 }
 
 /// The number of statements with one type, priority and state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Count {
-    pub kind: Kind,
+pub struct StatementCount {
+    pub kind: EventType,
     pub priority: Priority,
-    pub standing: &'static str,
+    pub state: &'static str,
     pub events: usize,
 }
 
@@ -290,7 +290,7 @@ pub struct Stamp(pub String);
 
 /// What a store knows about a document without reading it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Looked {
+pub struct DocumentStat {
     pub path: DocPath,
     pub bytes: u64,
     /// The time of the last write.
@@ -298,9 +298,9 @@ pub struct Looked {
     pub stamp: Stamp,
 }
 
-impl Looked {
+impl DocumentStat {
     /// Whether every store has this document from its creation.
-    pub fn is_from_the_start(&self) -> bool {
+    pub fn is_initial(&self) -> bool {
         let path = self.path.as_str();
         [layout::CONFIG, ".gitignore", ".gitattributes"].contains(&path)
             || path == layout::LEDGER && self.bytes == 0
@@ -309,7 +309,7 @@ impl Looked {
 
 /// The disk usage of one part of a store.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Weight {
+pub struct DiskUsage {
     /// A top-level folder, an item in `memory`, the logs in it, or the settings.
     pub part: String,
     pub files: u64,
@@ -318,7 +318,7 @@ pub struct Weight {
 
 /// What happened to the records of one call.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Added {
+pub struct AddReport {
     /// Records stored for the first time.
     pub new: usize,
     /// Duplicates with equal text.
@@ -329,45 +329,45 @@ pub struct Added {
 
 /// What forgetting changed in a file, or would change.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Scrubbed {
+pub struct ScrubbedFile {
     /// Relative to the root of the store.
     pub path: String,
-    pub what: Became,
+    pub outcome: ScrubOutcome,
     /// The versions before and after.
     pub versions: (ContentVersion, ContentVersion),
 }
 
 /// What forgetting did with one file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Became {
+pub enum ScrubOutcome {
     /// This many lines were redacted.
     Changed(usize),
     /// The file was removed.
-    Gone,
+    Removed,
     /// The file does not belong to the store and still has the text.
-    Left,
+    Untouched,
 }
 
 /// The result of rewriting the snapshots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Rewritten {
+pub struct RewriteReport {
     pub snapshots: usize,
     /// The number of files that changed in them.
     pub files: usize,
 }
 
 /// An exclusive lease on a job. Dropping it releases the job.
-pub struct Claimed(pub Box<dyn Hold>);
+pub struct Lease(pub Box<dyn LeaseHandle>);
 
 /// The backend's side of a lease. Dropping it releases the lease.
 #[async_trait]
-pub trait Hold: Send + Sync {
+pub trait LeaseHandle: Send + Sync {
     /// Whether the lease is still exclusive. A backend that expects heartbeats gives the lease to
     /// another process when they stop for too long.
     async fn is_held(&self) -> Result<bool>;
 }
 
-impl Claimed {
+impl Lease {
     /// Whether the lease is still exclusive. Ask before writing the result of a long job.
     pub async fn is_held(&self) -> Result<bool> {
         self.0.is_held().await
@@ -381,10 +381,10 @@ pub type Progress<'a> = &'a (dyn Fn(u64, u64) + Send + Sync);
 ///
 /// Every write is durable when its call returns, and it is atomic.
 #[async_trait]
-pub trait Store: passages::Passages {
+pub trait Store: search_index::SearchIndex {
     /// Appends events and assigns their ids: the next numbers of their local days. With `after`,
     /// fails with [`Error::Conflict`] unless the ledger is still at that position.
-    async fn append(&self, drafts: Vec<Draft>, after: Option<Position>) -> Result<Vec<Event>>;
+    async fn append(&self, drafts: Vec<EventDraft>, after: Option<Position>) -> Result<Vec<Event>>;
 
     /// Appends complete lines verbatim, foreign ones included. Copies a ledger between stores.
     async fn append_lines(&self, lines: &[u8]) -> Result<()>;
@@ -407,43 +407,43 @@ pub trait Store: passages::Passages {
     ) -> Result<()>;
 
     /// Archived events by id. Archives do not know states, so the query's state filter is ignored.
-    async fn archived(&self, which: &EventQuery) -> Result<Vec<Event>>;
+    async fn archived_events(&self, which: &EventQuery) -> Result<Vec<Event>>;
 
     /// All events linked to these events, or to events about these entities, by any chain of
     /// effects, archives included, in ledger order.
-    async fn tied(&self, ids: &[EventId], about: &[&str]) -> Result<Vec<Event>>;
+    async fn linked_events(&self, ids: &[EventId], about: &[&str]) -> Result<Vec<Event>>;
 
     /// Names of all entities that events are about, archives included.
     async fn entities(&self) -> Result<Vec<String>>;
 
     /// The events that match a query, each with its state.
-    async fn events(&self, which: &EventQuery) -> Result<Found>;
+    async fn events(&self, which: &EventQuery) -> Result<EventSelection>;
 
     /// The position of the ledger, without reading it.
     async fn position(&self) -> Result<Position>;
 
     /// Counts the statements by type, priority and state.
-    async fn tally(&self) -> Result<Vec<Count>>;
+    async fn count_statements(&self) -> Result<Vec<StatementCount>>;
 
     /// Claims of active events for whose attribute another event has a different value.
-    async fn contested(&self) -> Result<Vec<(EventId, Claim)>>;
+    async fn contested_claims(&self) -> Result<Vec<(EventId, Claim)>>;
 
     /// Lines of the ledger that are not, or not completely, valid events.
-    async fn faults(&self) -> Result<Vec<LineFault>>;
+    async fn line_faults(&self) -> Result<Vec<LineFault>>;
 
     /// Events that were in the ledger at the last read and are missing now: another program removed
     /// their lines. [`Store::replace_ledger`] clears the list.
-    async fn lost(&self) -> Result<Vec<EventId>>;
+    async fn lost_events(&self) -> Result<Vec<EventId>>;
 
     /// Moves damaged bytes, found in `from` at offset `at`, to quarantine and returns their new
     /// location.
-    async fn set_aside(&self, from: &DocPath, at: u64, bytes: &[u8]) -> Result<String>;
+    async fn quarantine(&self, from: &DocPath, at: u64, bytes: &[u8]) -> Result<String>;
 
     /// Reads a document.
     async fn document(&self, path: &DocPath) -> Result<Option<Vec<u8>>>;
 
     /// The length of a document in bytes; 0 if it does not exist.
-    async fn length(&self, path: &DocPath) -> Result<u64>;
+    async fn document_len(&self, path: &DocPath) -> Result<u64>;
 
     /// Writes a document atomically, whatever it held before. Only for documents that people do not
     /// edit.
@@ -454,18 +454,28 @@ pub trait Store: passages::Passages {
 
     /// Replaces a document that is still at version `from`; otherwise leaves it and fails with
     /// [`Error::Conflict`].
-    async fn swap(&self, path: &DocPath, bytes: &[u8], from: ContentVersion) -> Result<()>;
+    async fn compare_and_swap(
+        &self,
+        path: &DocPath,
+        bytes: &[u8],
+        from: ContentVersion,
+    ) -> Result<()>;
 
     /// Replaces every document that is still at its expected version and returns the paths of the
     /// others, which stay unchanged. Cheaper than single calls.
-    async fn swap_many(&self, replacements: &[Replacement]) -> Result<Vec<DocPath>>;
+    async fn compare_and_swap_many(&self, replacements: &[Replacement]) -> Result<Vec<DocPath>>;
 
     /// Appends to a document that is still at version `from`; otherwise fails with
     /// [`Error::Conflict`]. Ends an incomplete last line first.
-    async fn grow(&self, path: &DocPath, bytes: &[u8], from: ContentVersion) -> Result<()>;
+    async fn append_if_unchanged(
+        &self,
+        path: &DocPath,
+        bytes: &[u8],
+        from: ContentVersion,
+    ) -> Result<()>;
 
     /// Appends to a document unconditionally. Ends an incomplete last line first.
-    async fn extend(&self, path: &DocPath, bytes: &[u8]) -> Result<()>;
+    async fn append_to_document(&self, path: &DocPath, bytes: &[u8]) -> Result<()>;
 
     /// Removes a document that is still at version `from`; otherwise leaves it and fails with
     /// [`Error::Conflict`].
@@ -475,34 +485,34 @@ pub trait Store: passages::Passages {
     async fn remove(&self, path: &DocPath) -> Result<()>;
 
     /// Removes an empty folder. Leaves a folder that is missing or not empty.
-    async fn remove_folder(&self, path: &DocPath) -> Result<()>;
+    async fn remove_empty_folder(&self, path: &DocPath) -> Result<()>;
 
     /// Paths of all documents below a folder (`""` for all), sorted. Excludes the ledger and
     /// derived or private files.
     async fn documents(&self, under: &str) -> Result<Vec<DocPath>>;
 
     /// Like [`Store::documents`], with the length of each in bytes.
-    async fn sizes(&self, under: &str) -> Result<Vec<(DocPath, u64)>>;
+    async fn document_sizes(&self, under: &str) -> Result<Vec<(DocPath, u64)>>;
 
     /// Like [`Store::documents`], with metadata; includes the ledger.
-    async fn looks(&self, under: &str) -> Result<Vec<Looked>>;
+    async fn list(&self, under: &str) -> Result<Vec<DocumentStat>>;
 
     /// The current stamp of each document; `None` for a missing one. Cheap.
     async fn stamps(&self, paths: &[DocPath]) -> Result<Vec<Option<Stamp>>>;
 
     /// Disk usage by part, derived and private files included.
-    async fn weights(&self) -> Result<Vec<Weight>>;
+    async fn disk_usage(&self) -> Result<Vec<DiskUsage>>;
 
     /// The last complete lines of a document, about `bytes` of them, and whether they are the whole
     /// document.
-    async fn tail(&self, path: &DocPath, bytes: u64) -> Result<(Vec<u8>, bool)>;
+    async fn read_tail(&self, path: &DocPath, bytes: u64) -> Result<(Vec<u8>, bool)>;
 
     /// Stores records. A record with a known key and equal text is a duplicate; one with other text
     /// is stored as a revision, at the time of the first.
-    async fn add_records(&self, records: Vec<Record>) -> Result<Added>;
+    async fn add_records(&self, records: Vec<Record>) -> Result<AddReport>;
 
     /// Which of these keys are stored, as far as the store knows without reading all files.
-    async fn known(&self, keys: &[Key]) -> Result<Vec<bool>>;
+    async fn contains_records(&self, keys: &[RecordKey]) -> Result<Vec<bool>>;
 
     /// The records of these local days, each key once in its latest revision, in the order they
     /// were spoken.
@@ -510,11 +520,11 @@ pub trait Store: passages::Passages {
 
     /// The last records of a conversation, at most `most`, each key once in its latest revision, in
     /// the order they were spoken.
-    async fn last_said(&self, conversation: &str, most: usize) -> Result<Vec<Record>>;
+    async fn recent_records(&self, conversation: &str, most: usize) -> Result<Vec<Record>>;
 
     /// A digest of the records of a conversation on these local days. Cheap. A caller that has read
     /// the records compares digests to learn whether other processes added to them since.
-    async fn said_in(&self, conversation: &str, days: Days) -> Result<Digest>;
+    async fn conversation_digest(&self, conversation: &str, days: Days) -> Result<RecordSetDigest>;
 
     /// Removes all revisions of a conversation's records on these local days and returns their
     /// number. The one exception to keeping every record, for requests to forget.
@@ -522,16 +532,16 @@ pub trait Store: passages::Passages {
 
     /// Removes the text to be forgotten from every file and deletes derived data that can be
     /// rebuilt. With `dry`, only reports. Calling it again completes an interrupted run.
-    async fn scrub(&self, scrub: &Scrub, dry: bool) -> Result<Vec<Scrubbed>>;
+    async fn scrub(&self, scrub: &Scrub, dry: bool) -> Result<Vec<ScrubbedFile>>;
 
     /// All sessions with records, or those of `days`, by day, conversation and name.
-    async fn sessions(&self, days: Option<Days>) -> Result<Vec<SessionStat>>;
+    async fn sessions(&self, days: Option<Days>) -> Result<Vec<SessionStats>>;
 
     /// The local days that have records.
     async fn record_days(&self) -> Result<Vec<Date>>;
 
     /// Invalid lines of the record files.
-    async fn bad_records(&self) -> Result<Vec<(DocPath, BadLine)>>;
+    async fn bad_records(&self) -> Result<Vec<(DocPath, BadRecordLine)>>;
 
     /// Appends summary versions, if the summaries are still at position `after`.
     async fn add_summaries(
@@ -541,7 +551,7 @@ pub trait Store: passages::Passages {
     ) -> Result<Position>;
 
     /// The newest version of each matching summary without its text, by first day and period.
-    async fn heads(&self, which: &SummaryQuery) -> Result<(Vec<Head>, Position)>;
+    async fn summary_heads(&self, which: &SummaryQuery) -> Result<(Vec<SummaryHead>, Position)>;
 
     /// Like [`Store::summary_heads`], with the text.
     async fn summaries(&self, which: &SummaryQuery) -> Result<Vec<Summary>>;
@@ -550,10 +560,10 @@ pub trait Store: passages::Passages {
     async fn event_days(&self) -> Result<Vec<(Date, usize)>>;
 
     /// A cached model answer to this prompt.
-    async fn answer(&self, question: Hash) -> Result<Option<Vec<u8>>>;
+    async fn cached_answer(&self, question: Hash) -> Result<Option<Vec<u8>>>;
 
     /// Caches a model answer, so that the prompt is not paid for twice. Keeps only the newest.
-    async fn keep_answer(&self, question: Hash, answer: &[u8]) -> Result<()>;
+    async fn cache_answer(&self, question: Hash, answer: &[u8]) -> Result<()>;
 
     /// Reads a note: a small, dispensable, private file of this store, such as the list of what a
     /// session already received.
@@ -564,7 +574,7 @@ pub trait Store: passages::Passages {
 
     /// Appends a line to a note without waiting for a lock; durably if `flush`. Beyond `most_bytes`
     /// the older half is dropped.
-    async fn add_note(
+    async fn append_note(
         &self,
         name: &DocPath,
         line: &str,
@@ -588,40 +598,40 @@ pub trait Store: passages::Passages {
     /// Prepares the store as the target of a restore and reports what it holds. An occupied store
     /// stays unchanged. Otherwise other processes are kept out until the restore ends, where the
     /// backend can do that.
-    async fn begin_filling(&self) -> Result<Ground>;
+    async fn begin_restore(&self) -> Result<RestoreTarget>;
 
     /// Ends a restore: the memory is complete.
-    async fn end_filling(&self) -> Result<()>;
+    async fn finish_restore(&self) -> Result<()>;
 
     /// Ends a failed restore, so that the next attempt need not wait.
-    async fn stop_filling(&self) -> Result<()>;
+    async fn abort_restore(&self) -> Result<()>;
 
     /// Acquires the exclusive lease on a job until it is dropped or the process dies; `None` if
     /// another process holds it.
-    async fn claim(&self, work: &str) -> Result<Option<Claimed>>;
+    async fn acquire_lease(&self, work: &str) -> Result<Option<Lease>>;
 
     /// Those of `paths` that exist and changed since [`Store::mark_seen`], with their stamps.
-    async fn unseen(&self, paths: &[DocPath]) -> Result<Vec<(DocPath, Stamp)>>;
+    async fn changed_since_seen(&self, paths: &[DocPath]) -> Result<Vec<(DocPath, Stamp)>>;
 
     /// Documents below a folder that were seen and no longer exist, as far as the store remembers.
     /// Reports each once.
-    async fn gone(&self, under: &str) -> Result<Vec<DocPath>>;
+    async fn removed_since_seen(&self, under: &str) -> Result<Vec<DocPath>>;
 
     /// Records that these documents were processed. Losing this costs only another pass.
-    async fn see(&self, seen: &[(DocPath, Stamp)]) -> Result<()>;
+    async fn mark_seen(&self, seen: &[(DocPath, Stamp)]) -> Result<()>;
 
     /// Checks whether the derived data agrees with the stored data.
-    async fn inspect(&self) -> Result<Vec<Finding>>;
+    async fn inspect(&self) -> Result<Vec<IntegrityFinding>>;
 
     /// Rebuilds all derived data and returns the number of events it covers.
     async fn rebuild(&self, progress: Progress<'_>) -> Result<usize>;
 
     /// The repairs made when the store was opened, as sentences, oldest first.
-    async fn mended(&self) -> Vec<String>;
+    async fn opening_repairs(&self) -> Vec<String>;
 
     /// The leases that order the turns of a conversation between processes; `None` where locks
     /// within one process suffice, as in a vault.
-    fn order(&self) -> Option<&dyn Order> {
+    fn turn_lease(&self) -> Option<&dyn TurnLease> {
         None
     }
 }
@@ -630,18 +640,18 @@ pub trait Store: passages::Passages {
 /// stored exchanges still wait to be remembered, and which process works on them. A dead process is
 /// waited for no longer than its lease.
 #[async_trait]
-pub trait Order: Send + Sync {
+pub trait TurnLease: Send + Sync {
     /// Stores records like [`Store::add_records`] and sets the pending flag of their conversations
     /// in the same transaction. Setting the flag earlier lets another process clear it; setting it
     /// later loses it on a crash.
-    async fn add_awaited(&self, records: Vec<Record>, lease: Duration) -> Result<Added>;
+    async fn append_pending(&self, records: Vec<Record>, lease: Duration) -> Result<AddReport>;
 
     /// Whether a stored exchange waits to be remembered.
-    async fn is_awaited(&self, conversation: &str) -> Result<bool>;
+    async fn has_pending(&self, conversation: &str) -> Result<bool>;
 
     /// Acquires or renews the exclusive lease on a conversation; `None` if another process holds
     /// it. Returns the number of writes to the conversation so far.
-    async fn take(&self, conversation: &str, who: &str, lease: Duration) -> Result<Option<i64>>;
+    async fn acquire(&self, conversation: &str, who: &str, lease: Duration) -> Result<Option<i64>>;
 
     /// Releases the conversation. With `again`, it becomes pending again after that time. Otherwise
     /// it is no longer pending, unless records were written after the `known` count.
@@ -665,13 +675,13 @@ pub struct Snapshot {
 
 /// Snapshots of the documents and the ledger.
 #[async_trait]
-pub trait History: Send + Sync {
+pub trait SnapshotStore: Send + Sync {
     /// Whether snapshots are possible, and if not, why. Cheap; [`SnapshotStore::create_snapshot`]
     /// checks more.
-    async fn available(&self) -> Result<()>;
+    async fn check_available(&self) -> Result<()>;
 
     /// Saves the current state. `None` if nothing changed since the last snapshot.
-    async fn snapshot(&self, note: &str, at: jiff::Timestamp) -> Result<Option<Snapshot>>;
+    async fn create_snapshot(&self, note: &str, at: jiff::Timestamp) -> Result<Option<Snapshot>>;
 
     /// The snapshots, newest first.
     async fn snapshots(&self, most: usize) -> Result<Vec<Snapshot>>;
@@ -681,22 +691,22 @@ pub trait History: Send + Sync {
     async fn changes_since(&self, id: &str) -> Result<Vec<(DocPath, Option<Vec<u8>>)>>;
 
     /// The snapshots that changed a document, newest first.
-    async fn versions(&self, path: &DocPath, most: usize) -> Result<Vec<Snapshot>> {
+    async fn document_versions(&self, path: &DocPath, most: usize) -> Result<Vec<Snapshot>> {
         let _ = (path, most);
-        Err(Error::NoHistory("this store keeps no snapshots".into()))
+        Err(Error::NoSnapshots("this store keeps no snapshots".into()))
     }
 
     /// A document as of a snapshot; `None` if it did not exist.
-    async fn version(&self, id: &str, path: &DocPath) -> Result<Option<Vec<u8>>> {
+    async fn document_at(&self, id: &str, path: &DocPath) -> Result<Option<Vec<u8>>> {
         let _ = (id, path);
-        Err(Error::NoHistory("this store keeps no snapshots".into()))
+        Err(Error::NoSnapshots("this store keeps no snapshots".into()))
     }
 
     /// The number of snapshots that contain the text to be forgotten, and the number of all.
-    async fn stands_in(&self, scrub: &Scrub) -> Result<(usize, usize)>;
+    async fn count_containing(&self, scrub: &Scrub) -> Result<(usize, usize)>;
 
     /// Rewrites every snapshot without the text to be forgotten. The ids change.
-    async fn rewrite(&self, scrub: &Scrub) -> Result<Rewritten>;
+    async fn rewrite_snapshots(&self, scrub: &Scrub) -> Result<RewriteReport>;
 
     /// Compacts the snapshots. Must not run together with [`SnapshotStore::rewrite_snapshots`].
     async fn pack(&self) -> Result<()> {
@@ -707,7 +717,7 @@ pub trait History: Send + Sync {
     async fn repair(&self) -> Result<Vec<String>>;
 
     /// Steps a person must take before several machines can use this memory. Cheap.
-    async fn wants(&self) -> Vec<String> {
+    async fn setup_hints(&self) -> Vec<String> {
         Vec::new()
     }
 
@@ -718,32 +728,32 @@ pub trait History: Send + Sync {
 
     /// Where another machine's state diverged from ours; without a name, that of the upstream
     /// branch.
-    async fn fork(&self, other: Option<&str>) -> Result<Fork> {
+    async fn find_divergence(&self, other: Option<&str>) -> Result<Divergence> {
         let _ = other;
-        Err(Error::NoHistory("this store cannot merge with other machines".into()))
+        Err(Error::NoSnapshots("this store cannot merge with other machines".into()))
     }
 
     /// Merges the other side. The next snapshot completes the merge.
-    async fn join(&self, fork: &Fork) -> Result<Joined> {
+    async fn merge(&self, fork: &Divergence) -> Result<MergeOutcome> {
         let _ = fork;
-        Err(Error::NoHistory("this store cannot merge with other machines".into()))
+        Err(Error::NoSnapshots("this store cannot merge with other machines".into()))
     }
 
     /// Completes a merge that was interrupted while its files were written; `None` if there was
     /// none.
-    async fn resume_join(&self) -> Result<Option<Joined>> {
+    async fn resume_merge(&self) -> Result<Option<MergeOutcome>> {
         Ok(None)
     }
 
     /// The other machine's marker key, if its vault is a folder of the same user on this machine.
     /// No snapshot carries the key.
-    async fn other_marker_key(&self, fork: &Fork) -> Option<MarkerKey> {
+    async fn other_marker_key(&self, fork: &Divergence) -> Option<MarkerKey> {
         let _ = fork;
         None
     }
 
     /// A merge that was started and not completed.
-    async fn unfinished(&self) -> Result<Option<Unfinished>> {
+    async fn unfinished_merge(&self) -> Result<Option<UnfinishedMerge>> {
         Ok(None)
     }
 
@@ -754,22 +764,22 @@ pub trait History: Send + Sync {
 }
 
 /// The prefix of the note of a snapshot that completes a merge.
-pub const MERGED: &str = "merged ";
+pub const MERGE_NOTE_PREFIX: &str = "merged ";
 /// The note of a snapshot that completes a merge made by another program.
-pub const SETTLED: &str = "settled a merge";
+pub const RESOLVED_MERGE_NOTE: &str = "settled a merge";
 
 /// The common base of two machines' states, and the lines that decide which ids the other side
 /// used.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Fork {
+pub struct Divergence {
     /// The name of the other side.
     pub name: String,
     /// The commit of the other side.
     pub commit: String,
     /// The other side has nothing new.
-    pub nothing: bool,
+    pub is_up_to_date: bool,
     /// We have nothing new, so their state can replace ours.
-    pub forward: bool,
+    pub is_fast_forward: bool,
     /// Their `icecore.toml`.
     pub settings: Option<Vec<u8>>,
     /// The ledger and its archives at the common base.
@@ -780,10 +790,10 @@ pub struct Fork {
 
 /// The result of a merge.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Joined {
-    Whole,
+pub enum MergeOutcome {
+    Complete,
     /// Files have conflicts that a person must resolve.
-    Open {
+    Conflicted {
         /// The path and the reason.
         files: Vec<(String, Option<String>)>,
         /// Whether the merge waits for the resolution; otherwise nothing changed.
@@ -793,9 +803,9 @@ pub enum Joined {
 
 /// A merge that was started and not completed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Unfinished {
+pub struct UnfinishedMerge {
     /// The name of the other side, or its commit.
     pub name: String,
     /// Files with unresolved conflicts.
-    pub open: Vec<String>,
+    pub conflicts: Vec<String>,
 }

@@ -27,21 +27,21 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use icecore_domain::calendar::Moment;
-use icecore_domain::cascade::plan::Known;
-use icecore_domain::event::{Draft, Kind, Priority, Status};
+use icecore_domain::cascade::plan::PlanningInput;
+use icecore_domain::event::{EventDraft, EventType, LoopStatus, Priority};
 use icecore_domain::format::line;
 use icecore_domain::hash::Hash;
 use icecore_domain::id::EventId;
 use icecore_domain::ledger::Ledger;
-use icecore_domain::packs::upload::{self, Upload};
-use icecore_domain::rank::vector::{self, Packed};
-use icecore_domain::record::{SessionKey, SessionStat};
-use icecore_domain::summary::{Importance, Maker, Period, Summary, SummaryQuery, Tier};
+use icecore_domain::packs::upload::{self, UploadInput};
+use icecore_domain::rank::vector::{self, PackedVector};
+use icecore_domain::record::{SessionKey, SessionStats};
+use icecore_domain::summary::{Importance, Period, Summary, SummaryAuthor, SummaryQuery, Tier};
 use icecore_engine::clock::{Clock, FixedClock};
-use icecore_engine::embed::{Embed, MiniLm};
-use icecore_engine::{Finder, Gaps, Looking, Memory};
+use icecore_engine::embed::{Embedder, MiniLm};
+use icecore_engine::{CaptureDefaults, Memory, SearchRequest, Searcher};
 use icecore_store::Store;
-use icecore_store::passages::Passages;
+use icecore_store::search_index::SearchIndex;
 use icecore_store::vault::Vault;
 use jiff::civil::{Date, date};
 use jiff::{Timestamp, ToSpan};
@@ -55,25 +55,25 @@ fn ledger(many: usize) -> String {
         if n > 0 && n % 100 == 0 {
             day = day.checked_add(1.day()).unwrap();
         }
-        let ts = Moment::read(&format!("{day}T10:{:02}:{:02}+00:00", n / 60 % 60, n % 60))
+        let ts = Moment::parse(&format!("{day}T10:{:02}:{:02}+00:00", n / 60 % 60, n % 60))
             .unwrap()
             .moment;
-        let kind = Kind::ALL[n % Kind::ALL.len()];
+        let kind = EventType::ALL[n % EventType::ALL.len()];
         let content = format!(
             "Something number {n} was learnt about the project and its many moving parts in the office"
         );
         let number = u32::try_from(n % 100).unwrap() + 1;
-        let mut draft = Draft::new(ts, kind, Priority::ALL[n % 4], content);
+        let mut draft = EventDraft::new(ts, kind, Priority::ALL[n % 4], content);
         draft.entity = Some(format!("thing_{}", n % 50));
         draft.tags = vec!["bench".into(), "office".into()];
         draft.session = Some("main".into());
-        if kind == Kind::Commitment && n % 10 != 0 {
-            draft.status = Some(Status::Closed);
+        if kind == EventType::Commitment && n % 10 != 0 {
+            draft.status = Some(LoopStatus::Closed);
         }
-        if kind == Kind::Fact && number > 7 {
+        if kind == EventType::Fact && number > 7 {
             draft.supersedes = vec![EventId::new(day, number - 7)];
         }
-        text.push_str(&line::write(&draft.with_id(EventId::new(day, number))));
+        text.push_str(&line::format_line(&draft.with_id(EventId::new(day, number))));
     }
     text
 }
@@ -116,7 +116,7 @@ fn vault(folder: &Path, name: &str, many: usize) -> PathBuf {
     let root = folder.join(name);
     run(icecore(&root, &["init", "--tz", "UTC"]).arg("-q"));
     fs::write(root.join("memory/ledger.jsonl"), ledger(many)).unwrap();
-    run(&mut icecore(&root, &["reindex"]));
+    run(&mut icecore(&root, &["vault", "reindex"]));
     run(&mut icecore(&root, &["snapshot"]));
     root
 }
@@ -194,12 +194,13 @@ fn ledgers(folder: &Path) {
     let scratch = folder.join("scratch");
     let bare = time(200, || bare_append(&scratch));
     let open = Vault::open(&small).unwrap();
-    let now = Moment::read("2026-02-13T09:30:00+01:00").unwrap().moment;
+    let now = Moment::parse("2026-02-13T09:30:00+01:00").unwrap().moment;
     let append = time(200, || {
         drop(
-            block_on(
-                open.append(vec![Draft::new(now, Kind::Fact, Priority::P2, "x".repeat(150))], None),
-            )
+            block_on(open.append(
+                vec![EventDraft::new(now, EventType::Fact, Priority::P2, "x".repeat(150))],
+                None,
+            ))
             .unwrap(),
         )
     });
@@ -221,16 +222,17 @@ fn ledgers(folder: &Path) {
     );
 
     let text = ledger(100_000);
-    let load = time(9, || assert_eq!(Ledger::read(text.as_bytes(), None).entries().len(), 100_000));
+    let load =
+        time(9, || assert_eq!(Ledger::parse(text.as_bytes(), None).entries().len(), 100_000));
     let tenth = ledger(10_000);
-    let load_tenth = time(9, || drop(Ledger::read(tenth.as_bytes(), None)));
+    let load_tenth = time(9, || drop(Ledger::parse(tenth.as_bytes(), None)));
     row("loading 100,000 ledger lines", load, &ratio(load, load_tenth, "loading 10,000"));
 
     let big = vault(folder, "hundred-thousand", 100_000);
-    let reindex = time(3, || run(&mut icecore(&big, &["reindex"])));
-    let reindex_tenth = time(5, || run(&mut icecore(&small, &["reindex"])));
+    let reindex = time(3, || run(&mut icecore(&big, &["vault", "reindex"])));
+    let reindex_tenth = time(5, || run(&mut icecore(&small, &["vault", "reindex"])));
     row(
-        "`icecore reindex`, 100,000 events",
+        "`icecore vault reindex`, 100,000 events",
         reindex,
         &ratio(reindex, reindex_tenth, "10,000 events"),
     );
@@ -306,7 +308,7 @@ fn import(memory: &Memory, lines: impl Iterator<Item = String>) -> usize {
     let mut taken = 0;
     let mut batch = Vec::new();
     let mut take = |batch: &mut Vec<String>| {
-        taken += block_on(memory.import(batch, 1, &Gaps::default())).unwrap().new;
+        taken += block_on(memory.import_lines(batch, 1, &CaptureDefaults::default())).unwrap().new;
         batch.clear();
     };
     for line in lines {
@@ -331,12 +333,12 @@ fn history(folder: &Path, name: &str, sessions: usize, messages: usize) -> PathB
     let lines = (0..sessions).flat_map(|session| (0..messages).map(move |n| (session, n)));
     let lines = lines.map(|(session, n)| message(of(session).0, of(session).1, n, 9));
     assert_eq!(import(&open, lines), sessions * messages);
-    let stats: HashMap<SessionKey, SessionStat> = block_on(vault.sessions(None))
+    let stats: HashMap<SessionKey, SessionStats> = block_on(vault.sessions(None))
         .unwrap()
         .into_iter()
         .map(|stat| (stat.key.clone(), stat))
         .collect();
-    let now = Moment::read(&Timestamp::now().to_string()).unwrap().moment;
+    let now = Moment::parse(&Timestamp::now().to_string()).unwrap().moment;
     let mut periods: BTreeSet<Period> = BTreeSet::new();
     for n in 0..sessions {
         let (day, number) = of(n);
@@ -373,11 +375,11 @@ fn history(folder: &Path, name: &str, sessions: usize, messages: usize) -> PathB
                 messages: stat.map_or(0, |stat| stat.digest.records),
                 states: 0,
                 recorded: now,
-                source: stat.map_or_else(|| Hash::of(b""), Known::session_source),
+                source: stat.map_or_else(|| Hash::of(b""), PlanningInput::session_source_hash),
                 session,
                 log: None,
                 sources: Vec::new(),
-                maker: Maker::Extract,
+                maker: SummaryAuthor::Extract,
                 provisional: true,
                 importance: Importance::Ordinary,
                 left_out: Vec::new(),
@@ -422,13 +424,13 @@ fn packs(folder: &Path) {
             period: Period::Session { day: date(2026, 2, 13), number: n },
             ..summary
         };
-        let sessions = block_on(vault.summaries(&SummaryQuery::tier(Tier::Session))).unwrap();
+        let sessions = block_on(vault.summaries(&SummaryQuery::for_tier(Tier::Session))).unwrap();
         (1..).zip(sessions).map(|(n, summary)| day(summary, n)).collect()
     };
-    let some = Upload { today: today[..10].to_vec(), ..Upload::default() };
-    let all = Upload { today, ..Upload::default() };
-    let few = time(9, || drop(upload::upload(date(2026, 2, 13), &some, 35_840)));
-    let many = time(9, || drop(upload::upload(date(2026, 2, 13), &all, 35_840)));
+    let some = UploadInput { today: today[..10].to_vec(), ..UploadInput::default() };
+    let all = UploadInput { today, ..UploadInput::default() };
+    let few = time(9, || drop(upload::upload_pack(date(2026, 2, 13), &some, 35_840)));
+    let many = time(9, || drop(upload::upload_pack(date(2026, 2, 13), &all, 35_840)));
     row(
         "fitting 10,000 sessions of one day into a package, in process",
         many,
@@ -446,8 +448,10 @@ fn a_year(folder: &Path) {
         let day = first.checked_add(i64::from(n).days()).unwrap();
         let lines = (0..20).map(|n| message(day, n / 10, n, 30));
         assert_eq!(import(&memory(&vault, hour(day, 20)), lines), 20);
-        block_on(memory(&vault, hour(day.tomorrow().unwrap(), 3)).run_due(None, &|_, _, _| {}))
-            .unwrap();
+        block_on(
+            memory(&vault, hour(day.tomorrow().unwrap(), 3)).run_due_jobs(None, &|_, _, _| {}),
+        )
+        .unwrap();
         if n % 91 == 90 {
             quarters.push(start.elapsed() - quarters.iter().sum::<Duration>());
         }
@@ -541,8 +545,10 @@ fn nights(folder: &Path) {
             .flat_map(|back| (0..15).map(move |n| message(before(last, back), n / 5, n, 30)));
         import(&memory(&vault, hour(last, 20)), lines);
         let start = Instant::now();
-        block_on(memory(&vault, hour(last.tomorrow().unwrap(), 3)).run_due(None, &|_, _, _| {}))
-            .unwrap();
+        block_on(
+            memory(&vault, hour(last.tomorrow().unwrap(), 3)).run_due_jobs(None, &|_, _, _| {}),
+        )
+        .unwrap();
         let building = start.elapsed();
         let mut times = Vec::new();
         for n in 1..=5 {
@@ -550,7 +556,7 @@ fn nights(folder: &Path) {
             import(&memory(&vault, hour(day, 20)), (0..15).map(|n| message(day, n / 5, n, 30)));
             let start = Instant::now();
             let ran = block_on(
-                memory(&vault, hour(day.tomorrow().unwrap(), 3)).run_due(None, &|_, _, _| {}),
+                memory(&vault, hour(day.tomorrow().unwrap(), 3)).run_due_jobs(None, &|_, _, _| {}),
             )
             .unwrap();
             times.push(start.elapsed());
@@ -582,15 +588,15 @@ fn lived(many: usize, last: Date) -> String {
     for n in 0..many {
         let day = before(last, (many - 1 - n) / 40);
         let ts =
-            Moment::read(&format!("{day}T10:{:02}:{:02}+00:00", n % 40, n % 60)).unwrap().moment;
+            Moment::parse(&format!("{day}T10:{:02}:{:02}+00:00", n % 40, n % 60)).unwrap().moment;
         let kind = [
-            Kind::Fact,
-            Kind::Fact,
-            Kind::Decision,
-            Kind::Commitment,
-            Kind::Preference,
-            Kind::Fact,
-            Kind::Relationship,
+            EventType::Fact,
+            EventType::Fact,
+            EventType::Decision,
+            EventType::Commitment,
+            EventType::Preference,
+            EventType::Fact,
+            EventType::Relationship,
         ][n % 7];
         let priority = match n % 100 {
             0 if n % 5_000 == 0 => Priority::P0,
@@ -598,7 +604,7 @@ fn lived(many: usize, last: Date) -> String {
             20..80 => Priority::P2,
             _ => Priority::P3,
         };
-        let mut draft = Draft::new(
+        let mut draft = EventDraft::new(
             ts,
             kind,
             priority,
@@ -606,12 +612,12 @@ fn lived(many: usize, last: Date) -> String {
         );
         draft.entity = Some(format!("thing_{}", n % 400));
         draft.tags = vec![format!("tag{}", n % 30)];
-        if kind == Kind::Commitment && n % 500 != 3 {
-            draft.status = Some(Status::Closed);
+        if kind == EventType::Commitment && n % 500 != 3 {
+            draft.status = Some(LoopStatus::Closed);
         }
         let number = numbers.entry(day).or_default();
         *number += 1;
-        text.push_str(&line::write(&draft.with_id(EventId::new(day, *number))));
+        text.push_str(&line::format_line(&draft.with_id(EventId::new(day, *number))));
     }
     text
 }
@@ -628,7 +634,7 @@ fn recall(folder: &Path) {
         let root = folder.join(format!("recall-{many}"));
         run(icecore(&root, &["init", "--tz", "UTC"]).arg("-q"));
         fs::write(root.join("memory/ledger.jsonl"), lived(many, today)).unwrap();
-        run(&mut icecore(&root, &["reindex"]));
+        run(&mut icecore(&root, &["vault", "reindex"]));
         let took = time(30, || run(&mut icecore(&root, &["pack", "recall"])));
         row(
             &format!("`icecore pack recall`, cold, {many} events"),
@@ -658,13 +664,13 @@ fn nights_in_turn(folder: &Path) {
     let processor = || homes::seconds(&[std::process::id()]);
     for n in 1..=NIGHTS {
         let day = last.checked_add(n.days()).unwrap();
-        let ts = Moment::read(&format!("{day}T10:00:00+00:00")).unwrap().moment;
+        let ts = Moment::parse(&format!("{day}T10:00:00+00:00")).unwrap().moment;
         for (((_, vault, _), times), spent) in sizes.iter().zip(&mut times).zip(&mut spent) {
-            let drafts = (0..50).map(|at| Draft {
+            let drafts = (0..50).map(|at| EventDraft {
                 entity: Some(format!("thing_{at}")),
-                ..Draft::new(
+                ..EventDraft::new(
                     ts,
-                    Kind::Fact,
+                    EventType::Fact,
                     Priority::P2,
                     format!("{} on the day {n}, {at}", said(at, 6)),
                 )
@@ -699,7 +705,7 @@ fn night(vault: &Arc<Vault>, day: Date) -> Duration {
     let clock = Box::new(Standing(hour(day.tomorrow().unwrap(), 3)));
     let memory = block_on(Memory::open(vault.clone(), vault.clone(), clock)).unwrap();
     let start = Instant::now();
-    block_on(memory.run_due(None, &|_, _, _| {})).unwrap();
+    block_on(memory.run_due_jobs(None, &|_, _, _| {})).unwrap();
     start.elapsed()
 }
 
@@ -770,21 +776,21 @@ fn talkative(folder: &Path, many: usize) -> Arc<Vault> {
 
 /// Gives every passage a vector: one by chance costs the same to compare as a real one.
 fn vectors_by_chance(vault: &Vault, many: usize) {
-    let waiting = block_on(vault.without_vector(many)).unwrap();
+    let waiting = block_on(vault.passages_without_vector(many)).unwrap();
     for batch in waiting.chunks(10_000) {
-        let vectors: Vec<(u32, Packed)> = batch
+        let vectors: Vec<(u32, PackedVector)> = batch
             .iter()
             .map(|&number| {
                 let mut chance = Chance(u64::from(number));
                 (
                     number,
-                    vector::pack(&std::array::from_fn(|_| {
+                    vector::pack_vector(&std::array::from_fn(|_| {
                         (chance.next() % 2_001) as f32 / 1_000.0 - 1.0
                     })),
                 )
             })
             .collect();
-        block_on(vault.keep_vectors(&vectors)).unwrap();
+        block_on(vault.store_vectors(&vectors)).unwrap();
     }
 }
 
@@ -809,7 +815,7 @@ fn searches(folder: &Path) {
         let vault = talkative(folder, many);
         let open = memory(&vault, hour(date(2026, 2, 13), 23));
         let start = Instant::now();
-        block_on(open.renew_passages(&|_, _| {})).unwrap();
+        block_on(open.rebuild_passages(&|_, _| {})).unwrap();
         let taken = start.elapsed();
         let bytes = fs::metadata(vault.root().join(".icecore/search.db")).unwrap().len()
             + fs::metadata(vault.root().join(".icecore/search.db-wal"))
@@ -824,14 +830,14 @@ fn searches(folder: &Path) {
             ),
         );
         let mut chance = Chance(99);
-        let questions: Vec<Looking> = (0..200)
-            .map(|_| Looking {
+        let questions: Vec<SearchRequest> = (0..200)
+            .map(|_| SearchRequest {
                 text: (0..6).map(|_| chance.word()).collect::<Vec<_>>().join(" "),
                 limit: 10,
-                ..Looking::default()
+                ..SearchRequest::default()
             })
             .collect();
-        let asked = |finder: &Finder<'_>, what: &str| {
+        let asked = |finder: &Searcher<'_>, what: &str| {
             let mut times: Vec<Duration> = questions
                 .iter()
                 .map(|looking| {
@@ -847,10 +853,10 @@ fn searches(folder: &Path) {
                 &format!("p95 {:.2} ms", times[times.len() * 95 / 100].as_secs_f64() * 1e3),
             );
         };
-        let finder = block_on(open.finder(None, &|_, _| {})).unwrap();
+        let finder = block_on(open.open_searcher(None, &|_, _| {})).unwrap();
         asked(&finder, "words");
         vectors_by_chance(&vault, many);
-        let finder = block_on(open.finder(Some(&model), &|_, _| {})).unwrap();
+        let finder = block_on(open.open_searcher(Some(&model), &|_, _| {})).unwrap();
         asked(&finder, "vectors");
         let cold = time(20, || {
             run(&mut icecore(vault.root(), &["search", "--words", &questions[0].text]))

@@ -3,13 +3,13 @@
 use std::process::ExitCode;
 
 use axum::http::StatusCode;
-use icecore_domain::ledger::revise::Refusal;
+use icecore_domain::ledger::revise::RevisionError;
 use icecore_engine::Error as EngineError;
-use icecore_engine::config::Mistake;
+use icecore_engine::config::PolicyError;
 use icecore_store::Error as StoreError;
 use serde_json::json;
 
-use crate::cli::out::{Closed, Out};
+use crate::cli::output::{Output, OutputClosed};
 
 /// How the program can end. The numbers are part of its interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,7 +27,7 @@ pub enum Exit {
 }
 
 impl Exit {
-    fn word(self) -> &'static str {
+    fn as_str(self) -> &'static str {
         match self {
             Self::Failure => "failure",
             Self::Usage => "usage",
@@ -44,14 +44,14 @@ impl Exit {
 /// An error of this crate, with the exit code it leads to.
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
-pub struct Stop {
+pub struct AppError {
     pub message: String,
     pub exit: Exit,
     /// The message was already printed.
     pub silent: bool,
 }
 
-impl Stop {
+impl AppError {
     /// Creates an error with an exit code.
     pub fn new(exit: Exit, message: impl Into<String>) -> Self {
         Self { message: message.into(), exit, silent: false }
@@ -64,60 +64,62 @@ impl Stop {
 }
 
 fn exit_of(error: &anyhow::Error) -> Exit {
-    if let Some(stop) = error.downcast_ref::<Stop>() {
+    if let Some(stop) = error.downcast_ref::<AppError>() {
         return stop.exit;
     }
     match error.downcast_ref::<EngineError>() {
-        Some(EngineError::Store(error)) => of_store(error),
-        Some(EngineError::Refused(Refusal::Unknown(_) | Refusal::Archived(_)))
-        | Some(EngineError::Nothing(_)) => Exit::NotFound,
-        Some(EngineError::Refused(Refusal::Stranger { .. })) => Exit::NotAllowed,
-        Some(EngineError::Refused(_) | EngineError::Occupied(_)) => Exit::Conflict,
+        Some(EngineError::Store(error)) => exit_of_store_error(error),
+        Some(EngineError::Refused(RevisionError::Unknown(_) | RevisionError::Archived(_)))
+        | Some(EngineError::NotFound(_)) => Exit::NotFound,
+        Some(EngineError::Refused(RevisionError::Untrusted { .. })) => Exit::NotAllowed,
+        Some(EngineError::Refused(_) | EngineError::AlreadyExists(_)) => Exit::Conflict,
         Some(EngineError::Busy(_)) => Exit::TryLater,
         Some(EngineError::Prompt(_) | EngineError::Damaged(_)) => Exit::Damaged,
-        Some(EngineError::Unfit(_) | EngineError::TooMuch(_) | EngineError::Unclear(_)) => {
-            Exit::Usage
-        }
-        Some(EngineError::Config(Mistake::Newer { .. })) => Exit::NotAllowed,
+        Some(
+            EngineError::InvalidEvent(_)
+            | EngineError::LimitExceeded(_)
+            | EngineError::InvalidRequest(_),
+        ) => Exit::Usage,
+        Some(EngineError::Config(PolicyError::Newer { .. })) => Exit::NotAllowed,
         Some(EngineError::Config(_)) => Exit::Damaged,
         Some(EngineError::Embed(_) | EngineError::NoRandom(_)) => Exit::Failure,
-        None => error.downcast_ref::<StoreError>().map_or(Exit::Failure, of_store),
+        None => error.downcast_ref::<StoreError>().map_or(Exit::Failure, exit_of_store_error),
     }
 }
 
 /// Whether the same call may succeed later.
-pub fn is_passing(error: &anyhow::Error) -> bool {
+pub fn is_transient(error: &anyhow::Error) -> bool {
     exit_of(error) == Exit::TryLater
 }
 
-fn of_store(error: &StoreError) -> Exit {
+fn exit_of_store_error(error: &StoreError) -> Exit {
     match error {
-        StoreError::Moved { .. }
+        StoreError::Conflict { .. }
         | StoreError::Busy { .. }
         | StoreError::GitAtWork { .. }
-        | StoreError::Full { .. }
+        | StoreError::DiskFull { .. }
         | StoreError::Unreachable { .. }
-        | StoreError::Filling
+        | StoreError::RestoreInProgress
         | StoreError::ReadOnly { .. }
-        | StoreError::Overrun(_) => Exit::TryLater,
+        | StoreError::Overloaded(_) => Exit::TryLater,
         StoreError::NotAVault(_)
         | StoreError::NotASpace(_)
         | StoreError::NoDatabase { .. }
-        | StoreError::Gone
-        | StoreError::NoHistory(_) => Exit::NotFound,
+        | StoreError::SpaceErased
+        | StoreError::NoSnapshots(_) => Exit::NotFound,
         StoreError::AlreadyAVault(_)
         | StoreError::AlreadyASpace(_)
         | StoreError::NoIdLeft(_)
-        | StoreError::Unsettled(_) => Exit::Conflict,
-        StoreError::NotAName(_) | StoreError::Address(_) => Exit::Usage,
+        | StoreError::UnresolvedMerge(_) => Exit::Conflict,
+        StoreError::InvalidSpaceName(_) | StoreError::Address(_) => Exit::Usage,
         StoreError::Path(_)
         | StoreError::Link(_)
         | StoreError::NotAFile(_)
-        | StoreError::NotAKey(_)
-        | StoreError::Denied { .. }
-        | StoreError::Unwelcome { .. }
-        | StoreError::Newer(_)
-        | StoreError::NotOurs(_)
+        | StoreError::InvalidMarkerKey(_)
+        | StoreError::PermissionDenied { .. }
+        | StoreError::AccessDenied { .. }
+        | StoreError::NewerSchema(_)
+        | StoreError::ForeignRepository(_)
         | StoreError::HostileGit { .. } => Exit::NotAllowed,
         StoreError::Schema(_)
         | StoreError::Database(_)
@@ -132,7 +134,7 @@ fn of_store(error: &StoreError) -> Exit {
 }
 
 /// Maps an error to an HTTP status, a machine-readable kind and a message.
-pub fn as_status(error: &anyhow::Error) -> (StatusCode, &'static str, String) {
+pub fn http_status_of(error: &anyhow::Error) -> (StatusCode, &'static str, String) {
     let stored =
         error.downcast_ref::<StoreError>().or_else(|| match error.downcast_ref::<EngineError>() {
             Some(EngineError::Store(error)) => Some(error),
@@ -142,14 +144,14 @@ pub fn as_status(error: &anyhow::Error) -> (StatusCode, &'static str, String) {
         // A misconfigured database of the server is not the caller's fault.
         Some(
             StoreError::NoDatabase { .. }
-            | StoreError::Unwelcome { .. }
+            | StoreError::AccessDenied { .. }
             | StoreError::Insecure { .. }
-            | StoreError::Newer(_)
+            | StoreError::NewerSchema(_)
             | StoreError::Schema(_),
         ) => Exit::TryLater,
         _ => exit_of(error),
     };
-    let is_moved = matches!(stored, Some(StoreError::Moved { .. }));
+    let is_moved = matches!(stored, Some(StoreError::Conflict { .. }));
     let status = match exit {
         Exit::TryLater if is_moved => StatusCode::CONFLICT,
         Exit::TryLater => StatusCode::SERVICE_UNAVAILABLE,
@@ -160,11 +162,11 @@ pub fn as_status(error: &anyhow::Error) -> (StatusCode, &'static str, String) {
         Exit::NotLoggedIn => StatusCode::UNAUTHORIZED,
         Exit::Failure | Exit::Damaged => StatusCode::INTERNAL_SERVER_ERROR,
     };
-    (status, exit.word(), told(error))
+    (status, exit.as_str(), error_message(error))
 }
 
 /// The error and its causes as one message, without repetitions.
-fn told(error: &anyhow::Error) -> String {
+fn error_message(error: &anyhow::Error) -> String {
     let mut message = String::new();
     for cause in error.chain().map(ToString::to_string) {
         if message.is_empty() {
@@ -177,21 +179,21 @@ fn told(error: &anyhow::Error) -> String {
 }
 
 /// Flushes the output, prints the error once and returns the exit code.
-pub fn finish(outcome: anyhow::Result<()>, mut out: Out) -> ExitCode {
+pub fn report_outcome(outcome: anyhow::Result<()>, mut out: Output) -> ExitCode {
     let outcome = outcome.and_then(|()| out.flush());
     let Err(error) = outcome else { return ExitCode::SUCCESS };
-    if error.is::<Closed>() {
+    if error.is::<OutputClosed>() {
         // The reader of our output closed the pipe.
         return ExitCode::SUCCESS;
     }
     let _ = out.flush();
     let exit = exit_of(&error);
-    if !error.downcast_ref::<Stop>().is_some_and(|stop| stop.silent) {
-        let message = told(&error);
+    if !error.downcast_ref::<AppError>().is_some_and(|stop| stop.silent) {
+        let message = error_message(&error);
         if out.is_json() {
-            out.complain_json(&json!({ "error": { "kind": exit.word(), "exit": exit as u8, "message": message } }));
+            out.error_json(&json!({ "error": { "kind": exit.as_str(), "exit": exit as u8, "message": message } }));
         } else {
-            out.complain(&message);
+            out.error(&message);
         }
     }
     ExitCode::from(exit as u8)

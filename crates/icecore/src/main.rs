@@ -5,6 +5,7 @@
 
 mod access;
 mod api;
+mod bootstrap;
 mod cli;
 mod dashboard;
 mod error;
@@ -12,12 +13,11 @@ mod hook;
 mod http;
 mod import;
 mod install;
+mod json_output;
 mod mcp;
-mod place;
-mod rights;
+mod permissions;
 mod spaces;
-mod told;
-mod wire;
+mod store_location;
 mod worker;
 
 use std::process::ExitCode;
@@ -26,41 +26,44 @@ use std::time::Duration;
 use tokio::runtime::Builder;
 
 use crate::cli::Cli;
-use crate::cli::out::Out;
+use crate::cli::output::Output;
 
 /// How long the exiting process waits until its leases are released in the database.
-const PARTING: Duration = Duration::from_secs(1);
+const RELEASE_TIMEOUT: Duration = Duration::from_secs(1);
 
 fn main() -> ExitCode {
     let words: Vec<std::ffi::OsString> = std::env::args_os().collect();
     // First of all: a client that runs a hook treats exit 2, the code of a usage error, as an
     // instruction to block.
-    if hook::is_meant(&words, cli::is_command) {
-        return hook::answer(&words);
+    if hook::is_hook_call(&words, cli::is_command) {
+        return hook::run_hook(&words);
     }
     if let Some(code) = cli::refuse_bare_call(&words) {
         return code;
     }
-    let cli = match Cli::read(cli::arguments()) {
+    let cli = match Cli::parse_words(cli::arguments()) {
         Ok(cli) => cli,
-        Err(usage) => return cli::usage(&usage),
+        Err(usage) => return cli::report_usage_error(&usage),
     };
-    if let Some(answer) = cli.drives() {
+    if let Some(answer) = cli.run_merge_driver() {
         return answer;
     }
-    let mut out = Out::new(&cli.global);
-    let mut runtime =
-        if cli.serves_many() { Builder::new_multi_thread() } else { Builder::new_current_thread() };
+    let mut out = Output::new(&cli.global);
+    let mut runtime = if cli.needs_threads() {
+        Builder::new_multi_thread()
+    } else {
+        Builder::new_current_thread()
+    };
     let outcome = match runtime.enable_all().build() {
         Ok(runtime) => {
-            let outcome = runtime.block_on(cli::run(&cli, &mut out));
+            let outcome = runtime.block_on(cli::run_command(&cli, &mut out));
             // A caller that waits for the exit must not wait for background preparation.
             runtime.shutdown_background();
             outcome
         }
         Err(error) => Err(error.into()),
     };
-    let code = error::finish(outcome, out);
-    wire::part(PARTING);
+    let code = error::report_outcome(outcome, out);
+    bootstrap::release_leases(RELEASE_TIMEOUT);
     code
 }

@@ -12,29 +12,29 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow};
 use futures_util::FutureExt as _;
-use icecore_domain::plain;
+use icecore_domain::sanitize;
 use icecore_engine::converse::{self, Chats};
-use icecore_store::postgres::jobs::{Ear, Next, TEND, Work};
-use icecore_store::postgres::{Limit, Postgres, Space};
+use icecore_store::postgres::jobs::{JobListener, LeasedJob, MAINTENANCE_JOB, NextRun};
+use icecore_store::postgres::{Postgres, QuotaLimit, Space};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use crate::error::{Exit, Stop, is_passing};
-use crate::place::Place;
-use crate::wire::{self, Models};
+use crate::bootstrap::{self, Models};
+use crate::error::{AppError, Exit, is_transient};
+use crate::store_location::StoreLocation;
 
 /// The duration of a lease; it is renewed three times as often.
-const LEASE: Duration = Duration::from_secs(60);
+const LEASE_DURATION: Duration = Duration::from_secs(60);
 /// How often the queue is polled, also without a notification.
-const LOOK: Duration = Duration::from_secs(15);
+const POLL_INTERVAL: Duration = Duration::from_secs(15);
 /// A space without messages for this many days is skipped until the next one: all of its scheduled
 /// jobs are done by then, and run again when it becomes active.
-const AWAKE_DAYS: i64 = 40;
+const ACTIVE_DAYS: i64 = 40;
 
 /// What a worker did since it was started.
 #[derive(Debug, Default)]
-pub struct Tally {
+pub struct WorkerStats {
     /// Jobs that succeeded.
     pub done: AtomicU64,
     /// Jobs that failed.
@@ -46,15 +46,14 @@ pub struct Tally {
 }
 
 /// Runs work and turns a panic into an error with its message.
-async fn unbroken<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
-    AssertUnwindSafe(work)
-        .catch_unwind()
-        .await
-        .unwrap_or_else(|broken| Err(anyhow!("it panicked, which is a bug: {}", words(&*broken))))
+async fn catch_panic<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
+    AssertUnwindSafe(work).catch_unwind().await.unwrap_or_else(|broken| {
+        Err(anyhow!("it panicked, which is a bug: {}", panic_message(&*broken)))
+    })
 }
 
 /// The message of a panic.
-fn words(broken: &(dyn Any + Send)) -> &str {
+fn panic_message(broken: &(dyn Any + Send)) -> &str {
     let said = broken
         .downcast_ref::<&str>()
         .copied()
@@ -67,7 +66,7 @@ pub struct Worker {
     home: Arc<Postgres>,
     models: Arc<Models>,
     name: String,
-    tally: Arc<Tally>,
+    tally: Arc<WorkerStats>,
     log: Arc<dyn Fn(&str) + Send + Sync>,
 }
 
@@ -84,7 +83,7 @@ impl Worker {
     }
 
     /// The counts so far.
-    pub fn tally(&self) -> &Arc<Tally> {
+    pub fn stats(&self) -> &Arc<WorkerStats> {
         &self.tally
     }
 
@@ -94,7 +93,7 @@ impl Worker {
         at_once: usize,
         over: impl Future<Output = ()>,
     ) -> Result<()> {
-        let (ear, runtime) = (Arc::new(self.home.ear()?), Handle::current());
+        let (ear, runtime) = (Arc::new(self.home.listen_for_jobs()?), Handle::current());
         let end = watch::Sender::new(false);
         let mut hands = JoinSet::new();
         for _ in 0..at_once.max(1) {
@@ -104,7 +103,7 @@ impl Worker {
             hands.spawn_blocking(move || {
                 runtime.block_on(async {
                     tokio::select! {
-                        () = worker.work(&ear) => {}
+                        () = worker.work_loop(&ear) => {}
                         _ = end.wait_for(|end| *end) => {}
                     }
                 });
@@ -118,53 +117,55 @@ impl Worker {
     }
 
     /// Runs jobs in a loop.
-    async fn work(&self, ear: &Ear) {
+    async fn work_loop(&self, ear: &JobListener) {
         let mut trouble = String::new();
         loop {
-            match unbroken(self.turn()).await {
+            match catch_panic(self.run_next_job()).await {
                 Ok(true) => continue,
                 Ok(false) => trouble.clear(),
                 Err(error) => {
-                    let now = plain::one_line(&format!("{error:#}"));
+                    let now = sanitize::one_line(&format!("{error:#}"));
                     if now != trouble {
                         (self.log)(&now);
                     }
                     trouble = now;
                 }
             }
-            let _ = tokio::time::timeout(LOOK, ear.hear()).await;
+            let _ = tokio::time::timeout(POLL_INTERVAL, ear.wait()).await;
         }
     }
 
     /// Runs everything that is due, one job after the other, and returns the number of jobs.
     pub async fn run_once(self: &Arc<Self>) -> Result<u64> {
         let before = self.tally.done.load(Ordering::Relaxed);
-        while self.turn().await? {}
+        while self.run_next_job().await? {}
         Ok(self.tally.done.load(Ordering::Relaxed) - before)
     }
 
     /// Runs the next job; false if none is due.
-    async fn turn(&self) -> Result<bool> {
-        let Some(work) = self.home.take(&[TEND], &self.name, LEASE).await? else {
+    async fn run_next_job(&self) -> Result<bool> {
+        let Some(work) =
+            self.home.acquire_job(&[MAINTENANCE_JOB], &self.name, LEASE_DURATION).await?
+        else {
             return Ok(false);
         };
-        let Some(space) = self.home.space(&work.space).await? else { return Ok(true) };
-        let seen = space.outline().await?;
+        let Some(space) = self.home.open_space(&work.space).await? else { return Ok(true) };
+        let seen = space.documents_fingerprint().await?;
         let outcome = tokio::select! {
-            outcome = unbroken(self.tended(&space)) => Some(outcome),
-            () = self.until_lost(&work) => None,
+            outcome = catch_panic(self.maintain_within_quota(&space)) => Some(outcome),
+            () = self.renew_lease_until_lost(&work) => None,
         };
         match outcome {
             Some(Ok(next)) => {
-                self.home.done(&work, next, seen).await?;
+                self.home.finish_job(&work, next, seen).await?;
                 self.tally.done.fetch_add(1, Ordering::Relaxed);
             }
             Some(Err(error)) => {
-                let why = plain::one_line(&format!("{error:#}"));
+                let why = sanitize::one_line(&format!("{error:#}"));
                 (self.log)(&format!("{} in {}: {why}", work.kind, work.space));
-                self.home.failed(&work, &why).await?;
+                self.home.fail_job(&work, &why).await?;
                 self.tally.failed.fetch_add(1, Ordering::Relaxed);
-                if is_passing(&error) {
+                if is_transient(&error) {
                     self.tally.passing.fetch_add(1, Ordering::Relaxed);
                 }
             }
@@ -180,68 +181,71 @@ impl Worker {
     }
 
     /// Renews the lease while the job runs; returns when another worker holds it.
-    async fn until_lost(&self, work: &Work) {
+    async fn renew_lease_until_lost(&self, work: &LeasedJob) {
         loop {
-            tokio::time::sleep(LEASE / 3).await;
+            tokio::time::sleep(LEASE_DURATION / 3).await;
             // While the database is unreachable, no other worker can take the job either.
-            if let Ok(false) = self.home.keep(work, LEASE).await {
+            if let Ok(false) = self.home.renew_job(work, LEASE_DURATION).await {
                 return;
             }
         }
     }
 
     /// The model tokens that the space's quota leaves for today.
-    async fn left_to_spend(&self, space: &Space) -> Result<u64> {
+    async fn remaining_tokens(&self, space: &Space) -> Result<u64> {
         let home = space.name().split('/').next().unwrap_or_default();
-        let standing = self.home.standing(home, space.name()).await?;
+        let standing = self.home.quota_usage(home, space.name()).await?;
         Ok(match standing.quota.model_tokens_per_day {
-            Some(Limit::Most(most)) => most.saturating_sub(standing.model_tokens),
+            Some(QuotaLimit::AtMost(most)) => most.saturating_sub(standing.model_tokens),
             _ => u64::MAX,
         })
     }
 
     /// Runs what is due in a space within its quota, and counts the tokens used.
-    async fn tended(&self, space: &Arc<Space>) -> Result<Next> {
-        let chats = wire::chats(
-            &Place::Space { database: self.home.clone(), name: space.name().to_owned() },
+    async fn maintain_within_quota(&self, space: &Arc<Space>) -> Result<NextRun> {
+        let chats = bootstrap::open_chats(
+            &StoreLocation::Space { database: self.home.clone(), name: space.name().to_owned() },
             None,
         )
         .await?;
         let memory = chats.memory();
         let day = memory.now().day();
-        let before = memory.spent(day).await?.total();
-        let ceiling = before.saturating_add(self.left_to_spend(space).await?);
-        let outcome = self.tend(space, &chats, ceiling).await;
-        let spent = memory.spent(day).await?.total().saturating_sub(before);
+        let before = memory.load_daily_spend(day).await?.total();
+        let ceiling = before.saturating_add(self.remaining_tokens(space).await?);
+        let outcome = self.maintain_space(space, &chats, ceiling).await;
+        let spent = memory.load_daily_spend(day).await?.total().saturating_sub(before);
         if spent > 0 {
-            self.home.spend(&[(space.name().to_owned(), spent)]).await?;
+            self.home.add_model_tokens(&[(space.name().to_owned(), spent)]).await?;
         }
         outcome
     }
 
-    async fn tend(&self, space: &Space, chats: &Chats, ceiling: u64) -> Result<Next> {
+    async fn maintain_space(&self, space: &Space, chats: &Chats, ceiling: u64) -> Result<NextRun> {
         let memory = chats.memory();
-        let (has_model, mut asking) = (self.models.summarizer.is_some(), self.models.asking());
+        let (has_model, mut asking) =
+            (self.models.summarizer.is_some(), self.models.model_budget());
         if let Some(asking) = &mut asking {
             asking.ceiling = asking.ceiling.min(ceiling);
         }
-        for conversation in chats.unremembered(converse::REACH_DAYS, has_model).await? {
+        for conversation in
+            chats.pending_conversations(converse::REFLECTION_DAYS, has_model).await?
+        {
             chats.reflect(&conversation, asking.as_ref(), false).await?;
         }
-        let ran = memory.run_due(asking.as_ref(), &|_, _, _| {}).await?;
+        let ran = memory.run_due_jobs(asking.as_ref(), &|_, _, _| {}).await?;
         if let Some(why) = ran.rolled.silent {
-            return Err(Stop::new(Exit::TryLater, why.to_string()).into());
+            return Err(AppError::new(Exit::TryLater, why.to_string()).into());
         }
-        let said = space.last_heard().await?;
-        let now = memory.now().at();
+        let said = space.last_activity().await?;
+        let now = memory.now().timestamp();
         let is_quiet = said.is_none_or(|said| {
-            now.duration_since(said) > jiff::SignedDuration::from_hours(24 * AWAKE_DAYS)
+            now.duration_since(said) > jiff::SignedDuration::from_hours(24 * ACTIVE_DAYS)
         });
         if is_quiet {
-            return Ok(Next::Asleep);
+            return Ok(NextRun::OnWrite);
         }
-        let next = memory.upcoming(2)?.first().map(|next| next.at.at());
-        next.map(Next::At).context("the schedule has no job in the next two days")
+        let next = memory.upcoming_jobs(2)?.first().map(|next| next.at.timestamp());
+        next.map(NextRun::At).context("the schedule has no job in the next two days")
     }
 }
 
@@ -249,11 +253,11 @@ impl Worker {
 mod tests {
     use super::*;
     use async_trait::async_trait;
-    use icecore_engine::Gaps;
-    use icecore_engine::llm::{Answer, Ask, Llm, Probe, Trouble};
+    use icecore_engine::CaptureDefaults;
+    use icecore_engine::llm::{Llm, ModelAnswer, ModelCheck, ModelError, ModelRequest};
     use icecore_engine::settings::Settings;
-    use icecore_store::postgres::Options;
-    use icecore_store::testing::cluster::{Cluster, Flush};
+    use icecore_store::postgres::PostgresOptions;
+    use icecore_store::testing::cluster::{Durability, TestCluster};
     use std::sync::Mutex;
 
     /// A model that panics.
@@ -267,13 +271,13 @@ mod tests {
 
         async fn complete(
             &self,
-            _: &Ask,
+            _: &ModelRequest,
             _: &(dyn Fn(usize) + Send + Sync),
-        ) -> Result<Answer, Trouble> {
+        ) -> Result<ModelAnswer, ModelError> {
             panic!("no answer was thought of")
         }
 
-        async fn check(&self) -> Vec<Probe> {
+        async fn check_abilities(&self) -> Vec<ModelCheck> {
             Vec::new()
         }
     }
@@ -281,16 +285,19 @@ mod tests {
     // K5
     #[tokio::test(flavor = "multi_thread")]
     async fn a_space_that_breaks_whoever_tends_it_keeps_nobody_from_the_others() {
-        let cluster = Cluster::start(Flush::No);
-        let home = Postgres::at(&cluster.url(), Options::default()).unwrap();
+        let cluster = TestCluster::start(Durability::Unflushed);
+        let home = Postgres::for_url(&cluster.url(), PostgresOptions::default()).unwrap();
         home.migrate().await.unwrap();
         for name in ["a", "b", "c"] {
-            home.create(name, "zone = \"UTC\"\n").await.unwrap();
+            home.create_space(name, "zone = \"UTC\"\n").await.unwrap();
         }
         // Only this space has something to summarize.
-        let chats = wire::chats(&Place::Space { database: home.clone(), name: "a".into() }, None)
-            .await
-            .unwrap();
+        let chats = bootstrap::open_chats(
+            &StoreLocation::Space { database: home.clone(), name: "a".into() },
+            None,
+        )
+        .await
+        .unwrap();
         let line = |n: u32| {
             let text = format!("number {n}: we decided to paint the boat blue");
             serde_json::json!({ "conversation": "trip", "role": "user", "ts": format!("2026-01-05T09:{n:02}:00Z"), "text": text })
@@ -298,7 +305,7 @@ mod tests {
         };
         chats
             .memory()
-            .import(&(0..12).map(line).collect::<Vec<_>>(), 1, &Gaps::default())
+            .import_lines(&(0..12).map(line).collect::<Vec<_>>(), 1, &CaptureDefaults::default())
             .await
             .unwrap();
         let settings =
@@ -315,7 +322,7 @@ mod tests {
             models,
             Arc::new(move |line: &str| heard.lock().unwrap().push(line.to_owned())),
         );
-        let tally = worker.tally().clone();
+        let tally = worker.stats().clone();
         let over = async {
             for _ in 0..300 {
                 if tally.done.load(Ordering::Relaxed) >= 2

@@ -2,18 +2,18 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::plan::Known;
-use crate::ledger::integrity::{Check, Finding};
+use super::plan::PlanningInput;
+use crate::ledger::integrity::{IntegrityCheck, IntegrityFinding};
 use crate::record::SessionKey;
-use crate::summary::{Head, Period, Tier};
+use crate::summary::{Period, SummaryHead, Tier};
 
 /// Checks the coverage. No findings if every record is covered as required by now.
 ///
 /// A missing summary is a warning: the next run writes it. A summary that counts other records than
 /// exist, or two summaries over the same records, are failures.
-pub fn examine(known: &Known, heads: &[Head]) -> Vec<Finding> {
+pub fn check_coverage(known: &PlanningInput, heads: &[SummaryHead]) -> Vec<IntegrityFinding> {
     let mut found = Vec::new();
-    let fail = |what: String| Finding::failure(Check::Coverage, what);
+    let fail = |what: String| IntegrityFinding::failure(IntegrityCheck::Coverage, what);
     let mut nodes: HashMap<&SessionKey, Vec<Period>> = HashMap::new();
     let recorded: HashMap<&SessionKey, u64> =
         known.sessions.iter().map(|stat| (&stat.key, stat.digest.records)).collect();
@@ -52,7 +52,7 @@ pub fn examine(known: &Known, heads: &[Head]) -> Vec<Finding> {
             let records = counts.get(&head.period).copied().unwrap_or(0);
             if head.messages != records
                 && !due.contains_key(&head.period)
-                && !is_open(known, head.period)
+                && !is_period_open(known, head.period)
             {
                 found.push(fail(format!(
                     "{} covers {} records, and there are {records}",
@@ -70,8 +70,8 @@ pub fn examine(known: &Known, heads: &[Head]) -> Vec<Finding> {
         } else {
             String::new()
         };
-        found.push(Finding::oddity(
-            Check::Coverage,
+        found.push(IntegrityFinding::warning(
+            IntegrityCheck::Coverage,
             format!(
                 "not summarized yet: {}{more}. `icecore rollup due` summarizes what is due",
                 shown.join(", ")
@@ -83,6 +83,6 @@ pub fn examine(known: &Known, heads: &[Head]) -> Vec<Finding> {
 }
 
 /// Whether the period is still open, so that its summary covers only a part.
-fn is_open(known: &Known, period: Period) -> bool {
+fn is_period_open(known: &PlanningInput, period: Period) -> bool {
     period.days().last >= known.now.day()
 }

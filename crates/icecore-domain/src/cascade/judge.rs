@@ -13,24 +13,24 @@ use unicode_segmentation::UnicodeSegmentation;
 
 use crate::budget;
 use crate::calendar::{Days, Week};
-use crate::plain;
+use crate::sanitize;
 
 /// A drafted summary.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
-pub struct Draft {
+pub struct SummaryDraft {
     /// The period in a few sentences.
     pub headline: String,
     /// The details, most important lines first.
     pub body: String,
 }
 
-impl Draft {
+impl SummaryDraft {
     /// Sanitizes and normalizes the draft: a one-paragraph headline, a trimmed body.
-    pub fn tidied(&self) -> Self {
-        let headline = plain::unadorned(&self.headline);
+    pub fn normalize(&self) -> Self {
+        let headline = sanitize::strip_ornaments(&self.headline);
         let headline = headline.split_whitespace().collect::<Vec<_>>().join(" ");
         let headline = headline.trim_start_matches(['#', ' ', '-', '*', '>']).trim().to_owned();
-        Self { headline, body: plain::unadorned(&self.body).trim().to_owned() }
+        Self { headline, body: sanitize::strip_ornaments(&self.body).trim().to_owned() }
     }
 
     fn text(&self) -> String {
@@ -40,19 +40,19 @@ impl Draft {
 
 /// Something that the summary must contain.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Must {
+pub struct RequiredItem {
     /// The event's id, if it is one; naming the id is enough.
     pub id: Option<String>,
     /// The label, such as `P1 decision`.
     pub label: String,
     pub text: String,
     /// A minor decision: may be omitted with a note.
-    pub may_go: bool,
+    pub is_optional: bool,
 }
 
-impl Must {
+impl RequiredItem {
     /// The line in a summary.
-    pub fn line(&self) -> String {
+    pub fn to_line(&self) -> String {
         let text = self.text.split_whitespace().collect::<Vec<_>>().join(" ");
         match &self.id {
             Some(id) => format!("- [{}] {text} ({id})", self.label),
@@ -63,7 +63,7 @@ impl Must {
 
 /// The criteria for a draft.
 #[derive(Debug, Clone)]
-pub struct Case<'a> {
+pub struct DraftCriteria<'a> {
     /// The days covered; dates within them may be named without a source.
     pub days: Days,
     /// The most bytes of headline and body together.
@@ -71,7 +71,7 @@ pub struct Case<'a> {
     /// The most tokens.
     pub tokens: usize,
     /// The required items.
-    pub must: &'a [Must],
+    pub required: &'a [RequiredItem],
     /// The full text of the sources.
     pub sources: &'a str,
     /// The number of sources; counts up to it may be named.
@@ -80,13 +80,13 @@ pub struct Case<'a> {
 
 /// A fault of a draft.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Complaint {
+pub enum DraftComplaint {
     /// It is empty, or has no headline.
     Empty,
     /// It is too long.
     TooLong { bytes: usize, tokens: usize, most_bytes: usize, most_tokens: usize },
     /// It contains markup.
-    Adorned(Vec<String>),
+    NotPlain(Vec<String>),
     /// It lacks these required items.
     Missing(Vec<String>),
     /// It names these without a source.
@@ -95,7 +95,7 @@ pub enum Complaint {
     NoAnswer(String),
 }
 
-impl fmt::Display for Complaint {
+impl fmt::Display for DraftComplaint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Empty => f.write_str("it is empty"),
@@ -105,7 +105,7 @@ impl fmt::Display for Complaint {
                     "it has {bytes} bytes and about {tokens} tokens; at most {most_bytes} bytes and {most_tokens} tokens fit"
                 )
             }
-            Self::Adorned(what) => write!(f, "it is not plain text: {}", what.join(", ")),
+            Self::NotPlain(what) => write!(f, "it is not plain text: {}", what.join(", ")),
             Self::Missing(what) => write!(f, "it lacks: {}", what.join("; ")),
             Self::Invented(what) => write!(f, "no source says: {}", what.join(", ")),
             Self::NoAnswer(why) => write!(f, "it is not an answer: {why}"),
@@ -114,53 +114,55 @@ impl fmt::Display for Complaint {
 }
 
 /// The most missing or invented items that are named; the rest are counted.
-const NAMED: usize = 12;
+const MAX_NAMED_ITEMS: usize = 12;
 
 /// The faults of a normalized draft; empty if it is accepted.
-pub fn judge(case: &Case<'_>, draft: &Draft) -> Vec<Complaint> {
+pub fn judge_draft(case: &DraftCriteria<'_>, draft: &SummaryDraft) -> Vec<DraftComplaint> {
     let text = draft.text();
     if draft.headline.chars().filter(|c| c.is_alphanumeric()).count() < 2 {
-        return vec![Complaint::Empty];
+        return vec![DraftComplaint::Empty];
     }
     let mut complaints = Vec::new();
-    let (bytes, tokens) = (text.len(), budget::tokens(&text));
+    let (bytes, tokens) = (text.len(), budget::estimate_tokens(&text));
     if bytes > case.bytes || tokens > case.tokens {
-        complaints.push(Complaint::TooLong {
+        complaints.push(DraftComplaint::TooLong {
             bytes,
             tokens,
             most_bytes: case.bytes,
             most_tokens: case.tokens,
         });
     }
-    let adorned = plain::adornments(&text);
+    let adorned = sanitize::ornament_complaints(&text);
     if !adorned.is_empty() {
-        complaints.push(Complaint::Adorned(adorned));
+        complaints.push(DraftComplaint::NotPlain(adorned));
     }
-    let missing: Vec<String> =
-        missing(case.must, &text).into_iter().map(|must| must.line()[2..].to_owned()).collect();
+    let missing: Vec<String> = missing_items(case.required, &text)
+        .into_iter()
+        .map(|must| must.to_line()[2..].to_owned())
+        .collect();
     if !missing.is_empty() {
-        complaints.push(Complaint::Missing(named(missing)));
+        complaints.push(DraftComplaint::Missing(cap_items(missing)));
     }
-    let invented = invented(case, &text);
+    let invented = find_invented(case, &text);
     if !invented.is_empty() {
-        complaints.push(Complaint::Invented(named(invented)));
+        complaints.push(DraftComplaint::Invented(cap_items(invented)));
     }
     complaints
 }
 
-fn named(mut all: Vec<String>) -> Vec<String> {
-    if all.len() > NAMED {
-        let more = all.len() - NAMED;
-        all.truncate(NAMED);
+fn cap_items(mut all: Vec<String>) -> Vec<String> {
+    if all.len() > MAX_NAMED_ITEMS {
+        let more = all.len() - MAX_NAMED_ITEMS;
+        all.truncate(MAX_NAMED_ITEMS);
         all.push(format!("and {more} more"));
     }
     all
 }
 
 /// The required items that the text lacks.
-pub fn missing<'a>(must: &'a [Must], text: &str) -> Vec<&'a Must> {
+pub fn missing_items<'a>(must: &'a [RequiredItem], text: &str) -> Vec<&'a RequiredItem> {
     let lines: Vec<HashSet<String>> = text.lines().map(stems).collect();
-    let kept = |must: &Must| {
+    let kept = |must: &RequiredItem| {
         if must.id.as_ref().is_some_and(|id| text.contains(id.as_str())) {
             return true;
         }
@@ -172,7 +174,7 @@ pub fn missing<'a>(must: &'a [Must], text: &str) -> Vec<&'a Must> {
             found * 10 >= wanted.len() * 6 && numbers.iter().all(|number| line.contains(*number))
         })
     };
-    must.iter().filter(|must| !must.may_go && !kept(must)).collect()
+    must.iter().filter(|must| !must.is_optional && !kept(must)).collect()
 }
 
 /// The content words, cut to a prefix so that `deploys` matches `deploy`.
@@ -195,12 +197,16 @@ fn stems(text: &str) -> HashSet<String> {
 }
 
 /// The dates, numbers and proper names in the text that no source has.
-fn invented(case: &Case<'_>, text: &str) -> Vec<String> {
-    invented_beside(case, &Said::of(case.sources), text)
+fn find_invented(case: &DraftCriteria<'_>, text: &str) -> Vec<String> {
+    find_invented_in(case, &SourceIndex::from_text(case.sources), text)
 }
 
 /// The same with indexed sources, for judging many texts against one source.
-pub(crate) fn invented_beside(case: &Case<'_>, said: &Said, text: &str) -> Vec<String> {
+pub(crate) fn find_invented_in(
+    case: &DraftCriteria<'_>,
+    said: &SourceIndex,
+    text: &str,
+) -> Vec<String> {
     let mut found: Vec<String> = Vec::new();
     let mut note = |what: &str| {
         if !found.iter().any(|known| known == what) {
@@ -210,7 +216,7 @@ pub(crate) fn invented_beside(case: &Case<'_>, said: &Said, text: &str) -> Vec<S
     for line in text.lines() {
         let content = line.trim_start_matches(|c: char| c.is_whitespace() || "-*#>".contains(c));
         let heading = line.trim_start().starts_with('#');
-        let words: Vec<Word<'_>> = words(content);
+        let words: Vec<DraftWord<'_>> = split_words(content);
         for (at, word) in words.iter().enumerate() {
             if word.text.contains(|c: char| c.is_ascii_digit()) {
                 let near = [at.checked_sub(1), Some(at + 1), at.checked_sub(2)]
@@ -218,7 +224,7 @@ pub(crate) fn invented_beside(case: &Case<'_>, said: &Said, text: &str) -> Vec<S
                     .flatten()
                     .filter_map(|at| words.get(at));
                 if !said.has_number(word.text)
-                    && !allowed_number(case, word.text, near.map(|word| word.text))
+                    && !is_allowed_number(case, word.text, near.map(|word| word.text))
                 {
                     note(word.text);
                 }
@@ -230,7 +236,7 @@ pub(crate) fn invented_beside(case: &Case<'_>, said: &Said, text: &str) -> Vec<S
             if !capital || heading || said.has_word(name) || is_calendar_word(name) {
                 continue;
             }
-            let acts = words.get(at + 1).is_some_and(|next| SPEAKS.contains(&next.text));
+            let acts = words.get(at + 1).is_some_and(|next| VERBS_AFTER_NAMES.contains(&next.text));
             if word.begins && (!acts || COMMON_STARTERS.contains(&name)) {
                 continue;
             }
@@ -245,7 +251,7 @@ pub(crate) fn invented_beside(case: &Case<'_>, said: &Said, text: &str) -> Vec<S
 }
 
 /// Verbs that typically follow a person's name at the start of a sentence.
-const SPEAKS: &[&str] = &[
+const VERBS_AFTER_NAMES: &[&str] = &[
     "said",
     "bought",
     "sold",
@@ -340,13 +346,13 @@ fn month_number(lower: &str) -> Option<i8> {
 }
 
 /// A word, and whether it starts a sentence.
-struct Word<'a> {
+struct DraftWord<'a> {
     text: &'a str,
     begins: bool,
 }
 
 /// Splits a line into words. Numbers stay whole: `2026-02-13`, `09:30`, `1.2.3`, `1,500`.
-fn words(line: &str) -> Vec<Word<'_>> {
+fn split_words(line: &str) -> Vec<DraftWord<'_>> {
     let mut found = Vec::new();
     let mut begins = true;
     let bytes = line.as_bytes();
@@ -374,32 +380,32 @@ fn words(line: &str) -> Vec<Word<'_>> {
                 break;
             }
         }
-        found.push(Word { text: &line[start..at], begins });
+        found.push(DraftWord { text: &line[start..at], begins });
         begins = false;
     }
     found
 }
 
 /// An index of the words and numbers in the sources.
-pub(crate) struct Said {
+pub(crate) struct SourceIndex {
     words: HashSet<String>,
     numbers: HashSet<String>,
     capitals_everywhere: bool,
 }
 
-impl Said {
-    pub(crate) fn of(sources: &str) -> Self {
+impl SourceIndex {
+    pub(crate) fn from_text(sources: &str) -> Self {
         let (mut lower, mut numbers) = (HashSet::new(), HashSet::new());
         let (mut inner, mut capitals) = (0_usize, 0_usize);
         for line in sources.lines() {
-            for word in words(line) {
+            for word in split_words(line) {
                 if word.text.contains(|c: char| c.is_ascii_digit()) {
-                    numbers.insert(plain_number(word.text));
+                    numbers.insert(normalize_number(word.text));
                     numbers.extend(
                         word.text
                             .split(|c: char| !c.is_ascii_digit())
                             .filter(|run| !run.is_empty())
-                            .map(plain_number),
+                            .map(normalize_number),
                     );
                 }
                 if !word.begins && word.text.chars().count() > 1 {
@@ -426,7 +432,7 @@ impl Said {
     }
 
     pub(crate) fn has_number(&self, number: &str) -> bool {
-        let whole = plain_number(number);
+        let whole = normalize_number(number);
         // Parts of dates and times may be named separately; parts of versions or amounts may not.
         let apart = number.contains([':', '-', '/']);
         self.numbers.contains(&whole)
@@ -435,12 +441,12 @@ impl Said {
                 && number
                     .split(|c: char| !c.is_ascii_digit())
                     .filter(|run| !run.is_empty())
-                    .all(|run| self.numbers.contains(&plain_number(run))))
+                    .all(|run| self.numbers.contains(&normalize_number(run))))
     }
 }
 
 /// A number without thousands separators and leading zeros.
-fn plain_number(number: &str) -> String {
+fn normalize_number(number: &str) -> String {
     let lower = number.to_lowercase();
     let digits: String = lower.chars().filter(|c| *c != ',' && *c != '_').collect();
     let trimmed = digits.trim_start_matches('0');
@@ -448,7 +454,11 @@ fn plain_number(number: &str) -> String {
 }
 
 /// Counts up to the number of sources, and dates within the span, need no source.
-fn allowed_number<'a>(case: &Case<'_>, number: &str, near: impl Iterator<Item = &'a str>) -> bool {
+fn is_allowed_number<'a>(
+    case: &DraftCriteria<'_>,
+    number: &str,
+    near: impl Iterator<Item = &'a str>,
+) -> bool {
     let digits: String = number.chars().take_while(char::is_ascii_digit).collect();
     let ending = number[digits.len()..].to_lowercase();
     let value: Option<usize> =
@@ -486,18 +496,18 @@ mod tests {
          assistant: noted, Anna will migrate 1,500 rows on 13 Feb at 09:30 and write to Client X\n\
          the PR is #482, see api_v2/users";
 
-    fn case(must: &[Must]) -> Case<'_> {
+    fn case(must: &[RequiredItem]) -> DraftCriteria<'_> {
         let days = Days { first: date(2026, 2, 9), last: date(2026, 2, 15) };
-        Case { days, bytes: 400, tokens: 100, must, sources: SOURCES, count: 3 }
+        DraftCriteria { days, bytes: 400, tokens: 100, required: must, sources: SOURCES, count: 3 }
     }
 
-    fn draft(headline: &str, body: &str) -> Draft {
-        Draft { headline: headline.into(), body: body.into() }.tidied()
+    fn draft(headline: &str, body: &str) -> SummaryDraft {
+        SummaryDraft { headline: headline.into(), body: body.into() }.normalize()
     }
 
     fn check(text: &str, complaint: Option<&str>) {
         let found: Vec<String> =
-            judge(&case(&[]), &draft(text, "")).iter().map(ToString::to_string).collect();
+            judge_draft(&case(&[]), &draft(text, "")).iter().map(ToString::to_string).collect();
         match complaint {
             None => assert!(found.is_empty(), "{text}: {found:?}"),
             Some(part) => assert!(
@@ -544,29 +554,29 @@ mod tests {
         );
         assert_eq!(
             tidy,
-            Draft {
+            SummaryDraft {
                 headline: "Postgres - it \"won\"".into(),
                 body: "## Decisions\n- Postgres...".into()
             }
         );
-        assert_eq!(judge(&case(&[]), &tidy), []);
+        assert_eq!(judge_draft(&case(&[]), &tidy), []);
     }
 
     // P5
     #[test]
     fn what_must_be_kept_is_kept_by_id_or_by_its_words() {
-        let must = |id: Option<&str>, text: &str, may_go| Must {
+        let must = |id: Option<&str>, text: &str, may_go| RequiredItem {
             id: id.map(Into::into),
             label: "P1 decision".into(),
             text: text.into(),
-            may_go,
+            is_optional: may_go,
         };
         let musts = [
             must(Some("EVT-20260213-001"), "Use Postgres 15.2 for the shop", false),
             must(None, "Anna migrates the rows", false),
             must(None, "Tea", true),
         ];
-        let missing = |text: &str| missing(&musts, text).len();
+        let missing = |text: &str| missing_items(&musts, text).len();
         assert_eq!(missing("EVT-20260213-001 stands\n- Anna migrated all rows"), 0);
         assert_eq!(missing("- the shop uses Postgres 15.2\n- Anna will migrate rows"), 0);
         assert_eq!(missing("- the shop uses Postgres\n- Anna will migrate rows"), 1);
@@ -576,15 +586,15 @@ mod tests {
     proptest::proptest! {
         #[test]
         fn no_text_makes_the_judge_fall(sources in "(?s).{0,120}", text in "(?s).{0,120}") {
-            let case = Case { sources: &sources, ..case(&[]) };
-            let _ = judge(&case, &draft(&text, &text));
+            let case = DraftCriteria { sources: &sources, ..case(&[]) };
+            let _ = judge_draft(&case, &draft(&text, &text));
         }
 
         // Text copied verbatim from a source is never called invented.
         #[test]
         fn a_source_may_be_quoted(source in "[A-Za-z0-9 .,:/_#-]{2,80}") {
-            let case = Case { sources: &source, bytes: 10_000, tokens: 10_000, ..case(&[]) };
-            proptest::prop_assert_eq!(invented(&case, &source), Vec::<String>::new());
+            let case = DraftCriteria { sources: &source, bytes: 10_000, tokens: 10_000, ..case(&[]) };
+            proptest::prop_assert_eq!(find_invented(&case, &source), Vec::<String>::new());
         }
     }
 }

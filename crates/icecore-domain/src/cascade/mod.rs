@@ -3,9 +3,9 @@
 
 pub mod compose;
 pub mod coverage;
+pub mod extractive;
 pub mod importance;
 pub mod judge;
-pub mod layers;
 pub mod plan;
-pub mod press;
 pub mod retain;
+pub mod timeline;

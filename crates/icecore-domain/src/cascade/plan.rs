@@ -11,28 +11,28 @@ use jiff::civil::Date;
 
 use crate::calendar::{Days, Moment, Month, Week, Zone};
 use crate::hash::Hash;
-use crate::record::{SessionKey, SessionStat};
-use crate::summary::{Head, Importance, Period, Tier};
+use crate::record::{SessionKey, SessionStats};
+use crate::summary::{Importance, Period, SummaryHead, Tier};
 
 /// The newest version of every summary, without texts.
 #[derive(Debug, Clone, Default)]
-pub struct Heads {
-    by_period: BTreeMap<Period, Head>,
+pub struct SummaryHeads {
+    by_period: BTreeMap<Period, SummaryHead>,
     by_session: HashMap<SessionKey, Period>,
     /// The highest session number of each day.
     numbers: HashMap<Date, u32>,
 }
 
-impl Heads {
+impl SummaryHeads {
     /// Collects these versions; a later one replaces an earlier one.
-    pub fn new(heads: impl IntoIterator<Item = Head>) -> Self {
+    pub fn new(heads: impl IntoIterator<Item = SummaryHead>) -> Self {
         let mut all = Self::default();
-        heads.into_iter().for_each(|head| all.put(head));
+        heads.into_iter().for_each(|head| all.insert(head));
         all
     }
 
     /// Adds a newer version.
-    pub fn put(&mut self, head: Head) {
+    pub fn insert(&mut self, head: SummaryHead) {
         if let Period::Session { day, number } = head.period {
             // A foreign primer has a number but no session.
             if let Some(key) = &head.session {
@@ -45,37 +45,37 @@ impl Heads {
     }
 
     /// The newest version for a period.
-    pub fn get(&self, period: Period) -> Option<&Head> {
+    pub fn get(&self, period: Period) -> Option<&SummaryHead> {
         self.by_period.get(&period)
     }
 
     /// The newest version for a session.
-    pub fn session(&self, key: &SessionKey) -> Option<&Head> {
+    pub fn get_session(&self, key: &SessionKey) -> Option<&SummaryHead> {
         self.by_period.get(self.by_session.get(key)?)
     }
 
     /// Every summary, by tier and time.
-    pub fn all(&self) -> impl Iterator<Item = &Head> {
+    pub fn all(&self) -> impl Iterator<Item = &SummaryHead> {
         self.by_period.values()
     }
 
     /// The next free session number of that day.
-    pub fn next_number(&self, day: Date) -> u32 {
+    pub fn next_session_number(&self, day: Date) -> u32 {
         self.numbers.get(&day).map_or(1, |highest| highest + 1)
     }
 }
 
 /// The complete input of planning.
 #[derive(Debug, Clone)]
-pub struct Known {
+pub struct PlanningInput {
     /// The current time.
     pub now: Moment,
     /// The time zone that defines days.
     pub zone: Zone,
     /// The records, session by session.
-    pub sessions: Vec<SessionStat>,
+    pub sessions: Vec<SessionStats>,
     /// The existing summaries.
-    pub heads: Heads,
+    pub heads: SummaryHeads,
     /// The number of events recorded on each day.
     pub event_days: BTreeMap<Date, usize>,
     /// Hashes of the day logs that were read. Logs of other days count as unchanged.
@@ -96,7 +96,7 @@ pub struct Known {
 
 /// Why a summary is due.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Why {
+pub enum DueReason {
     /// It does not exist yet.
     New,
     /// Its sources changed.
@@ -105,7 +105,7 @@ pub enum Why {
     Provisional,
 }
 
-impl Why {
+impl DueReason {
     /// The word for tables.
     pub fn word(self) -> &'static str {
         match self {
@@ -118,7 +118,7 @@ impl Why {
 
 /// A summary to write.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Due {
+pub struct DueSummary {
     pub period: Period,
     /// The session's records, for a session summary.
     pub session: Option<SessionKey>,
@@ -136,7 +136,7 @@ pub struct Due {
     pub start: Moment,
     /// The last moment covered.
     pub end: Moment,
-    pub why: Why,
+    pub why: DueReason,
     /// The next version number.
     pub version: u32,
     /// Whether a person edited the newest version.
@@ -148,7 +148,7 @@ pub struct Due {
 
 /// A summary whose time has come but whose sources are incomplete.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Waiting {
+pub struct WaitingSummary {
     pub period: Period,
     /// The first missing source.
     pub for_what: String,
@@ -156,40 +156,40 @@ pub struct Waiting {
 
 /// The plan for one tier.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Plan {
+pub struct RollupPlan {
     /// The summaries to write, in this order.
-    pub due: Vec<Due>,
+    pub due: Vec<DueSummary>,
     /// The summaries that wait for sources.
-    pub waiting: Vec<Waiting>,
+    pub waiting: Vec<WaitingSummary>,
 }
 
 /// Summaries requested before their time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Asked {
+pub struct PlanRequest {
     /// The tier.
     pub tier: Tier,
     /// Only periods that touch these days; all if absent.
     pub days: Option<Days>,
 }
 
-impl Known {
+impl PlanningInput {
     fn today(&self) -> Date {
         self.now.day()
     }
 
     /// Whether the local day is over.
-    fn is_over(&self, day: Date) -> bool {
+    fn is_day_over(&self, day: Date) -> bool {
         day < self.today()
     }
 
     /// The backfill order of everything that is due: from the newest week to the oldest its
     /// sessions, its days and itself; each month after its earliest week, each year after its
     /// earliest month.
-    pub fn backwards(&self) -> Vec<(Tier, Days)> {
+    pub fn backfill_order(&self) -> Vec<(Tier, Days)> {
         let mut weeks = BTreeSet::new();
         let (mut months, mut years) = (BTreeSet::new(), BTreeSet::new());
         for &tier in Tier::ALL {
-            let plan = self.plan(tier, None);
+            let plan = self.plan_tier(tier, None);
             for period in plan
                 .due
                 .iter()
@@ -199,7 +199,7 @@ impl Known {
                 match period {
                     Period::Month(month) => _ = months.insert(month),
                     Period::Year(year) => _ = years.insert(year),
-                    period => _ = weeks.insert(Week::of(period.days().first)),
+                    period => _ = weeks.insert(Week::containing(period.days().first)),
                 }
             }
         }
@@ -221,89 +221,97 @@ impl Known {
     }
 
     /// The plan for a tier; with `asked`, also for requested periods before their time.
-    pub fn plan(&self, tier: Tier, asked: Option<Asked>) -> Plan {
+    pub fn plan_tier(&self, tier: Tier, asked: Option<PlanRequest>) -> RollupPlan {
         let asked = asked.filter(|asked| asked.tier == tier);
         let mut plan = match tier {
-            Tier::Session => self.sessions_due(asked),
-            Tier::Day => self.days_due(asked),
-            Tier::Week => self.weeks_due(asked),
-            Tier::Month => self.months_due(asked),
-            Tier::Year => self.years_due(asked),
+            Tier::Session => self.plan_sessions(asked),
+            Tier::Day => self.plan_days(asked),
+            Tier::Week => self.plan_weeks(asked),
+            Tier::Month => self.plan_months(asked),
+            Tier::Year => self.plan_years(asked),
         };
         // First what is missing or outdated, oldest first; then what could be improved, newest
         // first.
-        plan.due.sort_by_key(|due| due.why == Why::Provisional);
-        let better =
-            plan.due.iter().position(|due| due.why == Why::Provisional).unwrap_or(plan.due.len());
+        plan.due.sort_by_key(|due| due.why == DueReason::Provisional);
+        let better = plan
+            .due
+            .iter()
+            .position(|due| due.why == DueReason::Provisional)
+            .unwrap_or(plan.due.len());
         plan.due[better..].reverse();
         plan
     }
 
     /// The source hash of a session's records.
-    pub fn session_source(stat: &SessionStat) -> Hash {
-        Hash::of(b"session").then(stat.digest.hash().bytes())
+    pub fn session_source_hash(stat: &SessionStats) -> Hash {
+        Hash::of(b"session").chain(stat.digest.hash().as_bytes())
     }
 
-    fn wanted(&self, asked: Option<Asked>, days: Days) -> bool {
+    fn is_requested(&self, asked: Option<PlanRequest>, days: Days) -> bool {
         asked.is_some_and(|asked| {
             asked.days.is_none_or(|wanted| wanted.first <= days.last && days.first <= wanted.last)
         })
     }
 
-    fn sessions_due(&self, asked: Option<Asked>) -> Plan {
-        let mut plan = Plan::default();
-        let mut order: Vec<&SessionStat> =
+    fn plan_sessions(&self, asked: Option<PlanRequest>) -> RollupPlan {
+        let mut plan = RollupPlan::default();
+        let mut order: Vec<&SessionStats> =
             self.sessions.iter().filter(|stat| stat.key.day <= self.today()).collect();
         order.sort_by(|a, b| (a.key.day, a.first, &a.key).cmp(&(b.key.day, b.first, &b.key)));
         let mut given: HashMap<Date, u32> = HashMap::new();
         for stat in order {
             let day = stat.key.day;
-            let quiet = self.now.at().as_second() - stat.last.at().as_second()
+            let quiet = self.now.timestamp().as_second() - stat.last.timestamp().as_second()
                 >= i64::from(self.idle_minutes) * 60;
-            if !(self.is_over(day) || quiet || self.wanted(asked, Days { first: day, last: day })) {
+            if !(self.is_day_over(day)
+                || quiet
+                || self.is_requested(asked, Days { first: day, last: day }))
+            {
                 continue;
             }
-            let head = self.heads.session(&stat.key);
+            let head = self.heads.get_session(&stat.key);
             let period = head.map_or_else(
                 || {
-                    let number = given.entry(day).or_insert_with(|| self.heads.next_number(day));
+                    let number =
+                        given.entry(day).or_insert_with(|| self.heads.next_session_number(day));
                     let period = Period::Session { day, number: *number };
                     *number += 1;
                     period
                 },
                 |head| head.period,
             );
-            let shape = Shape {
+            let shape = SourceTotals {
                 messages: stat.digest.records,
                 states: stat.states,
                 start: stat.first,
                 end: stat.last,
             };
-            let due = self.due(period, Self::session_source(stat), Vec::new(), None, shape);
-            plan.due.extend(due.map(|due| Due { session: Some(stat.key.clone()), ..due }));
+            let due =
+                self.due_summary(period, Self::session_source_hash(stat), Vec::new(), None, shape);
+            plan.due.extend(due.map(|due| DueSummary { session: Some(stat.key.clone()), ..due }));
         }
         plan
     }
 
     /// The summary, if it is missing or outdated.
-    fn due(
+    fn due_summary(
         &self,
         period: Period,
         source: Hash,
         children: Vec<Period>,
         log: Option<Hash>,
-        shape: Shape,
-    ) -> Option<Due> {
+        shape: SourceTotals,
+    ) -> Option<DueSummary> {
         let head = self.heads.get(period);
         let refused = !self.refused.is_empty()
             && self.refused.contains(&(period.to_string(), source.to_string()));
         let why = match head {
-            None => Why::New,
-            Some(head) if head.source != source => Why::Changed,
-            Some(head) if head.provisional && self.has_model && !refused => Why::Provisional,
+            None => DueReason::New,
+            Some(head) if head.source != source => DueReason::Changed,
+            Some(head) if head.provisional && self.has_model && !refused => DueReason::Provisional,
             Some(_) => return None,
         };
-        Some(Due {
+        Some(DueSummary {
             period,
             session: None,
             source,
@@ -321,8 +329,8 @@ impl Known {
     }
 
     /// The sessions of each day, in the order of their keys.
-    fn by_day(&self) -> BTreeMap<Date, Vec<&SessionStat>> {
-        let mut days: BTreeMap<Date, Vec<&SessionStat>> = BTreeMap::new();
+    fn sessions_by_day(&self) -> BTreeMap<Date, Vec<&SessionStats>> {
+        let mut days: BTreeMap<Date, Vec<&SessionStats>> = BTreeMap::new();
         for stat in &self.sessions {
             days.entry(stat.key.day).or_default().push(stat);
         }
@@ -330,7 +338,7 @@ impl Known {
     }
 
     /// The hash of the day's log: as read, else as it was when the day was summarized.
-    fn log(&self, day: Date) -> Option<Hash> {
+    fn log_hash(&self, day: Date) -> Option<Hash> {
         match self.logs.get(&day) {
             Some(&log) => log,
             None => self.heads.get(Period::Day(day)).and_then(|head| head.log),
@@ -338,18 +346,20 @@ impl Known {
     }
 
     /// The session's summary, if it matches the current records.
-    fn current(&self, stat: &SessionStat) -> Option<&Head> {
-        self.heads.session(&stat.key).filter(|head| head.source == Self::session_source(stat))
+    fn current_summary(&self, stat: &SessionStats) -> Option<&SummaryHead> {
+        self.heads
+            .get_session(&stat.key)
+            .filter(|head| head.source == Self::session_source_hash(stat))
     }
 
     /// The totals of these summaries as sources of those days.
-    fn shape(&self, days: Days, children: &[&Head]) -> Shape {
-        let start = self.zone.moment(self.zone.start_of(days.first));
+    fn source_totals(&self, days: Days, children: &[&SummaryHead]) -> SourceTotals {
+        let start = self.zone.moment(self.zone.day_start(days.first));
         let end = days
             .last
             .checked_add(1.day())
-            .map_or(start, |next| self.zone.moment(self.zone.start_of(next)));
-        Shape {
+            .map_or(start, |next| self.zone.moment(self.zone.day_start(next)));
+        SourceTotals {
             messages: children.iter().map(|head| head.messages).sum(),
             states: children.iter().map(|head| head.states).sum(),
             start,
@@ -357,36 +367,42 @@ impl Known {
         }
     }
 
-    fn days_due(&self, asked: Option<Asked>) -> Plan {
-        let mut plan = Plan::default();
-        let by_day = self.by_day();
+    fn plan_days(&self, asked: Option<PlanRequest>) -> RollupPlan {
+        let mut plan = RollupPlan::default();
+        let by_day = self.sessions_by_day();
         let logged = self.logs.iter().filter(|(_, log)| log.is_some()).map(|(&day, _)| day);
         let days: BTreeSet<Date> =
             by_day.keys().copied().chain(logged).filter(|&day| day <= self.today()).collect();
         for day in days {
-            if !(self.is_over(day) || self.wanted(asked, Days { first: day, last: day })) {
+            if !(self.is_day_over(day) || self.is_requested(asked, Days { first: day, last: day }))
+            {
                 continue;
             }
-            match self.day_due(day, by_day.get(&day).map_or(&[], Vec::as_slice)) {
+            match self.plan_day(day, by_day.get(&day).map_or(&[], Vec::as_slice)) {
                 Ok(due) => plan.due.extend(due),
-                Err(for_what) => plan.waiting.push(Waiting { period: Period::Day(day), for_what }),
+                Err(for_what) => {
+                    plan.waiting.push(WaitingSummary { period: Period::Day(day), for_what })
+                }
             }
         }
         plan
     }
 
     /// The day's summary, if it is missing or outdated; the error names what it waits for.
-    fn day_due(&self, day: Date, stats: &[&SessionStat]) -> Result<Option<Due>, String> {
-        let current = |stat: &&SessionStat| self.current(stat).ok_or_else(|| told(&stat.key));
-        let mut children = stats.iter().map(current).collect::<Result<Vec<&Head>, String>>()?;
+    fn plan_day(&self, day: Date, stats: &[&SessionStats]) -> Result<Option<DueSummary>, String> {
+        let current = |stat: &&SessionStats| {
+            self.current_summary(stat).ok_or_else(|| describe_session(&stat.key))
+        };
+        let mut children =
+            stats.iter().map(current).collect::<Result<Vec<&SummaryHead>, String>>()?;
         children.sort_by_key(|head| head.period);
-        let log = self.log(day);
-        let source = hash_of("day", &children)
-            .then(&self.event_days.get(&day).map_or([0; 8], |count| (*count as u64).to_be_bytes()))
-            .then(log.map_or(String::new(), |log| log.to_string()).as_bytes())
-            .then(self.marks.get(&day).map_or("", |mark| mark.word()).as_bytes());
-        let shape = self.shape(Days { first: day, last: day }, &children);
-        Ok(self.due(
+        let log = self.log_hash(day);
+        let source = hash_children("day", &children)
+            .chain(&self.event_days.get(&day).map_or([0; 8], |count| (*count as u64).to_be_bytes()))
+            .chain(log.map_or(String::new(), |log| log.to_string()).as_bytes())
+            .chain(self.marks.get(&day).map_or("", |mark| mark.word()).as_bytes());
+        let shape = self.source_totals(Days { first: day, last: day }, &children);
+        Ok(self.due_summary(
             Period::Day(day),
             source,
             children.iter().map(|head| head.period).collect(),
@@ -396,23 +412,25 @@ impl Known {
     }
 
     /// Whether every day of a week is over.
-    fn is_closed(&self, week: Week) -> bool {
-        self.is_over(week.sunday())
+    fn is_week_over(&self, week: Week) -> bool {
+        self.is_day_over(week.sunday())
     }
 
     /// The sources of a week: its session primers, and the day summaries of days with a log.
     fn week_children(
         &self,
         week: Week,
-        by_day: &BTreeMap<Date, Vec<&SessionStat>>,
-    ) -> Result<Vec<&Head>, String> {
-        let closed = self.is_closed(week);
+        by_day: &BTreeMap<Date, Vec<&SessionStats>>,
+    ) -> Result<Vec<&SummaryHead>, String> {
+        let closed = self.is_week_over(week);
         let mut children = Vec::new();
         for day in week.days().iter() {
             let stats = by_day.get(&day).map_or(&[][..], Vec::as_slice);
-            if self.log(day).is_some() {
+            if self.log_hash(day).is_some() {
                 if closed
-                    && self.day_due(day, stats)?.is_some_and(|due| due.why != Why::Provisional)
+                    && self
+                        .plan_day(day, stats)?
+                        .is_some_and(|due| due.why != DueReason::Provisional)
                 {
                     return Err(day.to_string());
                 }
@@ -421,9 +439,9 @@ impl Known {
             }
             let mut sessions = Vec::new();
             for stat in stats {
-                match self.current(stat) {
+                match self.current_summary(stat) {
                     Some(head) => sessions.push(head),
-                    None if closed => return Err(told(&stat.key)),
+                    None if closed => return Err(describe_session(&stat.key)),
                     None => {}
                 }
             }
@@ -433,9 +451,9 @@ impl Known {
         Ok(children)
     }
 
-    fn weeks_due(&self, asked: Option<Asked>) -> Plan {
-        let mut plan = Plan::default();
-        let by_day = self.by_day();
+    fn plan_weeks(&self, asked: Option<PlanRequest>) -> RollupPlan {
+        let mut plan = RollupPlan::default();
+        let by_day = self.sessions_by_day();
         let logged =
             self.heads.all().filter(|head| head.log.is_some()).map(|head| head.period.days().first);
         let weeks: BTreeSet<Week> = by_day
@@ -443,7 +461,7 @@ impl Known {
             .copied()
             .chain(logged)
             .filter(|&day| day <= self.today())
-            .map(Week::of)
+            .map(Week::containing)
             .collect();
         for week in weeks {
             let days = week.days();
@@ -453,97 +471,106 @@ impl Known {
             let begun = self.week_run.is_some_and(|run| {
                 days.contains(run) && pressed.is_none_or(|pressed| pressed < run)
             });
-            if !(self.is_closed(week) || begun || self.wanted(asked, days)) {
+            if !(self.is_week_over(week) || begun || self.is_requested(asked, days)) {
                 continue;
             }
             let children = match self.week_children(week, &by_day) {
                 Ok(children) if children.is_empty() => continue,
                 Ok(children) => children,
                 Err(for_what) => {
-                    plan.waiting.push(Waiting { period: Period::Week(week), for_what });
+                    plan.waiting.push(WaitingSummary { period: Period::Week(week), for_what });
                     continue;
                 }
             };
             let events: usize =
                 self.event_days.range(days.first..=days.last).map(|(_, count)| count).sum();
-            let source = hash_of("week", &children).then(&(events as u64).to_be_bytes());
-            let shape = self.shape(days, &children);
+            let source = hash_children("week", &children).chain(&(events as u64).to_be_bytes());
+            let shape = self.source_totals(days, &children);
             let children = children.iter().map(|head| head.period).collect();
-            plan.due.extend(self.due(Period::Week(week), source, children, None, shape));
+            plan.due.extend(self.due_summary(Period::Week(week), source, children, None, shape));
         }
         plan
     }
 
     /// The summaries of a tier that must be written before anything that is built on them.
-    fn unready(&self, tier: Tier) -> Vec<Period> {
-        let plan = self.plan(tier, None);
-        let due = plan.due.iter().filter(|due| due.why != Why::Provisional).map(|due| due.period);
+    fn pending_periods(&self, tier: Tier) -> Vec<Period> {
+        let plan = self.plan_tier(tier, None);
+        let due =
+            plan.due.iter().filter(|due| due.why != DueReason::Provisional).map(|due| due.period);
         plan.waiting.iter().map(|waiting| waiting.period).chain(due).collect()
     }
 
-    fn months_due(&self, asked: Option<Asked>) -> Plan {
+    fn plan_months(&self, asked: Option<PlanRequest>) -> RollupPlan {
         let weeks = self.heads.all().filter_map(|head| {
             if let Period::Week(week) = head.period { Some((week.month(), head)) } else { None }
         });
-        let mut months: BTreeMap<Month, Vec<&Head>> = BTreeMap::new();
+        let mut months: BTreeMap<Month, Vec<&SummaryHead>> = BTreeMap::new();
         weeks.for_each(|(month, head)| months.entry(month).or_default().push(head));
-        let unready = self.unready(Tier::Week);
-        let mut plan = Plan::default();
+        let unready = self.pending_periods(Tier::Week);
+        let mut plan = RollupPlan::default();
         for (month, children) in months {
-            let days = month.span_of_weeks();
+            let days = month.week_span();
             // From the monthly job of the next month on, and never before its last week is over.
             let time =
-                self.is_over(days.last) && self.month_run.is_none_or(|run| run > month.last());
-            if time || self.wanted(asked, days) {
+                self.is_day_over(days.last) && self.month_run.is_none_or(|run| run > month.last());
+            if time || self.is_requested(asked, days) {
                 let missing = unready
                     .iter()
                     .find(|period| matches!(period, Period::Week(week) if week.month() == month));
-                self.due_from("month", Period::Month(month), &children, missing, &mut plan);
+                self.due_from_children(
+                    "month",
+                    Period::Month(month),
+                    &children,
+                    missing,
+                    &mut plan,
+                );
             }
         }
         plan
     }
 
-    fn years_due(&self, asked: Option<Asked>) -> Plan {
+    fn plan_years(&self, asked: Option<PlanRequest>) -> RollupPlan {
         let months = self.heads.all().filter_map(|head| {
             if let Period::Month(month) = head.period { Some((month.year(), head)) } else { None }
         });
-        let mut years: BTreeMap<i16, Vec<&Head>> = BTreeMap::new();
+        let mut years: BTreeMap<i16, Vec<&SummaryHead>> = BTreeMap::new();
         months.for_each(|(year, head)| years.entry(year).or_default().push(head));
-        let unready = self.unready(Tier::Month);
-        let mut plan = Plan::default();
+        let unready = self.pending_periods(Tier::Month);
+        let mut plan = RollupPlan::default();
         for (year, children) in years {
             let days = Period::Year(year).days();
             let time =
-                self.is_over(days.last) && self.month_run.is_none_or(|run| run.year() > year);
-            if time || self.wanted(asked, days) {
+                self.is_day_over(days.last) && self.month_run.is_none_or(|run| run.year() > year);
+            if time || self.is_requested(asked, days) {
                 let missing = unready
                     .iter()
                     .find(|period| matches!(period, Period::Month(month) if month.year() == year));
-                self.due_from("year", Period::Year(year), &children, missing, &mut plan);
+                self.due_from_children("year", Period::Year(year), &children, missing, &mut plan);
             }
         }
         plan
     }
 
-    fn due_from(
+    fn due_from_children(
         &self,
         tier: &str,
         period: Period,
-        children: &[&Head],
+        children: &[&SummaryHead],
         missing: Option<&Period>,
-        plan: &mut Plan,
+        plan: &mut RollupPlan,
     ) {
         match missing {
-            Some(missing) => plan.waiting.push(Waiting { period, for_what: missing.to_string() }),
+            Some(missing) => {
+                plan.waiting.push(WaitingSummary { period, for_what: missing.to_string() })
+            }
             None => {
                 let names = children.iter().map(|head| head.period).collect();
-                plan.due.extend(self.due(
+                plan.due.extend(self.due_summary(
                     period,
-                    hash_of(tier, children),
+                    hash_children(tier, children),
                     names,
                     None,
-                    self.shape(period.days(), children),
+                    self.source_totals(period.days(), children),
                 ));
             }
         }
@@ -554,11 +581,11 @@ impl Known {
     pub fn overdue(&self) -> Vec<(Period, String)> {
         let mut found = Vec::new();
         for &tier in Tier::ALL {
-            let plan = self.plan(tier, None);
+            let plan = self.plan_tier(tier, None);
             found.extend(
                 plan.due
                     .into_iter()
-                    .filter(|due| due.why != Why::Provisional)
+                    .filter(|due| due.why != DueReason::Provisional)
                     .map(|due| (due.period, due.why.word().to_owned())),
             );
             found.extend(
@@ -572,28 +599,28 @@ impl Known {
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Shape {
+struct SourceTotals {
     messages: u64,
     states: u64,
     start: Moment,
     end: Moment,
 }
 
-fn told(key: &SessionKey) -> String {
+fn describe_session(key: &SessionKey) -> String {
     let session = key
         .session
         .as_ref()
-        .map_or(String::new(), |session| format!(" {}", crate::plain::one_line(session)));
-    format!("the session {}{session} of {}", crate::plain::one_line(&key.conversation), key.day)
+        .map_or(String::new(), |session| format!(" {}", crate::sanitize::one_line(session)));
+    format!("the session {}{session} of {}", crate::sanitize::one_line(&key.conversation), key.day)
 }
 
 /// A hash of the contents of these summaries and of their record counts: a further record counts
 /// even if it changed no text.
-fn hash_of(tier: &str, children: &[&Head]) -> Hash {
+fn hash_children(tier: &str, children: &[&SummaryHead]) -> Hash {
     let mut said = tier.as_bytes().to_vec();
     for head in children {
         said.extend_from_slice(head.period.to_string().as_bytes());
-        said.extend_from_slice(head.content.bytes());
+        said.extend_from_slice(head.content.as_bytes());
         said.extend_from_slice(&head.messages.to_be_bytes());
         said.extend_from_slice(&head.states.to_be_bytes());
     }
@@ -605,14 +632,14 @@ mod tests {
     use super::*;
     use crate::cascade::coverage;
     use crate::event::Origin;
-    use crate::record::{self, Captured, Record, Role};
+    use crate::record::{self, Record, RecordKind, Role};
     use crate::schedule::{Job, Timetable};
     use jiff::civil::date;
     use proptest::prelude::*;
 
     /// A simulated memory: the records, and the heads of the summaries.
     struct Story {
-        known: Known,
+        known: PlanningInput,
         records: Vec<Record>,
         /// Whether summarizing the same sources again gives another text.
         same_words: bool,
@@ -620,12 +647,12 @@ mod tests {
 
     impl Story {
         fn new() -> Self {
-            let zone = Zone::named("Europe/Berlin").unwrap();
-            let known = Known {
+            let zone = Zone::from_name("Europe/Berlin").unwrap();
+            let known = PlanningInput {
                 now: zone.moment(jiff::Timestamp::UNIX_EPOCH),
                 zone,
                 sessions: Vec::new(),
-                heads: Heads::default(),
+                heads: SummaryHeads::default(),
                 event_days: BTreeMap::new(),
                 logs: BTreeMap::new(),
                 marks: BTreeMap::new(),
@@ -640,7 +667,7 @@ mod tests {
 
         fn moment(&self, local: &str) -> Moment {
             let civil: jiff::civil::DateTime = local.parse().unwrap();
-            self.known.zone.moment(self.known.zone.at(civil.date(), civil.time()))
+            self.known.zone.moment(self.known.zone.instant_at(civil.date(), civil.time()))
         }
 
         fn say(&mut self, local: &str, conversation: &str) {
@@ -653,7 +680,7 @@ mod tests {
                 role: Role::User,
                 name: None,
                 other_speaker: None,
-                kind: Captured::Message,
+                kind: RecordKind::Message,
                 title: None,
                 text: "something".into(),
                 parts: None,
@@ -662,26 +689,27 @@ mod tests {
                 extra: Vec::new(),
                 withdrawn: false,
             });
-            self.known.sessions = record::sessions(&self.records);
+            self.known.sessions = record::session_stats(&self.records);
         }
 
         fn clock(&mut self, local: &str) {
             let times =
-                Timetable::read(&[(Job::Week, "15 22 * * SUN"), (Job::Month, "30 22 1 * *")])
+                Timetable::parse(&[(Job::Week, "15 22 * * SUN"), (Job::Month, "30 22 1 * *")])
                     .unwrap();
             let now = self.moment(local);
-            let last = |job| times.last_due(job, now.at(), &self.known.zone).map(|due| due.date);
+            let last =
+                |job| times.last_due(job, now.timestamp(), &self.known.zone).map(|due| due.date);
             (self.known.week_run, self.known.month_run, self.known.now) =
                 (last(Job::Week), last(Job::Month), now);
         }
 
-        fn press(&mut self, due: &Due) {
+        fn press(&mut self, due: &DueSummary) {
             let words = if self.same_words {
                 due.period.to_string()
             } else {
                 format!("{} {}", due.period, due.source)
             };
-            self.known.heads.put(Head {
+            self.known.heads.insert(SummaryHead {
                 period: due.period,
                 version: due.version,
                 session: due.session.clone(),
@@ -704,7 +732,7 @@ mod tests {
             self.clock(local);
             let mut pressed = Vec::new();
             for &tier in Tier::ALL {
-                for due in self.known.plan(tier, None).due {
+                for due in self.known.plan_tier(tier, None).due {
                     self.press(&due);
                     pressed.push(due.period.to_string());
                 }
@@ -714,7 +742,7 @@ mod tests {
 
         fn waiting(&self, tier: Tier) -> Vec<String> {
             self.known
-                .plan(tier, None)
+                .plan_tier(tier, None)
                 .waiting
                 .iter()
                 .map(|waiting| format!("{} for {}", waiting.period, waiting.for_what))
@@ -761,8 +789,8 @@ mod tests {
             story.run("2026-02-06T03:00"),
             ["2026-01-06_session_01", "2026-01-06", "2026-W02", "2026-01"]
         );
-        let heads: Vec<Head> = story.known.heads.all().cloned().collect();
-        assert_eq!(coverage::examine(&story.known, &heads), []);
+        let heads: Vec<SummaryHead> = story.known.heads.all().cloned().collect();
+        assert_eq!(coverage::check_coverage(&story.known, &heads), []);
     }
 
     // P12
@@ -879,15 +907,15 @@ mod tests {
         let mut story = Story::new();
         story.say("2026-02-13T10:00", "work");
         story.clock("2026-02-13T10:05");
-        assert_eq!(story.known.plan(Tier::Session, None), Plan::default());
-        let asked = |tier| Some(Asked { tier, days: None });
+        assert_eq!(story.known.plan_tier(Tier::Session, None), RollupPlan::default());
+        let asked = |tier| Some(PlanRequest { tier, days: None });
         for tier in [Tier::Session, Tier::Day, Tier::Week, Tier::Month, Tier::Year] {
             assert_eq!(
-                story.known.plan(tier, asked(Tier::Session)).due.len(),
+                story.known.plan_tier(tier, asked(Tier::Session)).due.len(),
                 usize::from(tier == Tier::Session),
                 "{tier}"
             );
-            let due = story.known.plan(tier, asked(tier)).due;
+            let due = story.known.plan_tier(tier, asked(tier)).due;
             assert_eq!(due.len(), 1, "{tier}");
             due.iter().for_each(|due| story.press(due));
         }
@@ -908,12 +936,12 @@ mod tests {
         story.known.refused.insert((day.to_string(), source.to_string()));
         let mut head = story.known.heads.get(day).unwrap().clone();
         head.provisional = true;
-        story.known.heads.put(head.clone());
+        story.known.heads.insert(head.clone());
         assert_eq!(story.run("2026-02-12T03:00"), NOTHING);
         // A refused draft without an accepted version is reported as such.
         head.source = Hash::of(b"before");
-        story.known.heads.put(head);
-        let plan = story.known.plan(Tier::Day, None);
+        story.known.heads.insert(head);
+        let plan = story.known.plan_tier(Tier::Day, None);
         assert_eq!(
             plan.due.iter().map(|due| (due.period, due.refused)).collect::<Vec<_>>(),
             [(day, true)]
@@ -936,7 +964,7 @@ mod tests {
         story.clock("2026-02-13T04:00");
         let due: Vec<(String, &str)> = story
             .known
-            .plan(Tier::Session, None)
+            .plan_tier(Tier::Session, None)
             .due
             .iter()
             .map(|due| (due.period.to_string(), due.why.word()))
@@ -1028,10 +1056,10 @@ mod tests {
                 let now = format!("{}T{hour:02}:31", day(*after));
                 story.run(&now);
                 prop_assert_eq!(story.run(&now), NOTHING);
-                let heads: Vec<Head> = story.known.heads.all().cloned().collect();
-                prop_assert_eq!(coverage::examine(&story.known, &heads), vec![]);
+                let heads: Vec<SummaryHead> = story.known.heads.all().cloned().collect();
+                prop_assert_eq!(coverage::check_coverage(&story.known, &heads), vec![]);
                 for &tier in Tier::ALL {
-                    prop_assert_eq!(story.known.plan(tier, None).waiting, vec![]);
+                    prop_assert_eq!(story.known.plan_tier(tier, None).waiting, vec![]);
                 }
             }
         }

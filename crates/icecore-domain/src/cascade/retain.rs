@@ -19,7 +19,7 @@ pub struct Retention {
 }
 
 /// The first day on which the file is archived; `None` if never.
-pub fn until(period: Period, importance: Importance, retention: Retention) -> Option<Date> {
+pub fn archive_day(period: Period, importance: Importance, retention: Retention) -> Option<Date> {
     let last = period.days().last;
     let days = match (period.tier(), importance) {
         (Tier::Session | Tier::Day, Importance::Important) => i32::from(retention.important_days),
@@ -31,9 +31,14 @@ pub fn until(period: Period, importance: Importance, retention: Retention) -> Op
 }
 
 /// The path of a summary's file on that day.
-pub fn place(period: Period, importance: Importance, today: Date, retention: Retention) -> DocPath {
-    match until(period, importance, retention) {
-        Some(until) if until <= today => period.archived(),
+pub fn summary_path(
+    period: Period,
+    importance: Importance,
+    today: Date,
+    retention: Retention,
+) -> DocPath {
+    match archive_day(period, importance, retention) {
+        Some(until) if until <= today => period.archive_path(),
         _ => period.path(),
     }
 }
@@ -46,7 +51,10 @@ mod tests {
     const RETENTION: Retention = Retention { daily_days: 30, important_days: 90, weekly_weeks: 12 };
 
     fn check(period: &str, importance: Importance, today: Date, path: &str) {
-        assert_eq!(place(period.parse().unwrap(), importance, today, RETENTION).as_str(), path);
+        assert_eq!(
+            summary_path(period.parse().unwrap(), importance, today, RETENTION).as_str(),
+            path
+        );
     }
 
     // P6

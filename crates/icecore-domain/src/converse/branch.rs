@@ -14,9 +14,9 @@ use crate::calendar::Moment;
 
 /// A set of turns in ascending order, as inclusive ranges.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Turns(Vec<(u64, u64)>);
+pub struct TurnSet(Vec<(u64, u64)>);
 
-impl Turns {
+impl TurnSet {
     /// All turns from 1 to `last`.
     pub fn up_to(last: u64) -> Self {
         let mut turns = Self::default();
@@ -53,13 +53,13 @@ impl Turns {
     }
 
     /// Whether the ranges are in ascending order; a file may contain anything.
-    fn in_order(&self) -> bool {
+    fn is_ascending(&self) -> bool {
         self.0.iter().all(|(first, last)| first <= last)
             && self.0.windows(2).all(|pair| pair[0].1 < pair[1].0)
     }
 }
 
-impl FromIterator<u64> for Turns {
+impl FromIterator<u64> for TurnSet {
     fn from_iter<I: IntoIterator<Item = u64>>(turns: I) -> Self {
         let mut all: Vec<u64> = turns.into_iter().collect();
         all.sort_unstable();
@@ -76,7 +76,7 @@ impl FromIterator<u64> for Turns {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct BranchLine {
     turn: u64,
-    follows: Turns,
+    follows: TurnSet,
     /// Whether the front end made the request on its own behalf, such as for a title. Such a turn
     /// is never the head of the conversation.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -92,15 +92,20 @@ pub struct Branches(BTreeMap<u64, BranchLine>);
 impl Branches {
     /// Parses `branches.jsonl`. A malformed line is skipped: its turn then follows the turn before
     /// it.
-    pub fn read(text: &[u8]) -> Self {
+    pub fn parse(text: &[u8]) -> Self {
         let lines = text
             .split(|byte| *byte == b'\n')
             .filter_map(|line| serde_json::from_slice::<BranchLine>(line).ok());
-        Self(lines.filter(|line| line.follows.in_order()).map(|line| (line.turn, line)).collect())
+        Self(
+            lines
+                .filter(|line| line.follows.is_ascending())
+                .map(|line| (line.turn, line))
+                .collect(),
+        )
     }
 
     /// The line that records which turns a turn follows.
-    pub fn line(turn: u64, follows: &Turns, background: bool, ts: Moment) -> String {
+    pub fn line(turn: u64, follows: &TurnSet, background: bool, ts: Moment) -> String {
         let line = BranchLine { turn, follows: follows.clone(), background, ts: ts.to_string() };
         serde_json::to_string(&line).map(|line| line + "\n").unwrap_or_default()
     }
@@ -116,9 +121,9 @@ impl Branches {
     }
 
     /// The turns that a turn follows.
-    pub fn before(&self, turn: u64) -> Turns {
+    pub fn turns_before(&self, turn: u64) -> TurnSet {
         match self.0.range(..=turn).next_back() {
-            None => Turns::up_to(turn.saturating_sub(1)),
+            None => TurnSet::up_to(turn.saturating_sub(1)),
             Some((start, line)) => {
                 let mut turns = line.follows.clone();
                 turns.extend_to(*start, turn.saturating_sub(1));
@@ -145,10 +150,10 @@ impl Branches {
     }
 
     /// The turns of the current path: the head and the turns it follows.
-    pub fn active(&self, last: u64) -> Turns {
+    pub fn active(&self, last: u64) -> TurnSet {
         match self.head(last) {
-            0 => Turns::default(),
-            head => self.before(head).with(head),
+            0 => TurnSet::default(),
+            head => self.turns_before(head).with(head),
         }
     }
 
@@ -167,7 +172,7 @@ impl Branches {
 
 /// How well a sent exchange matches a recorded one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Fit {
+pub enum ExchangeMatch {
     No,
     /// The same exchange, with one side worded differently.
     Partly,
@@ -176,7 +181,7 @@ pub enum Fit {
 
 /// The correspondence between a sent history and the recorded turns of a path.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Alignment {
+pub struct HistoryAlignment {
     /// Pairs of positions: in the sent history, in the path.
     pub pairs: Vec<(usize, usize)>,
     /// Higher is better.
@@ -187,9 +192,13 @@ pub struct Alignment {
 const MAX_COMPARISONS: usize = 1_000_000;
 
 /// Aligns `sent` exchanges with the `recorded` ones of a path, in order.
-pub fn align(sent: usize, recorded: usize, fit: impl Fn(usize, usize) -> Fit) -> Alignment {
+pub fn align_history(
+    sent: usize,
+    recorded: usize,
+    fit: impl Fn(usize, usize) -> ExchangeMatch,
+) -> HistoryAlignment {
     // How many match at least this well from the front, and from the back of the rest.
-    let ends = |least: Fit| {
+    let ends = |least: ExchangeMatch| {
         let front = (0..sent.min(recorded)).take_while(|at| fit(*at, *at) >= least).count();
         let room = (sent - front).min(recorded - front);
         (front, (1..=room).take_while(|at| fit(sent - at, recorded - at) >= least).count())
@@ -197,16 +206,17 @@ pub fn align(sent: usize, recorded: usize, fit: impl Fn(usize, usize) -> Fit) ->
     let is_much = |(front, back): (usize, usize)| {
         (sent - front - back).saturating_mul(recorded - front - back) > MAX_COMPARISONS
     };
-    let (front, back) =
-        Some(ends(Fit::Whole)).filter(|ends| !is_much(*ends)).unwrap_or_else(|| ends(Fit::Partly));
+    let (front, back) = Some(ends(ExchangeMatch::Whole))
+        .filter(|ends| !is_much(*ends))
+        .unwrap_or_else(|| ends(ExchangeMatch::Partly));
     let mut pairs: Vec<(usize, usize)> = (0..front).map(|at| (at, at)).collect();
     let (rows, columns) = (sent - front - back, recorded - front - back);
     if rows > 0 && columns > 0 && !is_much((front, back)) {
         // The longest common subsequence; a whole match has more weight.
         let weight = |row: usize, column: usize| match fit(front + row, front + column) {
-            Fit::No => 0,
-            Fit::Partly => 2,
-            Fit::Whole => 3_u32,
+            ExchangeMatch::No => 0,
+            ExchangeMatch::Partly => 2,
+            ExchangeMatch::Whole => 3_u32,
         };
         let mut best = vec![0_u32; (rows + 1) * (columns + 1)];
         let at = |row: usize, column: usize| row * (columns + 1) + column;
@@ -236,16 +246,16 @@ pub fn align(sent: usize, recorded: usize, fit: impl Fn(usize, usize) -> Fit) ->
     pairs.extend((1..=back).rev().map(|at| (sent - at, recorded - at)));
     let score = pairs
         .iter()
-        .map(|(sent, recorded)| if fit(*sent, *recorded) == Fit::Whole { 3 } else { 2 })
+        .map(|(sent, recorded)| if fit(*sent, *recorded) == ExchangeMatch::Whole { 3 } else { 2 })
         .sum();
-    Alignment { pairs, score }
+    HistoryAlignment { pairs, score }
 }
 
-impl Alignment {
+impl HistoryAlignment {
     /// The positions of the path that the client still shows: those that match, and the oldest ones
     /// if the client truncated its history at the front. A position between two matches was
     /// deleted; one after the last match was withdrawn.
-    pub fn shown(&self) -> Vec<usize> {
+    pub fn shown_positions(&self) -> Vec<usize> {
         let Some(&(sent, recorded)) = self.pairs.first() else { return Vec::new() };
         // As many unknown exchanges in front as recorded ones: they were edited, not truncated.
         let cut = if sent < recorded { recorded } else { 0 };
@@ -259,10 +269,10 @@ mod tests {
     use proptest::prelude::*;
 
     fn moment() -> Moment {
-        Moment::read("2026-02-13T09:30:00+01:00").unwrap().moment
+        Moment::parse("2026-02-13T09:30:00+01:00").unwrap().moment
     }
 
-    fn turns(all: &[u64]) -> Turns {
+    fn turns(all: &[u64]) -> TurnSet {
         all.iter().copied().collect()
     }
 
@@ -273,7 +283,7 @@ mod tests {
                 Branches::line(*turn, &turns(follows), *background, moment())
             })
             .collect();
-        Branches::read(text.as_bytes())
+        Branches::parse(text.as_bytes())
     }
 
     // C1, C3
@@ -281,7 +291,7 @@ mod tests {
     fn a_turn_follows_the_one_before_it_unless_a_line_says_otherwise() {
         let none = Branches::default();
         assert_eq!(
-            (none.before(1), none.before(4), none.active(3)),
+            (none.turns_before(1), none.turns_before(4), none.active(3)),
             (turns(&[]), turns(&[1, 2, 3]), turns(&[1, 2, 3]))
         );
         assert_eq!(none.active(0), turns(&[]));
@@ -291,7 +301,7 @@ mod tests {
         for (turn, path) in
             [(3, &[1, 2][..]), (4, &[1, 2]), (5, &[1, 2, 4]), (6, &[1, 2, 3]), (7, &[1, 2, 3, 6])]
         {
-            assert_eq!(edited.before(turn), turns(path), "{turn}");
+            assert_eq!(edited.turns_before(turn), turns(path), "{turn}");
         }
         assert_eq!(
             (edited.active(5), edited.active(7)),
@@ -300,7 +310,7 @@ mod tests {
         assert_eq!(edited.heads(7), [7, 5, 3]);
         // A torn or invalid line does no harm.
         assert_eq!(
-            Branches::read(b"{\"turn\":4,\"foll\n{\"turn\":5,\"follows\":[[3,1]]}\n\n"),
+            Branches::parse(b"{\"turn\":4,\"foll\n{\"turn\":5,\"follows\":[[3,1]]}\n\n"),
             none
         );
     }
@@ -326,11 +336,11 @@ mod tests {
         let (sent, recorded): (Vec<&str>, Vec<&str>) =
             (sent.split_whitespace().collect(), recorded.split_whitespace().collect());
         let fit = |one: usize, other: usize| match (sent[one], recorded[other]) {
-            (one, other) if one == other => Fit::Whole,
-            (one, other) if one[..1] == other[..1] => Fit::Partly,
-            _ => Fit::No,
+            (one, other) if one == other => ExchangeMatch::Whole,
+            (one, other) if one[..1] == other[..1] => ExchangeMatch::Partly,
+            _ => ExchangeMatch::No,
         };
-        align(sent.len(), recorded.len(), fit).shown()
+        align_history(sent.len(), recorded.len(), fit).shown_positions()
     }
 
     // C1, C3
@@ -368,21 +378,21 @@ mod tests {
     proptest! {
         #[test]
         fn sets_of_turns_hold_what_was_put_in(all in prop::collection::btree_set(1_u64..60, 0..40), other in 1_u64..60) {
-            let set: Turns = all.iter().copied().collect();
-            prop_assert!(set.in_order());
+            let set: TurnSet = all.iter().copied().collect();
+            prop_assert!(set.is_ascending());
             prop_assert_eq!(set.contains(other), all.contains(&other));
             prop_assert_eq!(set.is_empty(), all.is_empty());
         }
 
         #[test]
         fn a_history_that_extends_the_path_shows_all_of_it(recorded in 0_usize..40, more in 0_usize..5) {
-            let aligned = align(recorded + more, recorded, |one, other| if one == other { Fit::Whole } else { Fit::No });
-            prop_assert_eq!(aligned.shown(), (0..recorded).collect::<Vec<_>>());
+            let aligned = align_history(recorded + more, recorded, |one, other| if one == other { ExchangeMatch::Whole } else { ExchangeMatch::No });
+            prop_assert_eq!(aligned.shown_positions(), (0..recorded).collect::<Vec<_>>());
         }
 
         #[test]
         fn any_bytes_are_read(bytes in prop::collection::vec(any::<u8>(), 0..200), last in 0_u64..20) {
-            let branches = Branches::read(&bytes);
+            let branches = Branches::parse(&bytes);
             let _ = (branches.active(last), branches.heads(last));
         }
     }

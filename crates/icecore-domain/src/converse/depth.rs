@@ -2,19 +2,19 @@
 
 use serde::Serialize;
 
-use super::truth::is_hard;
+use super::conversation_facts::is_hard;
 use crate::budget;
 
 /// The sizes above which an exchange is no longer short, or is long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Sizes {
+pub struct ExchangeSizes {
     /// An exchange with fewer words than this on both sides is short.
     pub short_words: usize,
     /// An exchange with more words than this on one side is long.
     pub long_words: usize,
 }
 
-impl Default for Sizes {
+impl Default for ExchangeSizes {
     fn default() -> Self {
         Self { short_words: 40, long_words: 200 }
     }
@@ -22,16 +22,16 @@ impl Default for Sizes {
 
 /// What the summarizer is asked for, and what is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub struct Depth {
+pub struct SummaryDepth {
     /// Whether to extract facts, not only a summary.
     pub diff: bool,
     /// Whether to keep the raw exchange longer.
     pub keep_raw_longer: bool,
 }
 
-impl Depth {
+impl SummaryDepth {
     /// The word written to the turn log.
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match (self.diff, self.keep_raw_longer) {
             (false, _) => "summary",
             (true, false) => "diff",
@@ -41,13 +41,13 @@ impl Depth {
 }
 
 /// Chooses the depth for this exchange.
-pub fn depth(user: &str, assistant: &str, sizes: &Sizes) -> Depth {
-    let (asked, answered) = (budget::words(user), budget::words(assistant));
+pub fn summary_depth(user: &str, assistant: &str, sizes: &ExchangeSizes) -> SummaryDepth {
+    let (asked, answered) = (budget::count_words(user), budget::count_words(assistant));
     let short = asked < sizes.short_words && answered < sizes.short_words;
     let long = asked > sizes.long_words || answered > sizes.long_words;
     let telling =
         || [user, assistant].into_iter().any(|text| has_code(text) || text.lines().any(is_hard));
-    Depth { diff: !short || telling(), keep_raw_longer: long }
+    SummaryDepth { diff: !short || telling(), keep_raw_longer: long }
 }
 
 /// Whether a text contains code: fenced, indented, or lines that are clearly code.
@@ -135,8 +135,8 @@ mod tests {
 
     fn check(user: &str, assistant: &str, diff: bool, keep_raw_longer: bool) {
         assert_eq!(
-            depth(user, assistant, &Sizes::default()),
-            Depth { diff, keep_raw_longer },
+            summary_depth(user, assistant, &ExchangeSizes::default()),
+            SummaryDepth { diff, keep_raw_longer },
             "{user:?} / {assistant:?}"
         );
     }
@@ -152,7 +152,10 @@ mod tests {
         check(&words(200), &words(200), true, false);
         check("Explain it", &words(201), true, true);
         check(&words(201), "ok", true, true);
-        assert_eq!(depth(&words(5), "", &Sizes { short_words: 5, long_words: 6 }).word(), "diff");
+        assert_eq!(
+            summary_depth(&words(5), "", &ExchangeSizes { short_words: 5, long_words: 6 }).as_str(),
+            "diff"
+        );
     }
 
     // C7, C10

@@ -5,51 +5,53 @@
 
 use std::collections::HashMap;
 
-use super::artifact::{self, Line, Sketch};
+use super::artifact::{self, SimilaritySketch, TextLine};
 
 /// Minimum number of words of a document.
-pub const DOCUMENT_WORDS: usize = 1_500;
+pub const MIN_DOCUMENT_WORDS: usize = 1_500;
 /// Minimum number of words of a pasted text with headings that counts as a document.
-const PASTED_WORDS: usize = 300;
+const MIN_PASTED_WORDS: usize = 300;
 /// Minimum number of headings of such a pasted text.
-const PASTED_HEADINGS: usize = 3;
+const MIN_PASTED_HEADINGS: usize = 3;
 /// Minimum similarity of a text to a document of which it is an edited version.
-const SAME_LIKENESS: f32 = 0.6;
+const MIN_SAME_SIMILARITY: f32 = 0.6;
 /// Maximum number of lines of an outline.
-pub const MOST_OUTLINED: usize = 60;
+pub const MAX_OUTLINE_LINES: usize = 60;
 /// Maximum number of reported changes.
-pub const MOST_CHANGES: usize = 40;
+pub const MAX_CHANGE_LINES: usize = 40;
 /// Maximum length of a quoted heading, in characters.
-const HEADING_CHARS: usize = 80;
+const MAX_HEADING_CHARS: usize = 80;
 /// Maximum length of a stored diff, in lines.
-const MOST_DIFF_LINES: usize = 20_000;
+const MAX_DOCUMENT_DIFF_LINES: usize = 20_000;
 /// With more sections than this, sections with new headings are not compared with each other.
-const MOST_COMPARED: usize = 200;
+const MAX_COMPARED_SECTIONS: usize = 200;
 
 /// Whether a text is long enough to be stored as a document. Code in it does not count.
 pub fn is_document(text: &str) -> bool {
-    let blocks = artifact::blocks(text);
-    has_words(&artifact::lines(text, &blocks), DOCUMENT_WORDS + 1)
+    let blocks = artifact::fenced_blocks(text);
+    has_min_words(&artifact::text_lines(text, &blocks), MIN_DOCUMENT_WORDS + 1)
 }
 
 /// Like [`is_document`], but a pasted text may be shorter if it is structured like a document.
-pub(super) fn is_document_by(text: &str, lines: &[Line<'_>], pasted: bool) -> bool {
+pub(super) fn is_document_or_paste(text: &str, lines: &[TextLine<'_>], pasted: bool) -> bool {
     let headings = || {
         lines
             .iter()
             .filter(|line| !line.fenced && artifact::heading(line.text).is_some())
-            .take(PASTED_HEADINGS)
+            .take(MIN_PASTED_HEADINGS)
             .count()
     };
-    text.len() > PASTED_WORDS
-        && (has_words(lines, DOCUMENT_WORDS + 1)
-            || pasted && headings() == PASTED_HEADINGS && has_words(lines, PASTED_WORDS))
+    text.len() > MIN_PASTED_WORDS
+        && (has_min_words(lines, MIN_DOCUMENT_WORDS + 1)
+            || pasted
+                && headings() == MIN_PASTED_HEADINGS
+                && has_min_words(lines, MIN_PASTED_WORDS))
 }
 
-fn has_words(lines: &[Line<'_>], least: usize) -> bool {
+fn has_min_words(lines: &[TextLine<'_>], least: usize) -> bool {
     let mut words = 0;
     for line in lines.iter().filter(|line| !line.fenced) {
-        words += artifact::count(line.text);
+        words += artifact::word_count(line.text);
         if words >= least {
             return true;
         }
@@ -58,29 +60,30 @@ fn has_words(lines: &[Line<'_>], least: usize) -> bool {
 }
 
 /// Whether one text is an edited version of the other.
-pub fn is_same(old: &str, new: &str) -> bool {
-    Sketch::of_prose(old).likeness(&Sketch::of_prose(new)) >= SAME_LIKENESS
+pub fn is_same_document(old: &str, new: &str) -> bool {
+    SimilaritySketch::of_prose(old).dice_similarity(&SimilaritySketch::of_prose(new))
+        >= MIN_SAME_SIMILARITY
 }
 
 /// The changes as a diff with one line of context: in a document, a line is a paragraph.
 pub fn diff(old: &str, new: &str, old_name: &str, new_name: &str) -> String {
-    artifact::diff_within(old, new, old_name, new_name, 1, MOST_DIFF_LINES)
+    artifact::bounded_diff(old, new, old_name, new_name, 1, MAX_DOCUMENT_DIFF_LINES)
 }
 
 /// A heading and the text below it.
 #[derive(Debug)]
-struct Section<'a> {
+struct DocumentSection<'a> {
     level: usize,
     /// `None` for the text before the first heading.
     title: Option<&'a str>,
     words: Vec<&'a str>,
 }
 
-impl Section<'_> {
+impl DocumentSection<'_> {
     fn name(&self) -> String {
         match self.title {
-            Some(title) if title.chars().count() > HEADING_CHARS => {
-                format!("section `{}…`", title.chars().take(HEADING_CHARS).collect::<String>())
+            Some(title) if title.chars().count() > MAX_HEADING_CHARS => {
+                format!("section `{}…`", title.chars().take(MAX_HEADING_CHARS).collect::<String>())
             }
             Some(title) => format!("section `{title}`"),
             None => "the beginning".to_owned(),
@@ -89,10 +92,10 @@ impl Section<'_> {
 }
 
 /// Splits a text by its headings: `# Title`, or a title underlined with `===` or `---`.
-fn sections(text: &str) -> Vec<Section<'_>> {
-    let blocks = artifact::blocks(text);
-    let lines = artifact::lines(text, &blocks);
-    let mut sections = vec![Section { level: 0, title: None, words: Vec::new() }];
+fn sections(text: &str) -> Vec<DocumentSection<'_>> {
+    let blocks = artifact::fenced_blocks(text);
+    let lines = artifact::text_lines(text, &blocks);
+    let mut sections = vec![DocumentSection { level: 0, title: None, words: Vec::new() }];
     let mut at = 0;
     while let Some(line) = lines.get(at) {
         let below = lines
@@ -114,7 +117,7 @@ fn sections(text: &str) -> Vec<Section<'_>> {
             None => None,
         };
         if let Some(((level, title), taken)) = found {
-            sections.push(Section { level, title: Some(title), words: Vec::new() });
+            sections.push(DocumentSection { level, title: Some(title), words: Vec::new() });
             at += taken;
             continue;
         }
@@ -129,45 +132,46 @@ fn sections(text: &str) -> Vec<Section<'_>> {
     sections
 }
 
-fn counted(number: usize, one: &str) -> String {
+fn count_label(number: usize, one: &str) -> String {
     if number == 1 { format!("1 {one}") } else { format!("{number} {one}s") }
 }
 
 /// The headings of a text with the word count below each, at most [`MAX_OUTLINE_LINES`] lines.
 pub fn outline(text: &str) -> Vec<String> {
     let sections = sections(text);
-    let line = |section: &Section<'_>| {
+    let line = |section: &DocumentSection<'_>| {
         let indent = "  ".repeat(section.level.saturating_sub(1));
         let title = section.title.unwrap_or("(beginning)");
-        let title: String = title.chars().take(HEADING_CHARS).collect();
-        format!("{indent}{title} ({})", counted(section.words.len(), "word"))
+        let title: String = title.chars().take(MAX_HEADING_CHARS).collect();
+        format!("{indent}{title} ({})", count_label(section.words.len(), "word"))
     };
-    let mut outline: Vec<String> = sections.iter().take(MOST_OUTLINED).map(line).collect();
-    if sections.len() > MOST_OUTLINED {
-        outline.push(format!("… {} more", counted(sections.len() - MOST_OUTLINED, "section")));
+    let mut outline: Vec<String> = sections.iter().take(MAX_OUTLINE_LINES).map(line).collect();
+    if sections.len() > MAX_OUTLINE_LINES {
+        outline
+            .push(format!("… {} more", count_label(sections.len() - MAX_OUTLINE_LINES, "section")));
     }
     outline
 }
 
 /// The changes between two versions of a document, section by section, at most [`MAX_CHANGE_LINES`]
 /// lines.
-pub fn changed(old: &str, new: &str) -> Vec<String> {
+pub fn section_changes(old: &str, new: &str) -> Vec<String> {
     if old == new {
         return Vec::new();
     }
     let (old, new) = (sections(old), sections(new));
-    let pairs = paired(&old, &new);
+    let pairs = pair_sections(&old, &new);
     let of_new: HashMap<usize, usize> = pairs.iter().map(|&(old, new)| (new, old)).collect();
     let mut by_old = pairs.clone();
     by_old.sort_unstable();
-    let in_place = artifact::longest_rising(&by_old);
+    let in_place = artifact::longest_increasing(&by_old);
     let mut told = Vec::new();
     for (at, section) in new.iter().enumerate() {
         let Some(&before) = of_new.get(&at) else {
             told.push(format!(
                 "{} added ({})",
                 section.name(),
-                counted(section.words.len(), "word")
+                count_label(section.words.len(), "word")
             ));
             continue;
         };
@@ -179,7 +183,7 @@ pub fn changed(old: &str, new: &str) -> Vec<String> {
         if in_place.binary_search(&(before, at)).is_err() {
             what.push("moved".to_owned());
         }
-        what.extend(words_changed(&was.words, &section.words));
+        what.extend(word_change_summary(&was.words, &section.words));
         if !what.is_empty() {
             told.push(format!("{}: {}", section.name(), what.join(", ")));
         }
@@ -187,21 +191,21 @@ pub fn changed(old: &str, new: &str) -> Vec<String> {
     let kept: std::collections::HashSet<usize> = pairs.iter().map(|(old, _)| *old).collect();
     let removed = old.iter().enumerate().filter(|(at, _)| !kept.contains(at));
     told.extend(removed.map(|(_, section)| {
-        format!("{} removed ({})", section.name(), counted(section.words.len(), "word"))
+        format!("{} removed ({})", section.name(), count_label(section.words.len(), "word"))
     }));
     if told.is_empty() {
         told.push("only white space, punctuation or code changed".to_owned());
     }
-    if told.len() > MOST_CHANGES {
-        let more = told.len() - MOST_CHANGES;
-        told.truncate(MOST_CHANGES);
-        told.push(format!("… {} more", counted(more, "change")));
+    if told.len() > MAX_CHANGE_LINES {
+        let more = told.len() - MAX_CHANGE_LINES;
+        told.truncate(MAX_CHANGE_LINES);
+        told.push(format!("… {} more", count_label(more, "change")));
     }
     told
 }
 
 /// Pairs old sections with new ones: by heading first, then by content.
-fn paired(old: &[Section<'_>], new: &[Section<'_>]) -> Vec<(usize, usize)> {
+fn pair_sections(old: &[DocumentSection<'_>], new: &[DocumentSection<'_>]) -> Vec<(usize, usize)> {
     let mut places: HashMap<(Option<&str>, usize), usize> = HashMap::new();
     let mut seen: HashMap<Option<&str>, usize> = HashMap::new();
     let nth = |seen: &mut HashMap<_, usize>, title| {
@@ -222,18 +226,20 @@ fn paired(old: &[Section<'_>], new: &[Section<'_>]) -> Vec<(usize, usize)> {
     }
     let mut left: Vec<usize> = places.into_values().collect();
     left.sort_unstable();
-    if left.len() <= MOST_COMPARED && fresh.len() <= MOST_COMPARED {
-        let sketch = |section: &Section<'_>| Sketch::of_prose(&section.words.join(" "));
-        let mut left: Vec<(usize, Sketch)> =
+    if left.len() <= MAX_COMPARED_SECTIONS && fresh.len() <= MAX_COMPARED_SECTIONS {
+        let sketch =
+            |section: &DocumentSection<'_>| SimilaritySketch::of_prose(&section.words.join(" "));
+        let mut left: Vec<(usize, SimilaritySketch)> =
             left.into_iter().map(|at| (at, sketch(&old[at]))).collect();
         for at in fresh {
             let mine = sketch(&new[at]);
             let best = left
                 .iter()
                 .enumerate()
-                .map(|(place, (_, other))| (mine.likeness(other), place))
+                .map(|(place, (_, other))| (mine.dice_similarity(other), place))
                 .max_by(|a, b| a.0.total_cmp(&b.0));
-            if let Some((_, place)) = best.filter(|(likeness, _)| *likeness >= SAME_LIKENESS) {
+            if let Some((_, place)) = best.filter(|(likeness, _)| *likeness >= MIN_SAME_SIMILARITY)
+            {
                 pairs.push((left.remove(place).0, at));
             }
         }
@@ -242,9 +248,9 @@ fn paired(old: &[Section<'_>], new: &[Section<'_>]) -> Vec<(usize, usize)> {
 }
 
 /// "12 words changed" where words were replaced; otherwise "3 words added", "5 words removed".
-fn words_changed(old: &[&str], new: &[&str]) -> Option<String> {
+fn word_change_summary(old: &[&str], new: &[&str]) -> Option<String> {
     let (mut changed, mut added, mut removed) = (0, 0, 0);
-    for run in artifact::runs(&artifact::matches(old, new), old.len(), new.len()) {
+    for run in artifact::changed_ranges(&artifact::matching_pairs(old, new), old.len(), new.len()) {
         let (gone, come) = (run.old.1 - run.old.0, run.new.1 - run.new.0);
         match (gone, come) {
             (0, come) => added += come,
@@ -256,7 +262,7 @@ fn words_changed(old: &[&str], new: &[&str]) -> Option<String> {
     let told: Vec<String> = parts
         .iter()
         .filter(|(count, _)| *count > 0)
-        .map(|(count, what)| format!("{} {what}", counted(*count, "word")))
+        .map(|(count, what)| format!("{} {what}", count_label(*count, "word")))
         .collect();
     (!told.is_empty()).then(|| told.join(", "))
 }

@@ -3,11 +3,11 @@
 
 pub mod artifact;
 pub mod branch;
+pub mod conversation_facts;
 pub mod depth;
 pub mod document;
-pub mod hear;
-pub mod key;
-pub mod reading;
-pub mod support;
-pub mod truth;
-pub mod turn;
+pub mod fact_matching;
+pub mod grounding;
+pub mod statement;
+pub mod turn_detection;
+pub mod turn_log;

@@ -1,12 +1,12 @@
-//! JSON with words taken out of it: every other byte stays as it is.
+//! Removes forgotten words from JSON; every other byte stays unchanged.
 
 use super::Needles;
 
-/// What JSON is without the forgotten words, and how many of its texts that changed; `None` if they
-/// are not in it, or if it is no JSON. Names at the top stay, because programs know their files by
-/// them.
-pub(super) fn scrub(text: &str, needles: &Needles) -> Option<(String, usize)> {
-    within(text, needles, 0)
+/// The JSON without the forgotten words, and the number of changed strings; `None` if it contains
+/// none of them, or is not JSON. Top-level field names stay, because programs identify their files
+/// by them.
+pub(super) fn scrub_json(text: &str, needles: &Needles) -> Option<(String, usize)> {
+    scrub_value(text, needles, 0)
 }
 
 /// Whether a text is one JSON value.
@@ -14,17 +14,17 @@ pub(super) fn is_json(text: &str) -> bool {
     serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok()
 }
 
-/// How deep JSON in texts of JSON is followed.
-const MOST_DEPTH: usize = 8;
+/// The maximum depth of JSON nested in strings of JSON.
+const MAX_DEPTH: usize = 8;
 
-/// Fields that hold one word of ours, and are no words of a person's.
-const CHOICES: &[&str] = &[
+/// Fields with values from a fixed list, which are not a person's words.
+const ENUM_FIELDS: &[&str] = &[
     "role", "type", "kind", "origin", "trust", "state", "depth", "job", "mark", "tier", "status",
     "act", "priority", "made_by",
 ];
 
-fn within(text: &str, needles: &Needles, nested: usize) -> Option<(String, usize)> {
-    if nested > MOST_DEPTH || !is_json(text) {
+fn scrub_value(text: &str, needles: &Needles, nested: usize) -> Option<(String, usize)> {
+    if nested > MAX_DEPTH || !is_json(text) {
         return None;
     }
     let bytes = text.as_bytes();
@@ -36,7 +36,7 @@ fn within(text: &str, needles: &Needles, nested: usize) -> Option<(String, usize
             b'{' | b'[' => depth += 1,
             b'}' | b']' => depth = depth.saturating_sub(1),
             b'"' => {
-                let end = end_of_text(bytes, at);
+                let end = string_end(bytes, at);
                 let token = &text[at..end];
                 let is_name =
                     bytes[end..].iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b':');
@@ -45,11 +45,13 @@ fn within(text: &str, needles: &Needles, nested: usize) -> Option<(String, usize
                     name.clone_from(&told);
                     depth <= 1
                 } else {
-                    is_ours(&told)
-                        || (depth <= 1 && CHOICES.contains(&name.as_str()) && !told.contains(' '))
+                    is_generated_value(&told)
+                        || (depth <= 1
+                            && ENUM_FIELDS.contains(&name.as_str())
+                            && !told.contains(' '))
                 };
                 let inner = (!stays && !is_name && told.starts_with(['{', '[']))
-                    .then(|| within(&told, needles, nested.max(1) + 1))
+                    .then(|| scrub_value(&told, needles, nested.max(1) + 1))
                     .flatten();
                 let new = if stays {
                     None
@@ -72,7 +74,7 @@ fn within(text: &str, needles: &Needles, nested: usize) -> Option<(String, usize
                     .iter()
                     .take_while(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(byte))
                     .count();
-                if depth > 1 && needles.is_in(&text[at..at + length]) {
+                if depth > 1 && needles.is_contained_in(&text[at..at + length]) {
                     out.push_str(&text[copied..at]);
                     out.push_str("null");
                     copied = at + length;
@@ -91,8 +93,8 @@ fn within(text: &str, needles: &Needles, nested: usize) -> Option<(String, usize
     })
 }
 
-/// The end of the text that begins at `at`, its closing mark included.
-fn end_of_text(bytes: &[u8], at: usize) -> usize {
+/// The end of the string that begins at `at`, including its closing quote.
+fn string_end(bytes: &[u8], at: usize) -> usize {
     let mut end = at + 1;
     while end < bytes.len() {
         match bytes[end] {
@@ -104,12 +106,12 @@ fn end_of_text(bytes: &[u8], at: usize) -> usize {
     bytes.len()
 }
 
-/// Times, days and ids are ours: the numbers in them are nobody's words.
-fn is_ours(told: &str) -> bool {
+/// Generated times, days and ids: the numbers in them are not a person's words.
+fn is_generated_value(told: &str) -> bool {
     let fits = (7..=40).contains(&told.len()) && told.is_ascii() && !told.contains(' ');
     fits && (told.parse::<crate::id::EventId>().is_ok()
         || told.parse::<crate::summary::Period>().is_ok()
-        || crate::calendar::Moment::read(told).is_some())
+        || crate::calendar::Moment::parse(told).is_some())
 }
 
 #[cfg(test)]
@@ -118,8 +120,8 @@ mod tests {
     use proptest::prelude::*;
 
     fn check(text: &str, becomes: Option<&str>) {
-        let needles = Needles::of(&["launch code", "4711"]);
-        assert_eq!(scrub(text, &needles).map(|(text, _)| text).as_deref(), becomes, "{text}");
+        let needles = Needles::from_texts(&["launch code", "4711"]);
+        assert_eq!(scrub_json(text, &needles).map(|(text, _)| text).as_deref(), becomes, "{text}");
     }
 
     #[test]
@@ -132,12 +134,12 @@ mod tests {
             Some(r#"{"a":"one\n[forgotten]\nthree"}"#),
         );
         check(r#"{"a":["x","launch\u0020code"]}"#, Some(r#"{"a":["x","[forgotten]"]}"#));
-        // JSON within a text stays JSON.
+        // JSON within a string stays valid JSON.
         check(
             r#"{"a":"{\"b\":\"launch code\",\"c\":2}"}"#,
             Some(r#"{"a":"{\"b\":\"[forgotten]\",\"c\":2}"}"#),
         );
-        // Names at the top are a program's; further in they may be anybody's.
+        // Top-level names belong to the program; nested ones may be data.
         check(r#"{"launch code":1}"#, None);
         check(
             r#"{"a":{"launch code":1,"n":4711,"m":47110}}"#,
@@ -166,13 +168,13 @@ mod tests {
         #[test]
         fn what_was_json_is_json_and_the_words_are_gone(value in value()) {
             let text = serde_json::json!({ "top": value }).to_string();
-            let needles = Needles::of(&["launch code"]);
-            match scrub(&text, &needles) {
-                None => prop_assert!(!needles.is_in(&text), "{}", text),
+            let needles = Needles::from_texts(&["launch code"]);
+            match scrub_json(&text, &needles) {
+                None => prop_assert!(!needles.is_contained_in(&text), "{}", text),
                 Some((scrubbed, _)) => {
                     prop_assert!(is_json(&scrubbed));
-                    prop_assert!(!needles.is_in(&scrubbed), "{}", scrubbed);
-                    prop_assert!(scrub(&scrubbed, &needles).is_none());
+                    prop_assert!(!needles.is_contained_in(&scrubbed), "{}", scrubbed);
+                    prop_assert!(scrub_json(&scrubbed, &needles).is_none());
                 }
             }
         }

@@ -1,10 +1,13 @@
-//! Forgetting: what a file is without what is to be forgotten.
+//! Forgetting: computes what a file is without the forgotten content.
 //!
 //! One function serves the files of a vault and every file of every snapshot: a [`Scrub`] says what
-//! is to go, and [`Scrub::fate`] what becomes of a file. Words are found whatever their case,
-//! spacing and escaping, and take their line with them; events, records, summaries and turns that
-//! go back to them lose what they say and keep when it was. Nothing that could be read before
-//! becomes unreadable, and what has nothing to do with it keeps every byte.
+//! to forget, and [`Scrub::fate`] what becomes of a file.
+//!
+//! Invariants:
+//! - Words are found regardless of case, spacing and escaping, and are removed with their line.
+//! - Events, records, summaries and turns derived from them lose their text and keep their times.
+//! - A file that could be parsed before can be parsed afterwards, and unrelated content keeps every
+//!   byte.
 
 mod json;
 mod tombstone;
@@ -15,46 +18,46 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use memchr::memmem;
 use serde_json::{Value, json};
 
-pub use self::tombstone::{Tombstone, Tombstones, done};
-pub use self::words::count as count_words;
-use self::words::{Folded, Hashed, fold, phrase};
-use crate::event::{COMPACTS, Draft, Event, SAID, Scope};
+pub use self::tombstone::{Tombstone, Tombstones, done_line};
+pub use self::words::count_words;
+use self::words::{FoldedText, HashedPhrases, fold_phrase, fold_text};
+use crate::event::{COMPACTS_FIELD, Event, EventDraft, SAID_AT_FIELD, Scope};
 use crate::format::line;
 use crate::hash::Hash;
 use crate::id::EventId;
 use crate::layout::{self, DocPath};
-use crate::packs::states::{self, Block};
-use crate::record::{self, Key, Record};
-use crate::summary::{Maker, Period, ReadView, Summary, read_file};
+use crate::packs::states::{self, PeriodBlock};
+use crate::record::{self, Record, RecordKey};
+use crate::summary::{Period, Summary, SummaryAuthor, SummaryFileState, classify_summary_file};
 
-/// What stands where forgotten words stood.
-pub const FORGOTTEN: &str = "[forgotten]";
-/// The fewest words of an event that are looked for everywhere; fewer are everybody's.
-pub const FEWEST_WORDS: usize = 4;
-/// The fewest letters and digits that can be looked for.
-pub const FEWEST_LETTERS: usize = 3;
+/// Replaces forgotten words.
+pub const FORGOTTEN_MARK: &str = "[forgotten]";
+/// The fewest words of an event that are searched for everywhere; fewer occur by chance.
+pub const MIN_WORDS: usize = 4;
+/// The fewest letters and digits that can be searched for.
+pub const MIN_CHARS: usize = 3;
 /// The field with the turn that an event of a conversation comes from.
-const TURN: &str = "turn";
+const TURN_FIELD: &str = "turn";
 
-/// Words that are to go: as they are, or only by their hashes.
+/// Words to forget: in plain text, or only as hashes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Needles {
     phrases: BTreeSet<String>,
-    hashed: Hashed,
+    hashed: HashedPhrases,
 }
 
 /// A text without the forgotten words.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Redacted {
-    /// What is left, with a mark for what is gone.
+pub struct RedactedLines {
+    /// The remaining text, with marks.
     pub text: String,
-    /// How many lines went.
+    /// The number of removed lines.
     pub lines: usize,
 }
 
 impl Needles {
-    /// These texts.
-    pub fn of(texts: &[&str]) -> Self {
+    /// Creates needles from these texts.
+    pub fn from_texts(texts: &[&str]) -> Self {
         let mut needles = Self::default();
         for text in texts {
             needles.add(text);
@@ -62,13 +65,13 @@ impl Needles {
         needles
     }
 
-    /// One text more; whether it is new and has any words.
+    /// Adds a text; returns whether it is new and has any words.
     pub fn add(&mut self, text: &str) -> bool {
-        let phrase = phrase(text);
+        let phrase = fold_phrase(text);
         !phrase.is_empty() && self.phrases.insert(phrase)
     }
 
-    /// These, and those.
+    /// Adds the needles of another set.
     pub fn merge(&mut self, others: &Self) {
         self.phrases.extend(others.phrases.iter().cloned());
         self.hashed.merge(&others.hashed);
@@ -79,13 +82,13 @@ impl Needles {
         self.phrases.is_empty() && self.hashed.is_empty()
     }
 
-    /// The phrases that are known by their words.
+    /// The phrases known in plain text.
     pub fn phrases(&self) -> impl Iterator<Item = &str> {
         self.phrases.iter().map(String::as_str)
     }
 
-    /// Whether a look is worth its while: plain ASCII without escapes, tags and the longest word of
-    /// any phrase has none of them.
+    /// A cheap pre-check: false if the bytes are plain ASCII without escapes or tags and lack the
+    /// longest word of every phrase.
     fn may_be_in(&self, bytes: &[u8]) -> bool {
         let escaped = || {
             memmem::find(bytes, b"\\u").is_some()
@@ -101,9 +104,9 @@ impl Needles {
         })
     }
 
-    fn spans(&self, folded: &Folded) -> Vec<(usize, usize)> {
+    fn spans(&self, folded: &FoldedText) -> Vec<(usize, usize)> {
         let mut found: Vec<(usize, usize)> =
-            self.phrases.iter().flat_map(|phrase| folded.find(phrase)).collect();
+            self.phrases.iter().flat_map(|phrase| folded.find_phrase(phrase)).collect();
         if !self.hashed.is_empty() {
             found.extend(folded.find_hashed(&self.hashed));
         }
@@ -111,28 +114,28 @@ impl Needles {
         found
     }
 
-    /// Whether any of them is in the text.
-    pub fn is_in(&self, text: &str) -> bool {
-        self.may_be_in(text.as_bytes()) && !self.spans(&fold(text)).is_empty()
+    /// Whether the text contains any of them.
+    pub fn is_contained_in(&self, text: &str) -> bool {
+        self.may_be_in(text.as_bytes()) && !self.spans(&fold_text(text)).is_empty()
     }
 
-    /// The text with every line gone that any of them touches; `None` if none does.
-    pub fn redact(&self, text: &str) -> Option<Redacted> {
+    /// The text without every line that contains any of them; `None` if there is none.
+    pub fn redact(&self, text: &str) -> Option<RedactedLines> {
         if !self.may_be_in(text.as_bytes()) {
             return None;
         }
-        let spans = self.spans(&fold(text));
+        let spans = self.spans(&fold_text(text));
         (!spans.is_empty()).then(|| redact_lines(text, &spans, |_, _| false))
     }
 }
 
-/// Takes lines out of a text: those that a span touches, and those that `also` says. Lines next to
-/// each other leave one mark.
+/// Removes lines from a text: those that a span touches, and those for which `also` is true.
+/// Consecutive removed lines leave one mark.
 fn redact_lines(
     text: &str,
     spans: &[(usize, usize)],
     also: impl Fn(usize, &str) -> bool,
-) -> Redacted {
+) -> RedactedLines {
     let (mut out, mut lines, mut start) = (String::with_capacity(text.len()), 0, 0);
     let mut marked = false;
     let mut header = text.starts_with("---\n");
@@ -141,32 +144,32 @@ fn redact_lines(
         let end = start + line.len();
         let bare = line.trim_end_matches(['\n', '\r']);
         while spans.next_if(|(_, to)| *to <= start).is_some() {}
-        // Spans may lie within each other, so all that begin before the end count.
+        // Spans may be nested, so all that begin before the end count.
         let touched = spans.clone().take_while(|(from, _)| *from < end).any(|(_, to)| *to > start);
         if header && at > 0 && bare.trim_end() == "---" {
             header = false;
         }
-        if (touched || also(at, bare)) && bare.trim() != FORGOTTEN {
+        if (touched || also(at, bare)) && bare.trim() != FORGOTTEN_MARK {
             lines += 1;
-            let kept = kept_of(bare, header);
+            let kept = kept_prefix(bare, header);
             if !marked || !kept.is_empty() {
                 out.push_str(kept);
-                out.push_str(if header { "forgotten" } else { FORGOTTEN });
+                out.push_str(if header { "forgotten" } else { FORGOTTEN_MARK });
                 out.push_str(&line[bare.len()..]);
             }
             marked = kept.is_empty();
         } else {
-            marked = bare.trim() == FORGOTTEN;
+            marked = bare.trim() == FORGOTTEN_MARK;
             out.push_str(line);
         }
         start = end;
     }
-    Redacted { text: out, lines }
+    RedactedLines { text: out, lines }
 }
 
-/// What of a line stays: the marks of a heading, so that what is below it keeps its place, and the
-/// name of a field.
-fn kept_of(line: &str, header: bool) -> &str {
+/// The part of a line that stays: the marks of a heading, which keeps the text below it in place,
+/// or a field name.
+fn kept_prefix(line: &str, header: bool) -> &str {
     if header {
         return line.find(": ").map_or("", |colon| &line[..colon + 2]);
     }
@@ -176,51 +179,51 @@ fn kept_of(line: &str, header: bool) -> &str {
 
 /// What becomes of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Fate {
-    /// It stays as it is.
+pub enum FileFate {
+    /// Unchanged.
     Same,
-    /// It becomes this.
+    /// Rewritten.
     Changed {
-        /// Its bytes from now on.
+        /// The new content.
         bytes: Vec<u8>,
-        /// How many of its lines are not what they were.
+        /// The number of changed lines.
         lines: usize,
     },
-    /// It goes.
+    /// Deleted.
     Gone,
 }
 
-/// Everything that is to go.
+/// Everything to forget.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Scrub {
-    /// Words, wherever they stand.
+    /// Words, wherever they occur.
     pub needles: Needles,
     /// Events of the ledger and its archives.
     pub events: BTreeSet<EventId>,
     /// Records, by their keys.
-    pub records: HashSet<Key>,
-    /// Summaries up to a version: what was made later no longer knows.
+    pub records: HashSet<RecordKey>,
+    /// Summaries up to a version; later ones were made without the forgotten content.
     pub periods: BTreeMap<Period, u32>,
     /// Turns of conversations, by the folder of the conversation.
     pub turns: BTreeMap<String, BTreeSet<u64>>,
-    /// Conversations whose records go altogether.
+    /// Conversations whose records are all forgotten.
     pub conversations: BTreeSet<String>,
-    /// Folders that go with everything in them.
+    /// Folders to delete with everything in them.
     pub folders: BTreeSet<String>,
-    /// What entries of the cascade files say that icecore did not write. These keep everything but
-    /// forgotten words.
+    /// The content of foreign entries in the cascade files. They keep everything but forgotten
+    /// words.
     pub foreign_entries: BTreeSet<(Period, String)>,
 }
 
 /// What becomes of one line of a file.
-enum Line {
+enum LineFate {
     Same,
     Becomes(String),
     Dropped,
 }
 
 impl Scrub {
-    /// Whether nothing is to go.
+    /// Whether there is nothing to forget.
     pub fn is_empty(&self) -> bool {
         self.needles.is_empty()
             && self.events.is_empty()
@@ -230,7 +233,7 @@ impl Scrub {
             && self.folders.is_empty()
     }
 
-    /// Adds what another one takes away.
+    /// Adds what another scrub forgets.
     pub fn merge(&mut self, other: &Self) {
         self.needles.merge(&other.needles);
         self.events.extend(&other.events);
@@ -248,9 +251,9 @@ impl Scrub {
     }
 
     /// What becomes of the file at `path`.
-    pub fn fate(&self, path: &str, bytes: &[u8]) -> Fate {
-        if self.is_empty() || stays(path) {
-            return Fate::Same;
+    pub fn fate(&self, path: &str, bytes: &[u8]) -> FileFate {
+        if self.is_empty() || is_exempt(path) {
+            return FileFate::Same;
         }
         let below = |folder: &String| {
             path.strip_prefix(folder.as_str()).is_some_and(|rest| rest.starts_with('/'))
@@ -260,7 +263,7 @@ impl Scrub {
             || is_view_of_many(path)
             || self.is_stale_view(path, bytes)
         {
-            return Fate::Gone;
+            return FileFate::Gone;
         }
         if is_cascade_file(path) {
             return self.cascade_fate(path, bytes);
@@ -268,64 +271,64 @@ impl Scrub {
         let conversation = conversation_folder(path);
         let turns = conversation.and_then(|folder| self.turns.get(folder));
         if turns.is_some() && (path.ends_with("/base-truth.json") || path.contains("/snapshots/")) {
-            return Fate::Gone;
+            return FileFate::Gone;
         }
         let document = path.parse::<DocPath>().ok();
         if path == layout::LEDGER || document.as_ref().is_some_and(DocPath::is_archive) {
-            return each_line(bytes, |line| {
-                self.event_line(line, |event| self.events.contains(&event.id))
+            return map_lines(bytes, |line| {
+                self.scrub_event_line(line, |event| self.events.contains(&event.id))
             });
         }
         if conversation.is_some() && path.ends_with("/events.jsonl") {
             let of_turn = |event: &Event| {
                 event
-                    .field::<u64>(TURN)
+                    .extra_field::<u64>(TURN_FIELD)
                     .is_some_and(|turn| turns.is_some_and(|turns| turns.contains(&turn)))
             };
-            return each_line(bytes, |line| self.event_line(line, of_turn));
+            return map_lines(bytes, |line| self.scrub_event_line(line, of_turn));
         }
         if conversation.is_some() && path.ends_with("/turn-log.jsonl") {
-            return each_line(bytes, |line| self.turn_line(line, turns));
+            return map_lines(bytes, |line| self.scrub_turn_line(line, turns));
         }
         if document.as_ref().and_then(DocPath::record_day).is_some() {
-            return each_line(bytes, |line| self.record_line(line));
+            return map_lines(bytes, |line| self.scrub_record_line(line));
         }
         match path {
-            layout::SUMMARIES => return each_line(bytes, |line| self.summary_line(line)),
-            layout::REVIEW => return each_line(bytes, |line| self.review_line(line)),
+            layout::SUMMARIES => return map_lines(bytes, |line| self.scrub_summary_line(line)),
+            layout::REVIEW => return map_lines(bytes, |line| self.scrub_review_line(line)),
             _ => {}
         }
         let fate = self.text_fate(path, bytes);
-        // What was found broken and set aside is no memory; if it holds what is to go, it goes.
-        if fate != Fate::Same && path.starts_with(".icecore/quarantine/") {
-            Fate::Gone
+        // Quarantined content is not part of the memory; if it is affected, it is deleted.
+        if fate != FileFate::Same && path.starts_with(".icecore/quarantine/") {
+            FileFate::Gone
         } else {
             fate
         }
     }
 
-    /// Whether what is to go stands in a file, whatever becomes of it.
-    pub fn is_in_file(&self, path: &str, bytes: &[u8]) -> bool {
-        let fate = if is_view_of_many(path) || is_cascade_file(path) || stays(path) {
+    /// Whether a file contains what is to be forgotten, regardless of its fate.
+    pub fn affects_file(&self, path: &str, bytes: &[u8]) -> bool {
+        let fate = if is_view_of_many(path) || is_cascade_file(path) || is_exempt(path) {
             self.text_fate(path, bytes)
         } else {
             self.fate(path, bytes)
         };
-        path != layout::FORGOTTEN && fate != Fate::Same
+        path != layout::FORGOTTEN && fate != FileFate::Same
     }
 
-    /// Entries that icecore wrote go if they tell of a period that goes or have forgotten words in
-    /// them; they are rendered again. Everything else loses forgotten words only.
-    fn cascade_fate(&self, path: &str, bytes: &[u8]) -> Fate {
+    /// icecore's entries are deleted if their period is forgotten or they contain forgotten words;
+    /// they are rendered again. Everything else loses forgotten words only.
+    fn cascade_fate(&self, path: &str, bytes: &[u8]) -> FileFate {
         let text = String::from_utf8_lossy(bytes);
-        let is_touched = |entry: &str| self.text_fate(path, entry.as_bytes()) != Fate::Same;
-        let is_foreign = |entry: &Block| {
-            // What a run that died has erased of the version is known by its period alone.
-            [entry.said(), FORGOTTEN.into()]
+        let is_touched = |entry: &str| self.text_fate(path, entry.as_bytes()) != FileFate::Same;
+        let is_foreign = |entry: &PeriodBlock| {
+            // If an interrupted run already erased the version, the period alone identifies it.
+            [entry.one_line_text(), FORGOTTEN_MARK.into()]
                 .into_iter()
                 .any(|said| self.foreign_entries.contains(&(entry.period, said)))
         };
-        let is_kept = |entry: &Block| {
+        let is_kept = |entry: &PeriodBlock| {
             is_foreign(entry)
                 || !(self.periods.contains_key(&entry.period) || is_touched(&entry.render()))
         };
@@ -335,25 +338,27 @@ impl Scrub {
         }
         let gone = text.lines().count().saturating_sub(kept.lines().count());
         match self.text_fate(path, kept.as_bytes()) {
-            Fate::Changed { bytes, lines } => Fate::Changed { bytes, lines: lines + gone },
-            _ if kept.is_empty() => Fate::Gone,
-            _ => Fate::Changed { bytes: kept.into_bytes(), lines: gone },
+            FileFate::Changed { bytes, lines } => FileFate::Changed { bytes, lines: lines + gone },
+            _ if kept.is_empty() => FileFate::Gone,
+            _ => FileFate::Changed { bytes: kept.into_bytes(), lines: gone },
         }
     }
 
-    fn text_fate(&self, path: &str, bytes: &[u8]) -> Fate {
+    fn text_fate(&self, path: &str, bytes: &[u8]) -> FileFate {
         let text = String::from_utf8_lossy(bytes);
         if path.ends_with(".jsonl") || path.ends_with(".ndjson") {
-            return each_line(bytes, |line| self.any_line(&String::from_utf8_lossy(line)));
+            return map_lines(bytes, |line| {
+                self.scrub_unknown_line(&String::from_utf8_lossy(line))
+            });
         }
         if json::is_json(&text) {
-            return match json::scrub(&text, &self.needles) {
-                Some((text, lines)) => Fate::Changed { bytes: text.into_bytes(), lines },
-                None => Fate::Same,
+            return match json::scrub_json(&text, &self.needles) {
+                Some((text, lines)) => FileFate::Changed { bytes: text.into_bytes(), lines },
+                None => FileFate::Same,
             };
         }
         let names = |line: &str| {
-            !self.events.is_empty() && ids_in(line).any(|id| self.events.contains(&id))
+            !self.events.is_empty() && event_ids_in(line).any(|id| self.events.contains(&id))
         };
         if path.starts_with(layout::MEMORIES)
             && text
@@ -361,24 +366,24 @@ impl Scrub {
                 .take_while(|line| !line.starts_with("# "))
                 .any(|line| line.starts_with("event: ") && names(line))
         {
-            return Fate::Gone;
+            return FileFate::Gone;
         }
         let spans = if self.needles.may_be_in(bytes) {
-            self.needles.spans(&fold(&text))
+            self.needles.spans(&fold_text(&text))
         } else {
             Vec::new()
         };
         if spans.is_empty() && !text.lines().any(names) {
-            return Fate::Same;
+            return FileFate::Same;
         }
         let redacted = redact_lines(&text, &spans, |_, line| names(line));
         match redacted.lines {
-            0 => Fate::Same,
-            lines => Fate::Changed { bytes: redacted.text.into_bytes(), lines },
+            0 => FileFate::Same,
+            lines => FileFate::Changed { bytes: redacted.text.into_bytes(), lines },
         }
     }
 
-    /// Whether a file is called after what is to go. Only where names are made of what files say.
+    /// Whether a file's name is derived from forgotten content. Only for generated names.
     pub fn has_forgotten_name(&self, path: &str) -> bool {
         let made = ["knowledge/", layout::MEMORIES, "memory/tool/"]
             .iter()
@@ -387,12 +392,12 @@ impl Scrub {
         else {
             return false;
         };
-        names
-            .split('/')
-            .any(|name| self.needles.is_in(name.rsplit_once('.').map_or(name, |(stem, _)| stem)))
+        names.split('/').any(|name| {
+            self.needles.is_contained_in(name.rsplit_once('.').map_or(name, |(stem, _)| stem))
+        })
     }
 
-    /// Whether a file shows a summary in a version that goes.
+    /// Whether a file shows a summary in a forgotten version.
     fn is_stale_view(&self, path: &str, bytes: &[u8]) -> bool {
         let name = path
             .strip_prefix("primers/")
@@ -404,9 +409,9 @@ impl Scrub {
             return false;
         };
         let text = String::from_utf8_lossy(bytes);
-        // A file that icecore did not write tells what its author knows; only forgotten words leave
+        // A file that icecore did not write is its author's; only forgotten words are removed from
         // it.
-        if matches!(read_file(&text), ReadView::Foreign { .. }) {
+        if matches!(classify_summary_file(&text), SummaryFileState::Foreign { .. }) {
             return false;
         }
         let version = text
@@ -416,75 +421,74 @@ impl Scrub {
         version.is_none_or(|version| version <= *upto)
     }
 
-    fn any_line(&self, line: &str) -> Line {
-        if let Some((scrubbed, _)) = json::scrub(line, &self.needles) {
-            return Line::Becomes(scrubbed);
+    fn scrub_unknown_line(&self, line: &str) -> LineFate {
+        if let Some((scrubbed, _)) = json::scrub_json(line, &self.needles) {
+            return LineFate::Becomes(scrubbed);
         }
-        // A torn line may have been anything.
-        if !json::is_json(line) && self.needles.is_in(line) {
-            Line::Becomes(FORGOTTEN.into())
+        // An incomplete line may have been anything.
+        if !json::is_json(line) && self.needles.is_contained_in(line) {
+            LineFate::Becomes(FORGOTTEN_MARK.into())
         } else {
-            Line::Same
+            LineFate::Same
         }
     }
 
-    fn event_line(&self, line: &[u8], wanted: impl Fn(&Event) -> bool) -> Line {
-        let parsed = line::parse(line);
+    fn scrub_event_line(&self, line: &[u8], wanted: impl Fn(&Event) -> bool) -> LineFate {
+        let parsed = line::parse_line(line);
         let goes = |event: &Event| {
-            event.content != FORGOTTEN && (wanted(event) || self.is_in_event(event))
+            event.content != FORGOTTEN_MARK && (wanted(event) || self.affects_event(event))
         };
         if !parsed.events.iter().any(goes) {
-            // What is no event is a stranger's line, or the head of a batch.
+            // A line without an event is foreign, or the head of a batch.
             return if parsed.events.is_empty() {
-                self.any_line(&String::from_utf8_lossy(line))
+                self.scrub_unknown_line(&String::from_utf8_lossy(line))
             } else {
-                Line::Same
+                LineFate::Same
             };
         }
         let told = |event: &Event| {
-            line::write(&if goes(event) { self.erased_event(event) } else { event.clone() })
+            line::format_line(&if goes(event) { self.erase_event(event) } else { event.clone() })
         };
-        Line::Becomes(parsed.events.iter().map(told).collect::<String>().trim_end().to_owned())
+        LineFate::Becomes(parsed.events.iter().map(told).collect::<String>().trim_end().to_owned())
     }
 
-    /// Whether any words of an event are to go.
-    pub fn is_in_event(&self, event: &Event) -> bool {
+    /// Whether an event contains forgotten words or refers to forgotten content.
+    pub fn affects_event(&self, event: &Event) -> bool {
         let names = [
             event.entity.as_deref(),
             event.session.as_deref(),
             event.waiting_on.as_deref(),
-            named(&event.scope),
-            id_of_source(&event.source),
+            scope_name(&event.scope),
+            source_id(&event.source),
         ];
         let raws = || {
-            event
-                .extra
-                .iter()
-                .any(|(name, raw)| self.needles.is_in(name) || self.needles.is_in(raw))
+            event.extra.iter().any(|(name, raw)| {
+                self.needles.is_contained_in(name) || self.needles.is_contained_in(raw)
+            })
         };
-        self.needles.is_in(&event.content)
+        self.needles.is_contained_in(&event.content)
             || names
                 .into_iter()
                 .flatten()
                 .chain(event.tags.iter().map(String::as_str))
-                .any(|text| self.needles.is_in(text))
+                .any(|text| self.needles.is_contained_in(text))
             || raws()
     }
 
-    /// An event that says nothing any more; when it was, what it was and what it did stays.
-    fn erased_event(&self, event: &Event) -> Event {
+    /// The event without its text; its time, type and effects stay.
+    fn erase_event(&self, event: &Event) -> Event {
         let draft = &event.draft;
-        let fit = |text: &str| !self.needles.is_in(text);
-        let draft = Draft {
-            content: FORGOTTEN.into(),
+        let fit = |text: &str| !self.needles.is_contained_in(text);
+        let draft = EventDraft {
+            content: FORGOTTEN_MARK.into(),
             entity: None,
             entity_kind: None,
             tags: Vec::new(),
             source: Some(draft.source.clone())
-                .filter(|source| id_of_source(source).is_none_or(fit))
+                .filter(|source| source_id(source).is_none_or(fit))
                 .unwrap_or_else(|| "live".into()),
             session: draft.session.clone().filter(|session| fit(session)),
-            scope: if named(&draft.scope).is_none_or(fit) {
+            scope: if scope_name(&draft.scope).is_none_or(fit) {
                 draft.scope.clone()
             } else {
                 Scope::Everywhere
@@ -494,7 +498,9 @@ impl Scrub {
             extra: draft
                 .extra
                 .iter()
-                .filter(|(name, _)| [SAID, COMPACTS, TURN].contains(&name.as_str()))
+                .filter(|(name, _)| {
+                    [SAID_AT_FIELD, COMPACTS_FIELD, TURN_FIELD].contains(&name.as_str())
+                })
                 .cloned()
                 .collect(),
             ..draft.clone()
@@ -502,29 +508,29 @@ impl Scrub {
         draft.with_id(event.id)
     }
 
-    fn record_line(&self, line: &[u8]) -> Line {
-        let Ok(record) = record::read(line.trim_ascii()) else {
-            return self.any_line(&String::from_utf8_lossy(line));
+    fn scrub_record_line(&self, line: &[u8]) -> LineFate {
+        let Ok(record) = record::parse_line(line.trim_ascii()) else {
+            return self.scrub_unknown_line(&String::from_utf8_lossy(line));
         };
         let known = self.records.contains(&record.key());
         if known && self.conversations.contains(&record.conversation) {
-            return Line::Dropped;
+            return LineFate::Dropped;
         }
         let scrubbed =
-            if known { self.erased_record(&record) } else { self.needles.record(&record) };
+            if known { self.erase_record(&record) } else { self.needles.scrub_record(&record) };
         match scrubbed {
             Some(scrubbed) if scrubbed != record => {
-                Line::Becomes(scrubbed.line().trim_end().to_owned())
+                LineFate::Becomes(scrubbed.to_line().trim_end().to_owned())
             }
-            _ => Line::Same,
+            _ => LineFate::Same,
         }
     }
 
-    fn erased_record(&self, record: &Record) -> Option<Record> {
+    fn erase_record(&self, record: &Record) -> Option<Record> {
         let plain = |raw: &str| !raw.starts_with(['"', '{', '[']);
-        let named = self.needles.record(record).unwrap_or_else(|| record.clone());
+        let named = self.needles.scrub_record(record).unwrap_or_else(|| record.clone());
         Some(Record {
-            text: FORGOTTEN.into(),
+            text: FORGOTTEN_MARK.into(),
             title: None,
             parts: None,
             extra: named.extra.iter().filter(|(_, raw)| plain(raw)).cloned().collect(),
@@ -532,20 +538,20 @@ impl Scrub {
         })
     }
 
-    fn summary_line(&self, line: &[u8]) -> Line {
-        let Ok(summary) = Summary::read(line) else {
-            return self.any_line(&String::from_utf8_lossy(line));
+    fn scrub_summary_line(&self, line: &[u8]) -> LineFate {
+        let Ok(summary) = Summary::parse_line(line) else {
+            return self.scrub_unknown_line(&String::from_utf8_lossy(line));
         };
-        let is_foreign = summary.maker == Maker::File;
+        let is_foreign = summary.maker == SummaryAuthor::File;
         let stale = !is_foreign
             && self.periods.get(&summary.period).is_some_and(|upto| summary.version <= *upto);
-        let touched = stale || self.needles.is_in(&String::from_utf8_lossy(line));
-        if !touched || summary.headline == FORGOTTEN {
-            return Line::Same;
+        let touched = stale || self.needles.is_contained_in(&String::from_utf8_lossy(line));
+        if !touched || summary.headline == FORGOTTEN_MARK {
+            return LineFate::Same;
         }
         let mut session = summary.session.clone();
         if let Some(key) = &mut session {
-            key.session = key.session.as_deref().map(|name| self.needles.name(name));
+            key.session = key.session.as_deref().map(|name| self.needles.scrub_name(name));
         }
         if is_foreign {
             let fit = |text: &str| {
@@ -557,26 +563,26 @@ impl Scrub {
                 body: fit(&summary.body),
                 ..summary
             };
-            return Line::Becomes(scrubbed.line().trim_end().to_owned());
+            return LineFate::Becomes(scrubbed.to_line().trim_end().to_owned());
         }
         let erased = Summary {
             session,
-            headline: FORGOTTEN.into(),
+            headline: FORGOTTEN_MARK.into(),
             body: String::new(),
-            // Made from nothing that is there, so it is due again.
-            source: Hash::of(FORGOTTEN.as_bytes()),
-            maker: Maker::Extract,
+            // Its sources are gone, so it is due again.
+            source: Hash::of(FORGOTTEN_MARK.as_bytes()),
+            maker: SummaryAuthor::Extract,
             provisional: true,
             left_out: Vec::new(),
             similar: None,
             ..summary
         };
-        Line::Becomes(erased.line().trim_end().to_owned())
+        LineFate::Becomes(erased.to_line().trim_end().to_owned())
     }
 
-    fn review_line(&self, line: &[u8]) -> Line {
+    fn scrub_review_line(&self, line: &[u8]) -> LineFate {
         let Ok(Value::Object(mut fields)) = serde_json::from_slice(line) else {
-            return self.any_line(&String::from_utf8_lossy(line));
+            return self.scrub_unknown_line(&String::from_utf8_lossy(line));
         };
         let period = fields
             .get("period")
@@ -587,66 +593,66 @@ impl Scrub {
             fields.get(name).and_then(Value::as_str).is_none_or(str::is_empty)
         };
         let erased = is_empty(&fields, "headline") && is_empty(&fields, "body");
-        if erased || !(stale || self.needles.is_in(&String::from_utf8_lossy(line))) {
-            return Line::Same;
+        if erased || !(stale || self.needles.is_contained_in(&String::from_utf8_lossy(line))) {
+            return LineFate::Same;
         }
-        for (name, text) in [("headline", ""), ("body", ""), ("complaint", FORGOTTEN)] {
+        for (name, text) in [("headline", ""), ("body", ""), ("complaint", FORGOTTEN_MARK)] {
             fields.insert(name.into(), text.into());
         }
         if fields.get("state").and_then(Value::as_str) == Some("open") {
             fields.insert("state".into(), "retry".into());
         }
-        Line::Becomes(Value::Object(fields).to_string())
+        LineFate::Becomes(Value::Object(fields).to_string())
     }
 
-    fn turn_line(&self, line: &[u8], turns: Option<&BTreeSet<u64>>) -> Line {
+    fn scrub_turn_line(&self, line: &[u8], turns: Option<&BTreeSet<u64>>) -> LineFate {
         let Ok(Value::Object(mut fields)) = serde_json::from_slice(line) else {
-            return self.any_line(&String::from_utf8_lossy(line));
+            return self.scrub_unknown_line(&String::from_utf8_lossy(line));
         };
         let turn = fields.get("turn").and_then(Value::as_u64);
         let stale = turn.is_some_and(|turn| turns.is_some_and(|turns| turns.contains(&turn)));
-        let erased = fields.get("user_summary").and_then(Value::as_str) == Some(FORGOTTEN);
-        if erased || !(stale || self.needles.is_in(&String::from_utf8_lossy(line))) {
-            return Line::Same;
+        let erased = fields.get("user_summary").and_then(Value::as_str) == Some(FORGOTTEN_MARK);
+        if erased || !(stale || self.needles.is_contained_in(&String::from_utf8_lossy(line))) {
+            return LineFate::Same;
         }
         fields.retain(|name, value| {
             name == "ts"
                 || name == "depth"
                 || !matches!(value, Value::String(_) | Value::Array(_) | Value::Object(_))
         });
-        // To be summarised again, from what is left.
+        // To be summarized again, from what is left.
         for (name, value) in [
-            ("user_summary", FORGOTTEN),
-            ("assistant_summary", FORGOTTEN),
+            ("user_summary", FORGOTTEN_MARK),
+            ("assistant_summary", FORGOTTEN_MARK),
             ("state", "raw"),
             ("why", "forgotten"),
         ] {
             fields.insert(name.into(), json!(value));
         }
-        Line::Becomes(Value::Object(fields).to_string())
+        LineFate::Becomes(Value::Object(fields).to_string())
     }
 }
 
 impl Needles {
-    /// A record without the forgotten words; `None` if they are not in it.
-    pub fn record(&self, record: &Record) -> Option<Record> {
+    /// A record without the forgotten words; `None` if it does not contain them.
+    pub fn scrub_record(&self, record: &Record) -> Option<Record> {
         let raw = |raw: &String| {
-            json::scrub(&format!("[{raw}]"), self)
+            json::scrub_json(&format!("[{raw}]"), self)
                 .and_then(|(text, _)| Some(text.strip_prefix('[')?.strip_suffix(']')?.to_owned()))
         };
         let scrubbed = Record {
             text: self
                 .redact(&record.text)
                 .map_or_else(|| record.text.clone(), |redacted| redacted.text),
-            title: record.title.clone().filter(|title| !self.is_in(title)),
-            name: record.name.clone().filter(|name| !self.is_in(name)),
+            title: record.title.clone().filter(|title| !self.is_contained_in(title)),
+            name: record.name.clone().filter(|name| !self.is_contained_in(name)),
             // That another person speaks stays known.
-            other_speaker: record.other_speaker.as_deref().map(|name| self.name(name)),
-            session: record.session.as_deref().map(|name| self.name(name)),
-            id: self.name(&record.id),
+            other_speaker: record.other_speaker.as_deref().map(|name| self.scrub_name(name)),
+            session: record.session.as_deref().map(|name| self.scrub_name(name)),
+            id: self.scrub_name(&record.id),
             parts: record.parts.as_ref().map(|parts| raw(parts).unwrap_or_else(|| parts.clone())),
             extra: (record.extra.iter())
-                .filter(|(name, _)| !self.is_in(name))
+                .filter(|(name, _)| !self.is_contained_in(name))
                 .map(|(name, value)| (name.clone(), raw(value).unwrap_or_else(|| value.clone())))
                 .collect(),
             ..record.clone()
@@ -654,10 +660,10 @@ impl Needles {
         (scrubbed != *record).then_some(scrubbed)
     }
 
-    /// A name by which things are known; one with forgotten words gives way to a hash of it, so
-    /// that they are still known.
-    pub fn name(&self, name: &str) -> String {
-        if self.is_in(name) {
+    /// A name used as an identifier; if it contains forgotten words, it is replaced by a hash of
+    /// it, so that references stay valid.
+    pub fn scrub_name(&self, name: &str) -> String {
+        if self.is_contained_in(name) {
             format!("h{}", &Hash::of(name.as_bytes()).to_string()[..16])
         } else {
             name.to_owned()
@@ -665,35 +671,35 @@ impl Needles {
     }
 }
 
-/// Whether a text is nothing but marks of what is gone.
+/// Whether a text consists only of forgotten marks.
 pub fn is_forgotten(text: &str) -> bool {
     let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty()).peekable();
-    lines.peek().is_some() && lines.all(|line| line == FORGOTTEN)
+    lines.peek().is_some() && lines.all(|line| line == FORGOTTEN_MARK)
 }
 
-/// A text without the marks of what is gone.
-pub fn without_marks(text: &str) -> String {
-    let kept: Vec<&str> = text.lines().filter(|line| line.trim() != FORGOTTEN).collect();
+/// A text without the forgotten marks.
+pub fn strip_marks(text: &str) -> String {
+    let kept: Vec<&str> = text.lines().filter(|line| line.trim() != FORGOTTEN_MARK).collect();
     kept.join("\n")
 }
 
-/// Settings, which a person must change, and the tombstones themselves.
-fn stays(path: &str) -> bool {
+/// Files that are never scrubbed: settings, which a person must change, and the tombstones.
+fn is_exempt(path: &str) -> bool {
     matches!(path, layout::CONFIG | layout::FORGOTTEN | ".gitignore" | ".gitattributes")
         || path.starts_with("prompts/")
 }
 
-/// Whether a file is a setting that may hold words, and is left to a person.
+/// Whether a file is a setting that may contain words, and is left to a person.
 pub fn is_setting(path: &str) -> bool {
     path == layout::CONFIG || path.starts_with("prompts/")
 }
 
-/// Views of much at once; they are written again from what is left.
+/// Views of many sources; they are rendered again from what is left.
 pub fn is_view_of_many(path: &str) -> bool {
     path == layout::RECALL || path.starts_with("primers/upload/")
 }
 
-/// Files with an entry for each day or month, in which other programs have entries too.
+/// Files with an entry for each day or month, to which other programs add entries too.
 pub fn is_cascade_file(path: &str) -> bool {
     let year = |name: &str| {
         name.len() == 7
@@ -710,16 +716,16 @@ pub fn conversation_folder(path: &str) -> Option<&str> {
     Some(&path[.."conversations/".len() + end])
 }
 
-fn named(scope: &Scope) -> Option<&str> {
+fn scope_name(scope: &Scope) -> Option<&str> {
     match scope {
-        // What a conversation is called is what it is known by, like its folder.
+        // The title of a conversation identifies it, like its folder.
         Scope::Everywhere | Scope::Conversation(_) => None,
         Scope::Project(name) => Some(name),
     }
 }
 
-/// What of a source is a name: all of it, or the id behind the path.
-fn id_of_source(source: &str) -> Option<&str> {
+/// The part of a source that is an identifier: all of it, or the id after the path.
+fn source_id(source: &str) -> Option<&str> {
     match source.split_once('#') {
         Some((_, id)) => Some(id),
         None if source.starts_with("memory/") && !source.starts_with(layout::MEMORIES) => None,
@@ -727,8 +733,8 @@ fn id_of_source(source: &str) -> Option<&str> {
     }
 }
 
-/// The events that a text names.
-pub fn ids_in(text: &str) -> impl Iterator<Item = EventId> + '_ {
+/// The event ids in a text.
+pub fn event_ids_in(text: &str) -> impl Iterator<Item = EventId> + '_ {
     text.match_indices("EVT-").filter_map(|(at, _)| {
         let rest = &text[at..];
         let end = rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '-').unwrap_or(rest.len());
@@ -736,24 +742,24 @@ pub fn ids_in(text: &str) -> impl Iterator<Item = EventId> + '_ {
     })
 }
 
-fn each_line(bytes: &[u8], fate: impl Fn(&[u8]) -> Line) -> Fate {
+fn map_lines(bytes: &[u8], fate: impl Fn(&[u8]) -> LineFate) -> FileFate {
     let (mut out, mut lines) = (Vec::with_capacity(bytes.len()), 0);
     for whole in bytes.split_inclusive(|byte| *byte == b'\n') {
         let line = whole.strip_suffix(b"\n").unwrap_or(whole);
-        match if line.trim_ascii().is_empty() { Line::Same } else { fate(line) } {
-            Line::Same => out.extend_from_slice(whole),
-            Line::Becomes(text) => {
+        match if line.trim_ascii().is_empty() { LineFate::Same } else { fate(line) } {
+            LineFate::Same => out.extend_from_slice(whole),
+            LineFate::Becomes(text) => {
                 lines += 1;
                 out.extend_from_slice(text.as_bytes());
                 out.extend_from_slice(&whole[line.len()..]);
             }
-            Line::Dropped => lines += 1,
+            LineFate::Dropped => lines += 1,
         }
     }
     match lines {
-        0 => Fate::Same,
-        _ if out.is_empty() => Fate::Gone,
-        lines => Fate::Changed { bytes: out, lines },
+        0 => FileFate::Same,
+        _ if out.is_empty() => FileFate::Gone,
+        lines => FileFate::Changed { bytes: out, lines },
     }
 }
 

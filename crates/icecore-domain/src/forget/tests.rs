@@ -1,29 +1,29 @@
-//! What becomes of each kind of file.
+//! The fate of each kind of file.
 
 use super::*;
 use crate::calendar::Moment;
-use crate::event::{Kind, Origin, Priority};
-use crate::record::{Captured, Role};
-use crate::summary::{Cost, Importance};
+use crate::event::{EventType, Origin, Priority};
+use crate::record::{RecordKind, Role};
+use crate::summary::{Importance, SummaryCost};
 use proptest::prelude::*;
 
 const WORDS: &str = "Launch code seven-alpha";
 
 fn scrub() -> Scrub {
-    Scrub { needles: Needles::of(&[WORDS]), ..Scrub::default() }
+    Scrub { needles: Needles::from_texts(&[WORDS]), ..Scrub::default() }
 }
 
 fn check(scrub: &Scrub, path: &str, text: &str, becomes: Option<&str>) {
     match (scrub.fate(path, text.as_bytes()), becomes) {
-        (Fate::Same, None) => {}
-        (Fate::Gone, Some("")) => {}
-        (Fate::Changed { bytes, lines }, Some(expected)) => {
+        (FileFate::Same, None) => {}
+        (FileFate::Gone, Some("")) => {}
+        (FileFate::Changed { bytes, lines }, Some(expected)) => {
             let changed = String::from_utf8(bytes.clone()).unwrap();
             assert_eq!(changed, expected, "{path}");
             assert!(lines > 0);
             assert_eq!(
                 scrub.fate(path, &bytes),
-                Fate::Same,
+                FileFate::Same,
                 "{path}: forgetting twice does nothing"
             );
         }
@@ -42,7 +42,7 @@ fn lines_with_the_words_go_and_others_stay() {
         "- tea\n- the LAUNCH **code** seven alpha!\n- rest",
         Some("- tea\n[forgotten]\n- rest"),
     );
-    // Words that go over lines take them all, and leave one mark.
+    // Words that span lines remove all of them and leave one mark.
     check(
         &scrub,
         "memory/2026-02-13.md",
@@ -93,16 +93,16 @@ fn files_that_are_called_after_it_go() {
 }
 
 fn moment() -> Moment {
-    Moment::read("2026-02-13T09:30:00+01:00").unwrap().moment
+    Moment::parse("2026-02-13T09:30:00+01:00").unwrap().moment
 }
 
 fn event(number: u32, content: &str) -> Event {
-    let mut draft = Draft::new(moment(), Kind::Fact, Priority::P1, content);
+    let mut draft = EventDraft::new(moment(), EventType::Fact, Priority::P1, content);
     draft.entity = Some("apollo".into());
     draft.source = "memory/messages/2026-02-13.jsonl#m17".into();
     draft
-        .with_field("quote", &"his own words")
-        .with_field("said", &"2026-02-13")
+        .with_extra_field("quote", &"his own words")
+        .with_extra_field("said", &"2026-02-13")
         .with_id(EventId::new(moment().day(), number))
 }
 
@@ -115,26 +115,33 @@ fn an_event_keeps_when_and_loses_what() {
         event(3, "named by its id"),
     ]
     .iter()
-    .map(line::write)
+    .map(line::format_line)
     .collect();
     let scrub = Scrub { events: BTreeSet::from([event(3, "").id]), ..scrub() };
-    let Fate::Changed { bytes, lines: 2 } = scrub.fate(layout::LEDGER, lines.concat().as_bytes())
+    let FileFate::Changed { bytes, lines: 2 } =
+        scrub.fate(layout::LEDGER, lines.concat().as_bytes())
     else {
         panic!("nothing changed")
     };
-    let ledger = crate::ledger::Ledger::read(&bytes, None);
-    assert_eq!(ledger.unread(), []);
+    let ledger = crate::ledger::Ledger::parse(&bytes, None);
+    assert_eq!(ledger.unreadable_lines(), []);
     let told: Vec<(&str, Option<&str>)> = ledger
         .entries()
         .iter()
         .map(|entry| (entry.event.content.as_str(), entry.event.entity.as_deref()))
         .collect();
-    assert_eq!(told, [("tea is green", Some("apollo")), (FORGOTTEN, None), (FORGOTTEN, None)]);
+    assert_eq!(
+        told,
+        [("tea is green", Some("apollo")), (FORGOTTEN_MARK, None), (FORGOTTEN_MARK, None)]
+    );
     assert_eq!(ledger.entries()[2].event.ts, moment());
-    assert_eq!(ledger.entries()[2].event.field::<String>("quote"), None);
-    assert_eq!(ledger.entries()[2].event.field::<String>("said").as_deref(), Some("2026-02-13"));
-    assert_eq!(scrub.fate(layout::LEDGER, &bytes), Fate::Same);
-    // What names the event goes with it.
+    assert_eq!(ledger.entries()[2].event.extra_field::<String>("quote"), None);
+    assert_eq!(
+        ledger.entries()[2].event.extra_field::<String>("said").as_deref(),
+        Some("2026-02-13")
+    );
+    assert_eq!(scrub.fate(layout::LEDGER, &bytes), FileFate::Same);
+    // Lines that name the event are removed with it.
     check(
         &scrub,
         "knowledge/entities/apollo.md",
@@ -153,7 +160,7 @@ fn record(id: &str, text: &str) -> Record {
         role: Role::User,
         name: None,
         other_speaker: None,
-        kind: Captured::Message,
+        kind: RecordKind::Message,
         title: Some("t".into()),
         text: text.into(),
         parts: Some(r#"{"a":["launch code seven alpha",1]}"#.into()),
@@ -171,23 +178,23 @@ fn a_record_stays_readable_and_loses_its_words() {
     let (one, two) =
         (record("a", "tea\nlaunch code seven-alpha\nmore"), record("b", "all of this goes"));
     let scrub = Scrub { records: HashSet::from([two.key()]), ..scrub() };
-    let Fate::Changed { bytes, .. } =
-        scrub.fate(path, [one.line(), two.line()].concat().as_bytes())
+    let FileFate::Changed { bytes, .. } =
+        scrub.fate(path, [one.to_line(), two.to_line()].concat().as_bytes())
     else {
         panic!("nothing changed")
     };
-    let (records, bad) = record::read_file(&bytes);
+    let (records, bad) = record::parse_file(&bytes);
     assert_eq!(bad.len(), 0);
     let parts = Some(r#"{"a":["[forgotten]",1]}"#.into());
     assert_eq!(records[0], Record { text: "tea\n[forgotten]\nmore".into(), parts, ..one.clone() });
     let extra = vec![("turn".into(), "3".into())];
     assert_eq!(
         records[1],
-        Record { text: FORGOTTEN.into(), title: None, parts: None, extra, ..two.clone() }
+        Record { text: FORGOTTEN_MARK.into(), title: None, parts: None, extra, ..two.clone() }
     );
-    assert_eq!(scrub.fate(path, &bytes), Fate::Same);
+    assert_eq!(scrub.fate(path, &bytes), FileFate::Same);
     let gone = Scrub { conversations: BTreeSet::from(["c".into()]), ..scrub };
-    assert_eq!(gone.fate(path, two.line().as_bytes()), Fate::Gone);
+    assert_eq!(gone.fate(path, two.to_line().as_bytes()), FileFate::Gone);
 }
 
 // C.1 row 17
@@ -207,29 +214,32 @@ fn a_summary_goes_up_to_its_version() {
         source: Hash::of(b"x"),
         log: None,
         sources: Vec::new(),
-        maker: Maker::Hand,
+        maker: SummaryAuthor::Hand,
         provisional: false,
         importance: Importance::Ordinary,
         left_out: Vec::new(),
-        cost: Cost::default(),
+        cost: SummaryCost::default(),
         similar: None,
     };
     let scrub =
         Scrub { periods: BTreeMap::from([(Period::Day(moment().day()), 2)]), ..Scrub::default() };
-    let text: String = (1..=3).map(|version| summary(version).line()).collect();
-    let Fate::Changed { bytes, lines: 2 } = scrub.fate(layout::SUMMARIES, text.as_bytes()) else {
+    let text: String = (1..=3).map(|version| summary(version).to_line()).collect();
+    let FileFate::Changed { bytes, lines: 2 } = scrub.fate(layout::SUMMARIES, text.as_bytes())
+    else {
         panic!("nothing changed")
     };
-    let read: Vec<Summary> =
-        bytes.split(|byte| *byte == b'\n').filter_map(|line| Summary::read(line).ok()).collect();
+    let read: Vec<Summary> = bytes
+        .split(|byte| *byte == b'\n')
+        .filter_map(|line| Summary::parse_line(line).ok())
+        .collect();
     assert_eq!(
         read.iter().map(|summary| summary.headline.as_str()).collect::<Vec<_>>(),
-        [FORGOTTEN, FORGOTTEN, "a paraphrase"]
+        [FORGOTTEN_MARK, FORGOTTEN_MARK, "a paraphrase"]
     );
     assert!(read[1].provisional && read[1].source != summary(2).source && read[2] == summary(3));
     let place = Period::Day(moment().day()).path();
-    check(&scrub, place.as_str(), &summary(2).view(), Some(""));
-    check(&scrub, place.as_str(), &summary(3).view(), None);
+    check(&scrub, place.as_str(), &summary(2).to_markdown(), Some(""));
+    check(&scrub, place.as_str(), &summary(3).to_markdown(), None);
 }
 
 // P13, C.1 row 17
@@ -252,32 +262,37 @@ fn what_icecore_did_not_write_loses_forgotten_words_only() {
     let foreign = "---\n### 2026-02-13 (from 2 snapshots)\n\nThe yak came.\nLaunch code: seven alpha.\n\n---\n";
     let own = "---\n### 2026-02-14 (from 2 messages)\n\nA paraphrase.\n\n---\n";
     let other = "---\n### 2026-02-15 (from 2 messages)\n\nSomething else.\n\n---\n";
-    let left =
-        format!("# My days\n\n{}{other}", foreign.replace("Launch code: seven alpha.", FORGOTTEN));
+    let left = format!(
+        "# My days\n\n{}{other}",
+        foreign.replace("Launch code: seven alpha.", FORGOTTEN_MARK)
+    );
     let run_again =
-        Scrub { foreign_entries: BTreeSet::from([(day, FORGOTTEN.into())]), ..scrub.clone() };
+        Scrub { foreign_entries: BTreeSet::from([(day, FORGOTTEN_MARK.into())]), ..scrub.clone() };
     for scrub in [&scrub, &run_again] {
-        let Fate::Changed { bytes, .. } = scrub
+        let FileFate::Changed { bytes, .. } = scrub
             .fate(layout::LAST_MONTH, format!("# My days\n\n{foreign}{own}{other}").as_bytes())
         else {
             panic!("nothing changed")
         };
         assert_eq!(String::from_utf8(bytes).unwrap(), left);
     }
-    assert_eq!(run_again.fate(layout::LAST_MONTH, left.as_bytes()), Fate::Same);
+    assert_eq!(run_again.fate(layout::LAST_MONTH, left.as_bytes()), FileFate::Same);
     check(&scrub, layout::LAST_MONTH, own, Some(""));
     let version = |headline, body| {
-        Summary { maker: Maker::File, ..crate::packs::upload::tests::summary(day, headline, body) }
-            .line()
+        Summary {
+            maker: SummaryAuthor::File,
+            ..crate::packs::upload::tests::summary(day, headline, body)
+        }
+        .to_line()
     };
     let line = version("The yak came.", "Launch code: seven alpha.\nIt was hungry.");
-    let Fate::Changed { bytes, .. } = scrub.fate(layout::SUMMARIES, line.as_bytes()) else {
+    let FileFate::Changed { bytes, .. } = scrub.fate(layout::SUMMARIES, line.as_bytes()) else {
         panic!("nothing changed")
     };
-    let read = Summary::read(bytes.trim_ascii()).unwrap();
+    let read = Summary::parse_line(bytes.trim_ascii()).unwrap();
     assert_eq!(
         (read.headline.as_str(), read.body.as_str(), read.maker),
-        ("The yak came.", "[forgotten]\nIt was hungry.", Maker::File)
+        ("The yak came.", "[forgotten]\nIt was hungry.", SummaryAuthor::File)
     );
     check(&scrub, layout::SUMMARIES, &version("The yak came.", ""), None);
 }
@@ -289,32 +304,35 @@ fn turns_and_what_was_learnt_in_them_go() {
         ..Scrub::default()
     };
     let log = "{\"turn\":1,\"ts\":\"2026-02-13T09:30:00+01:00\",\"user_summary\":\"a\",\"assistant_summary\":\"b\",\"state\":\"summarized\"}\n";
-    let Fate::Changed { bytes, lines: 1 } = scrub.fate(
+    let FileFate::Changed { bytes, lines: 1 } = scrub.fate(
         "conversations/c-1/turn-log.jsonl",
         [log, &log.replace(":1,", ":2,")].concat().as_bytes(),
     ) else {
         panic!("nothing changed")
     };
-    let read = crate::converse::turn::read(&bytes);
+    let read = crate::converse::turn_log::parse_turn_log(&bytes);
     assert_eq!(read.turns[&1].user_summary, "a");
     assert_eq!(
-        (read.turns[&2].user_summary.as_str(), crate::converse::turn::pending(&read, 2)),
-        (FORGOTTEN, vec![2])
+        (
+            read.turns[&2].user_summary.as_str(),
+            crate::converse::turn_log::unsummarized_turns(&read, 2)
+        ),
+        (FORGOTTEN_MARK, vec![2])
     );
     check(&scrub, "conversations/c-1/base-truth.json", "{}", Some(""));
     check(&scrub, "conversations/c-2/base-truth.json", "{}", None);
     let events: String = [1u64, 2]
         .iter()
         .map(|turn| {
-            line::write(
+            line::format_line(
                 &event(u32::try_from(*turn).unwrap(), "a fact")
                     .draft
-                    .with_field(TURN, turn)
+                    .with_extra_field(TURN_FIELD, turn)
                     .with_id(event(u32::try_from(*turn).unwrap(), "").id),
             )
         })
         .collect();
-    let Fate::Changed { lines: 1, .. } =
+    let FileFate::Changed { lines: 1, .. } =
         scrub.fate("conversations/c-1/events.jsonl", events.as_bytes())
     else {
         panic!("nothing changed")
@@ -331,22 +349,25 @@ fn a_tombstone_knows_what_it_has_no_words_for() {
     };
     let stone =
         Tombstone::new(&scrub, "2026-02-13T09:30:00+01:00", "user", Some("because"), "5a17");
-    let line = stone.line();
-    assert!(!scrub.needles.is_in(&line) && !line.to_lowercase().contains("alpha"), "{line}");
-    let stones = Tombstones::read(format!("{line}\n").as_bytes());
+    let line = stone.to_line();
+    assert!(
+        !scrub.needles.is_contained_in(&line) && !line.to_lowercase().contains("alpha"),
+        "{line}"
+    );
+    let stones = Tombstones::parse(format!("{line}\n").as_bytes());
     assert_eq!(stones.unfinished().count(), 1);
     assert!(
-        stones.needles().is_in("… the launch\ncode seven alpha …")
-            && !stones.needles().is_in("launch code seven")
+        stones.needles().is_contained_in("… the launch\ncode seven alpha …")
+            && !stones.needles().is_contained_in("launch code seven")
     );
     assert!(stones.has_record(&record("b", "").key()) && stones.scrub().events == scrub.events);
     let text = "tea\nthe launch code seven-alpha is\n";
     assert_eq!(stones.needles().redact(text), scrub.needles.redact(text));
-    let finished = Tombstones::read(
-        format!("{line}\n{}\n", done(&stone.id, "2026-02-13T09:30:00+01:00")).as_bytes(),
+    let finished = Tombstones::parse(
+        format!("{line}\n{}\n", done_line(&stone.id, "2026-02-13T09:30:00+01:00")).as_bytes(),
     );
     assert_eq!(finished.unfinished().count(), 0);
-    assert!(Tombstones::read(b"").is_empty() && finished.left_to_do().is_empty());
+    assert!(Tombstones::parse(b"").is_empty() && finished.unfinished_scrub().is_empty());
 }
 
 proptest! {
@@ -356,11 +377,11 @@ proptest! {
         let text = lines.join("\n");
         let needles = scrub().needles;
         match needles.redact(&text) {
-            None => prop_assert!(!needles.is_in(&text)),
+            None => prop_assert!(!needles.is_contained_in(&text)),
             Some(redacted) => {
-                prop_assert!(!needles.is_in(&redacted.text));
-                // The end of a line is not forgotten with it.
-                let is_forgotten = |line: &str| line.trim_end_matches('\r') == FORGOTTEN;
+                prop_assert!(!needles.is_contained_in(&redacted.text));
+                // The end of a line is not removed with it.
+                let is_forgotten = |line: &str| line.trim_end_matches('\r') == FORGOTTEN_MARK;
                 let kept: Vec<&str> = redacted.text.split('\n').filter(|line| !is_forgotten(line) && !line.starts_with('#')).collect();
                 prop_assert!(kept.iter().all(|line| lines.iter().any(|known| known.split('\n').any(|part| part == *line)) || line.is_empty()));
             }

@@ -1,34 +1,31 @@
-//! Tombstones: that something was forgotten, when, by whom and why, and hashes by which it is known
-//! if it comes again.
+//! Tombstones: that something was forgotten, when, by whom and why, and hashes that recognize it if
+//! it is imported again. A tombstone never contains the forgotten words.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use serde::{Deserialize, Serialize};
 
-use super::words::{self, phrase};
+use super::words::{self, fold_phrase};
 use super::{Needles, Scrub};
 use crate::hash::Hash;
 use crate::id::EventId;
-use crate::record::Key;
+use crate::record::RecordKey;
 use crate::summary::Period;
 
-/// What is kept of something that was forgotten; never its words.
+/// The record of one forgetting, without the forgotten words.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tombstone {
-    /// Its name.
     pub id: String,
-    /// When.
     pub ts: String,
-    /// By whom.
     pub by: String,
-    /// Why, if somebody said so.
+    /// The reason, if one was given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// What the hashes are made with, so that those of two vaults cannot be compared.
+    /// The salt of the hashes, so that those of two vaults cannot be compared.
     salt: String,
-    /// Runs of words.
+    /// Hashed word sequences.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    words: Vec<Run>,
+    words: Vec<HashedRun>,
     /// Events of the ledger.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     events: BTreeSet<String>,
@@ -44,31 +41,31 @@ pub struct Tombstone {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct Run {
-    /// How many words it has.
+struct HashedRun {
+    /// The number of words.
     count: usize,
-    /// A byte of the hash of the first, for a cheap look.
+    /// One byte of the first word's hash, for a cheap pre-check.
     first: String,
-    /// The hash of all.
+    /// The hash of all words.
     hash: String,
 }
 
 #[derive(Serialize, Deserialize)]
-struct Done {
+struct DoneLine {
     done: String,
     ts: String,
 }
 
-/// The line that says that a forgetting came to its end.
-pub fn done(id: &str, ts: &str) -> String {
-    serde_json::to_string(&Done { done: id.into(), ts: ts.into() }).unwrap_or_default()
+/// The line that marks a forgetting as complete.
+pub fn done_line(id: &str, ts: &str) -> String {
+    serde_json::to_string(&DoneLine { done: id.into(), ts: ts.into() }).unwrap_or_default()
 }
 
-fn hex(bytes: &[u8]) -> String {
+fn to_hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-fn bytes_of(hex: &str) -> Option<[u8; 16]> {
+fn parse_hex(hex: &str) -> Option<[u8; 16]> {
     let mut bytes = [0; 16];
     if hex.len() != 32 || !hex.is_ascii() {
         return None;
@@ -80,12 +77,12 @@ fn bytes_of(hex: &str) -> Option<[u8; 16]> {
 }
 
 impl Tombstone {
-    /// The tombstone of what `scrub` takes away.
+    /// The tombstone of what `scrub` forgets.
     pub fn new(scrub: &Scrub, ts: &str, by: &str, reason: Option<&str>, salt: &str) -> Self {
-        let run = |phrase: &str| Run {
+        let run = |phrase: &str| HashedRun {
             count: phrase.split(' ').count(),
-            first: hex(&[words::first_byte(salt, phrase)]),
-            hash: hex(&words::hash(salt, phrase)),
+            first: to_hex(&[words::first_word_byte(salt, phrase)]),
+            hash: to_hex(&words::phrase_hash(salt, phrase)),
         };
         let mut stone = Self {
             id: String::new(),
@@ -95,7 +92,7 @@ impl Tombstone {
             salt: salt.to_owned(),
             words: scrub.needles.phrases().map(run).collect(),
             events: scrub.events.iter().map(ToString::to_string).collect(),
-            records: scrub.records.iter().map(|key| hex(key)).collect(),
+            records: scrub.records.iter().map(|key| to_hex(key)).collect(),
             periods: scrub
                 .periods
                 .iter()
@@ -103,30 +100,30 @@ impl Tombstone {
                 .collect(),
             turns: scrub.turns.clone(),
         };
-        stone.id = format!("FGT-{}", Hash::of(stone.line().as_bytes()).short());
+        stone.id = format!("FGT-{}", Hash::of(stone.to_line().as_bytes()).short_hex());
         stone
     }
 
-    /// Its line, without the line break.
-    pub fn line(&self) -> String {
+    /// The JSON line, without the line break.
+    pub fn to_line(&self) -> String {
         serde_json::to_string(self).unwrap_or_default()
     }
 
-    /// Whether it took away summaries of that period.
-    pub fn names_period(&self, period: Period) -> bool {
+    /// Whether it forgets summaries of that period.
+    pub fn has_period(&self, period: Period) -> bool {
         self.periods.contains_key(&period.to_string())
     }
 
-    /// Adds to `scrub` what it knows.
+    /// Adds what it forgets to `scrub`.
     pub fn add_to(&self, scrub: &mut Scrub) {
         for run in &self.words {
             let first = u8::from_str_radix(&run.first, 16).ok();
-            if let (Some(first), Some(hash)) = (first, bytes_of(&run.hash)) {
+            if let (Some(first), Some(hash)) = (first, parse_hex(&run.hash)) {
                 scrub.needles.hashed.add(&self.salt, run.count, first, hash);
             }
         }
         scrub.events.extend(self.events.iter().filter_map(|id| id.parse::<EventId>().ok()));
-        scrub.records.extend(self.records.iter().filter_map(|key| bytes_of(key)));
+        scrub.records.extend(self.records.iter().filter_map(|key| parse_hex(key)));
         for (period, version) in
             self.periods.iter().filter_map(|(name, version)| Some((name.parse().ok()?, *version)))
         {
@@ -139,25 +136,25 @@ impl Tombstone {
     }
 }
 
-/// Every tombstone of a vault.
+/// All tombstones of a vault.
 #[derive(Debug, Clone, Default)]
 pub struct Tombstones {
-    /// The tombstones, oldest first.
+    /// Oldest first.
     stones: Vec<Tombstone>,
     finished: HashSet<String>,
     scrub: Scrub,
 }
 
 impl Tombstones {
-    /// Reads them; a line that is none is passed over.
-    pub fn read(bytes: &[u8]) -> Self {
+    /// Parses the file; invalid lines are skipped.
+    pub fn parse(bytes: &[u8]) -> Self {
         let mut all = Self::default();
         for line in bytes.split(|byte| *byte == b'\n').filter(|line| !line.trim_ascii().is_empty())
         {
             if let Ok(stone) = serde_json::from_slice::<Tombstone>(line) {
                 stone.add_to(&mut all.scrub);
                 all.stones.push(stone);
-            } else if let Ok(done) = serde_json::from_slice::<Done>(line) {
+            } else if let Ok(done) = serde_json::from_slice::<DoneLine>(line) {
                 all.finished.insert(done.done);
             }
         }
@@ -174,40 +171,40 @@ impl Tombstones {
         &self.stones
     }
 
-    /// Everything that was forgotten, as far as it can be known again.
+    /// Everything that was forgotten, as far as it can be recognized.
     pub fn scrub(&self) -> &Scrub {
         &self.scrub
     }
 
-    /// The words that must not come in again.
+    /// The words that must not be stored again.
     pub fn needles(&self) -> &Needles {
         &self.scrub.needles
     }
 
     /// Whether this record was forgotten.
-    pub fn has_record(&self, key: &Key) -> bool {
+    pub fn has_record(&self, key: &RecordKey) -> bool {
         self.scrub.records.contains(key)
     }
 
-    /// The salt that further tombstones are made with.
+    /// The salt for further tombstones.
     pub fn salt(&self) -> Option<&str> {
         self.stones.last().map(|stone| stone.salt.as_str())
     }
 
-    /// Those whose forgetting was begun and did not come to its end.
+    /// The tombstones whose forgetting was interrupted.
     pub fn unfinished(&self) -> impl Iterator<Item = &Tombstone> {
         self.stones.iter().filter(|stone| !self.finished.contains(&stone.id))
     }
 
-    /// What the unfinished ones were about to take away.
-    pub fn left_to_do(&self) -> Scrub {
+    /// What the unfinished forgettings still have to remove.
+    pub fn unfinished_scrub(&self) -> Scrub {
         let mut scrub = Scrub::default();
         self.unfinished().for_each(|stone| stone.add_to(&mut scrub));
         scrub
     }
 
-    /// Whether this text is among what was forgotten.
-    pub fn knows(&self, text: &str) -> bool {
-        !phrase(text).is_empty() && self.needles().is_in(text)
+    /// Whether this text contains forgotten words.
+    pub fn is_forgotten(&self, text: &str) -> bool {
+        !fold_phrase(text).is_empty() && self.needles().is_contained_in(text)
     }
 }

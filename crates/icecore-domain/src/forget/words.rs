@@ -1,9 +1,9 @@
-//! Words as forgetting compares them: runs of letters and digits, whatever their case, accents,
-//! marks and spacing.
+//! Word folding for forgetting: words are sequences of letters and digits, regardless of case,
+//! accents, punctuation and spacing.
 //!
-//! The same sentence stands in a log, in JSON, in JSON within JSON, in a page with emphasis and in
-//! a file's name. Folded, it is the same words everywhere, and so it can be found, and known again
-//! by a hash, wherever it was written down.
+//! The same sentence occurs in a log, in JSON, in JSON within JSON, in a page with emphasis and in
+//! a file name. Folding makes it equal everywhere, so that it can be found, or recognized by a
+//! hash, wherever it was written.
 
 use std::collections::{HashMap, HashSet};
 
@@ -14,35 +14,35 @@ use unicode_normalization::char::is_combining_mark;
 use crate::escapes;
 use crate::hash::Hash;
 
-/// So many bytes of a hash tell one run of words from another.
+/// The number of hash bytes that identify a phrase.
 const HASH_BYTES: usize = 16;
 
-/// A text as its words, and where each stands.
-pub(super) struct Folded {
-    /// The words, with a blank between them.
+/// A text folded into words, with their source positions.
+pub(super) struct FoldedText {
+    /// The words, separated by a blank.
     text: String,
-    words: Vec<Word>,
+    words: Vec<FoldedWord>,
 }
 
-struct Word {
-    /// Where it stands in the folded text.
+struct FoldedWord {
+    /// The offset in the folded text.
     start: usize,
     end: usize,
-    /// Where it stands in the text it was folded from.
+    /// The offset in the source text.
     from: usize,
     to: usize,
 }
 
-/// The words of a text, folded and with a blank between them.
-pub(super) fn fold(text: &str) -> Folded {
-    let mut folded = Folded { text: String::with_capacity(text.len()), words: Vec::new() };
+/// Folds a text into words separated by a blank.
+pub(super) fn fold_text(text: &str) -> FoldedText {
+    let mut folded = FoldedText { text: String::with_capacity(text.len()), words: Vec::new() };
     let mut open = false;
     let mut rest = text.char_indices().peekable();
     while let Some((at, mut c)) = rest.next() {
         let mut end = at + c.len_utf8();
         if c == '\\' {
-            // Text may be escaped more than once: backslashes say nothing, and what they stand for
-            // is a gap or a character.
+            // Text may be escaped more than once: backslashes are ignored, and an escape is a gap
+            // or a character.
             while rest.next_if(|(_, next)| *next == '\\').is_some() {}
             let next = rest.peek().copied();
             c = match next {
@@ -50,7 +50,7 @@ pub(super) fn fold(text: &str) -> Folded {
                     rest.next();
                     ' '
                 }
-                Some((from, 'u')) => match escapes::unicode(&text[from..]) {
+                Some((from, 'u')) => match escapes::decode_unicode(&text[from..]) {
                     Some((c, length)) => {
                         end = from + length;
                         while rest.next_if(|(at, _)| *at < end).is_some() {}
@@ -62,21 +62,21 @@ pub(super) fn fold(text: &str) -> Folded {
             };
         }
         let stands_for = match c {
-            '%' => escapes::percent(&text[at..]),
-            '&' => escapes::entity(&text[at..]),
-            '<' => tag(&text[at..]).map(|length| ('\u{200b}', length)),
+            '%' => escapes::decode_percent(&text[at..]),
+            '&' => escapes::decode_entity(&text[at..]),
+            '<' => inline_tag_length(&text[at..]).map(|length| ('\u{200b}', length)),
             _ => None,
         };
         if let Some((meant, length)) = stands_for {
             (c, end) = (meant, at + length);
             while rest.next_if(|(at, _)| *at < end).is_some() {}
         }
-        if is_silent(c) {
+        if is_ignorable(c) {
             continue;
         }
         let known = folded.text.len();
         let mut say = |part: char| {
-            let alone = stands_alone(part);
+            let alone = is_unspaced_script(part);
             let begins = !open || alone;
             if begins && !folded.text.is_empty() {
                 folded.text.push(' ');
@@ -85,7 +85,12 @@ pub(super) fn fold(text: &str) -> Folded {
             folded.text.push(part);
             match folded.words.last_mut() {
                 Some(word) if !begins => (word.end, word.to) = (folded.text.len(), end),
-                _ => folded.words.push(Word { start, end: folded.text.len(), from: at, to: end }),
+                _ => folded.words.push(FoldedWord {
+                    start,
+                    end: folded.text.len(),
+                    from: at,
+                    to: end,
+                }),
             }
             open = !alone;
         };
@@ -94,85 +99,84 @@ pub(super) fn fold(text: &str) -> Folded {
                 say(c.to_ascii_lowercase());
             }
         } else {
-            // One sign may stand for several letters, each of which may be a word of its own.
+            // One character may fold to several letters, each of which may be a word of its own.
             let parts = std::iter::once(c).nfkd().flat_map(char::to_lowercase);
             parts.filter(|part| part.is_alphanumeric() && !is_combining_mark(*part)).for_each(say);
         }
         if folded.text.len() == known {
-            // No letter and no digit: a gap.
+            // Neither letter nor digit: a gap.
             open = false;
         }
     }
     folded
 }
 
-/// The length of a tag of HTML that only changes how words look, or where a line may break within
-/// one.
-fn tag(text: &str) -> Option<usize> {
-    const LOOKS: [&str; 16] = [
+/// The length of an HTML tag that only changes the look of words or allows a line break.
+fn inline_tag_length(text: &str) -> Option<usize> {
+    const INLINE_TAGS: [&str; 16] = [
         "b", "i", "u", "s", "em", "strong", "span", "mark", "small", "big", "code", "font", "sub",
         "sup", "wbr", "a",
     ];
-    const LONGEST: usize = 200;
+    const MAX_TAG_BYTES: usize = 200;
     let inner = text.strip_prefix('<')?;
-    let length = inner.bytes().take(LONGEST).position(|byte| byte == b'>')?;
+    let length = inner.bytes().take(MAX_TAG_BYTES).position(|byte| byte == b'>')?;
     let inner = inner.get(..length)?;
     let name = inner.strip_prefix('/').unwrap_or(inner);
     let name = name.split([' ', '/', '\t', '\n']).next().unwrap_or_default();
-    LOOKS.iter().any(|known| name.eq_ignore_ascii_case(known)).then_some(length + 2)
+    INLINE_TAGS.iter().any(|known| name.eq_ignore_ascii_case(known)).then_some(length + 2)
 }
 
-/// What neither is part of a word nor ends one: accents of their own, and what cannot be seen.
-fn is_silent(c: char) -> bool {
+/// Characters that are neither part of a word nor end one: combining accents and invisible ones.
+fn is_ignorable(c: char) -> bool {
     !c.is_ascii() && (is_combining_mark(c) || escapes::is_invisible(c))
 }
 
-/// Scripts that put no blanks between words; there each character is one.
-fn stands_alone(c: char) -> bool {
+/// Scripts without blanks between words; each character is a word.
+fn is_unspaced_script(c: char) -> bool {
     matches!(c, '\u{3040}'..='\u{30ff}' | '\u{3400}'..='\u{9fff}' | '\u{f900}'..='\u{faff}' | '\u{20000}'..='\u{3ffff}')
 }
 
-/// The words of a text, folded; empty if it has none.
-pub(super) fn phrase(text: &str) -> String {
-    fold(text).text
+/// The folded words of a text; empty if it has none.
+pub(super) fn fold_phrase(text: &str) -> String {
+    fold_text(text).text
 }
 
-/// How many words a folded phrase has.
-pub fn count(text: &str) -> usize {
-    fold(text).words.len()
+/// The number of words in a folded phrase.
+pub fn count_words(text: &str) -> usize {
+    fold_text(text).words.len()
 }
 
-/// Runs of words that are known only by their hashes.
+/// Phrases that are known only by their hashes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Hashed {
-    groups: Vec<Group>,
+pub(super) struct HashedPhrases {
+    groups: Vec<SaltGroup>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Group {
+struct SaltGroup {
     salt: String,
-    /// The first bytes of the first words: a cheap look before a dear one.
+    /// The first bytes of the first words' hashes: a cheap pre-check.
     firsts: HashSet<u8>,
-    /// By number of words.
+    /// The phrase hashes by number of words.
     runs: HashMap<usize, HashSet<[u8; HASH_BYTES]>>,
 }
 
 /// A byte of the hash of a phrase's first word.
-pub(super) fn first_byte(salt: &str, phrase: &str) -> u8 {
+pub(super) fn first_word_byte(salt: &str, phrase: &str) -> u8 {
     let first = phrase.split(' ').next().unwrap_or_default();
-    Hash::of(format!("{salt}\0first\0{first}").as_bytes()).bytes()[0]
+    Hash::of(format!("{salt}\0first\0{first}").as_bytes()).as_bytes()[0]
 }
 
-/// The hash that a phrase is known by.
-pub(super) fn hash(salt: &str, phrase: &str) -> [u8; HASH_BYTES] {
+/// The hash of a phrase.
+pub(super) fn phrase_hash(salt: &str, phrase: &str) -> [u8; HASH_BYTES] {
     let whole = Hash::of(format!("{salt}\0words\0{phrase}").as_bytes());
-    std::array::from_fn(|at| whole.bytes()[at])
+    std::array::from_fn(|at| whole.as_bytes()[at])
 }
 
-impl Hashed {
+impl HashedPhrases {
     pub(super) fn add(&mut self, salt: &str, words: usize, first: u8, hash: [u8; HASH_BYTES]) {
         let at = self.groups.iter().position(|group| group.salt == salt).unwrap_or_else(|| {
-            self.groups.push(Group {
+            self.groups.push(SaltGroup {
                 salt: salt.to_owned(),
                 firsts: HashSet::new(),
                 runs: HashMap::new(),
@@ -187,7 +191,7 @@ impl Hashed {
     pub(super) fn merge(&mut self, others: &Self) {
         for group in &others.groups {
             for (&words, hashes) in &group.runs {
-                // Which first byte belongs to which is not known any more; any of them may do.
+                // The first byte of each phrase is not stored, so all of them are candidates.
                 for (&first, &hash) in group
                     .firsts
                     .iter()
@@ -204,36 +208,38 @@ impl Hashed {
     }
 }
 
-impl Folded {
-    /// Where a phrase stands in the text that was folded, as whole words.
-    pub(super) fn find<'a>(&'a self, phrase: &'a str) -> impl Iterator<Item = (usize, usize)> + 'a {
+impl FoldedText {
+    /// The source spans of a phrase, as whole words.
+    pub(super) fn find_phrase<'a>(
+        &'a self,
+        phrase: &'a str,
+    ) -> impl Iterator<Item = (usize, usize)> + 'a {
         let text = self.text.as_bytes();
         let finder = memmem::Finder::new(phrase);
         let mut from = 0;
         std::iter::from_fn(move || {
             loop {
                 let start = from + finder.find(text.get(from..).filter(|_| !phrase.is_empty())?)?;
-                // One byte on: what begins within another word may hide what begins at the next
-                // one.
+                // Continue one byte on: a match within another word may overlap the next one.
                 from = start + 1;
                 let end = start + phrase.len();
                 let whole = (start == 0 || text[start - 1] == b' ')
                     && text.get(end).is_none_or(|byte| *byte == b' ');
-                if let Some(place) = whole.then(|| self.place(start, end)).flatten() {
+                if let Some(place) = whole.then(|| self.source_span(start, end)).flatten() {
                     return Some(place);
                 }
             }
         })
     }
 
-    fn place(&self, start: usize, end: usize) -> Option<(usize, usize)> {
+    fn source_span(&self, start: usize, end: usize) -> Option<(usize, usize)> {
         let first = self.words.binary_search_by_key(&start, |word| word.start).ok()?;
         let last = self.words.binary_search_by_key(&end, |word| word.end).ok()?;
         Some((self.words[first].from, self.words[last].to))
     }
 
-    /// Where runs of words stand that are known by their hashes.
-    pub(super) fn find_hashed(&self, hashed: &Hashed) -> Vec<(usize, usize)> {
+    /// The source spans of hashed phrases.
+    pub(super) fn find_hashed(&self, hashed: &HashedPhrases) -> Vec<(usize, usize)> {
         let mut found = Vec::new();
         for group in &hashed.groups {
             let mut promising: HashMap<&str, bool> = HashMap::new();
@@ -241,13 +247,14 @@ impl Folded {
                 let text = &self.text[word.start..word.end];
                 if !*promising
                     .entry(text)
-                    .or_insert_with(|| group.firsts.contains(&first_byte(&group.salt, text)))
+                    .or_insert_with(|| group.firsts.contains(&first_word_byte(&group.salt, text)))
                 {
                     continue;
                 }
                 for (&words, hashes) in &group.runs {
                     let Some(last) = self.words.get(at + words.saturating_sub(1)) else { continue };
-                    if hashes.contains(&hash(&group.salt, &self.text[word.start..last.end])) {
+                    if hashes.contains(&phrase_hash(&group.salt, &self.text[word.start..last.end]))
+                    {
                         found.push((word.from, last.to));
                     }
                 }
@@ -263,7 +270,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn check(text: &str, words: &str) {
-        assert_eq!(phrase(text), words, "{text:?}");
+        assert_eq!(fold_phrase(text), words, "{text:?}");
     }
 
     #[test]
@@ -299,12 +306,13 @@ mod tests {
     #[test]
     fn only_whole_words_are_found_and_their_places_are_those_of_the_text() {
         let text = "Planning: \"Ann's plan\", ann, PLAN.";
-        let found: Vec<&str> = fold(text).find("ann").map(|(from, to)| &text[from..to]).collect();
+        let found: Vec<&str> =
+            fold_text(text).find_phrase("ann").map(|(from, to)| &text[from..to]).collect();
         assert_eq!(found, ["Ann", "ann"]);
         let found: Vec<&str> =
-            fold(text).find("ann s plan").map(|(from, to)| &text[from..to]).collect();
+            fold_text(text).find_phrase("ann s plan").map(|(from, to)| &text[from..to]).collect();
         assert_eq!(found, ["Ann's plan"]);
-        assert_eq!(fold(text).find("plan ning").count(), 0);
+        assert_eq!(fold_text(text).find_phrase("plan ning").count(), 0);
     }
 
     proptest! {
@@ -314,7 +322,7 @@ mod tests {
             for _ in 0..depth {
                 told = serde_json::to_string(&told).unwrap();
             }
-            prop_assert!(fold(&told).find(&phrase(&text)).count() > 0, "{}", told);
+            prop_assert!(fold_text(&told).find_phrase(&fold_phrase(&text)).count() > 0, "{}", told);
         }
 
         #[test]
@@ -323,10 +331,10 @@ mod tests {
             let wanted: Vec<&str> = words.iter().map(String::as_str).skip(from).take(many).collect();
             prop_assume!(!wanted.is_empty());
             let wanted = wanted.join(" ");
-            let mut hashed = Hashed::default();
-            hashed.add("salt", count(&wanted), first_byte("salt", &wanted), hash("salt", &wanted));
-            let folded = fold(&text);
-            let plain: HashSet<(usize, usize)> = folded.find(&wanted).collect();
+            let mut hashed = HashedPhrases::default();
+            hashed.add("salt", count_words(&wanted), first_word_byte("salt", &wanted), phrase_hash("salt", &wanted));
+            let folded = fold_text(&text);
+            let plain: HashSet<(usize, usize)> = folded.find_phrase(&wanted).collect();
             let by_hash: HashSet<(usize, usize)> = folded.find_hashed(&hashed).into_iter().collect();
             prop_assert!(!plain.is_empty());
             prop_assert_eq!(plain, by_hash);
@@ -334,11 +342,11 @@ mod tests {
 
         #[test]
         fn folding_takes_any_text(text in any::<String>()) {
-            let folded = fold(&text);
+            let folded = fold_text(&text);
             for word in &folded.words {
                 prop_assert!(text.get(word.from..word.to).is_some());
             }
-            prop_assert_eq!(phrase(&folded.text), folded.text);
+            prop_assert_eq!(fold_phrase(&folded.text), folded.text);
         }
     }
 }

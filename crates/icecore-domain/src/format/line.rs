@@ -12,7 +12,7 @@ use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::value::RawValue;
 
 use crate::calendar::Moment;
-use crate::event::{Act, Draft, Event, Kind, Origin, Priority, Scope, Status};
+use crate::event::{Act, Event, EventDraft, EventType, LoopStatus, Origin, Priority, Scope};
 use crate::id::EventId;
 
 /// The longest line that is read as an event, in bytes.
@@ -33,7 +33,7 @@ pub enum Severity {
 
 /// A fault of a line.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Fault {
+pub struct ParseFault {
     pub severity: Severity,
     /// A description that completes the sentence "this line …".
     pub what: String,
@@ -41,15 +41,15 @@ pub struct Fault {
 
 /// The content of a line.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Parsed {
+pub struct ParsedLine {
     /// The events; one, unless a writer forgot a line break.
     pub events: Vec<Event>,
-    pub faults: Vec<Fault>,
+    pub faults: Vec<ParseFault>,
 }
 
-impl Parsed {
-    fn fault(&mut self, severity: Severity, what: impl Into<String>) {
-        self.faults.push(Fault { severity, what: what.into() });
+impl ParsedLine {
+    fn add_fault(&mut self, severity: Severity, what: impl Into<String>) {
+        self.faults.push(ParseFault { severity, what: what.into() });
     }
 
     /// Whether every byte of the line was understood.
@@ -59,10 +59,10 @@ impl Parsed {
 }
 
 /// Reads one line, without its line break.
-pub fn parse(line: &[u8]) -> Parsed {
-    let mut parsed = Parsed::default();
+pub fn parse_line(line: &[u8]) -> ParsedLine {
+    let mut parsed = ParsedLine::default();
     if line.len() > MAX_LINE_BYTES {
-        parsed.fault(
+        parsed.add_fault(
             Severity::Bad,
             format!("has {} bytes, at most {MAX_LINE_BYTES} are read", line.len()),
         );
@@ -71,7 +71,7 @@ pub fn parse(line: &[u8]) -> Parsed {
     let text = match std::str::from_utf8(line) {
         Ok(text) => text.strip_suffix('\r').unwrap_or(text),
         Err(error) => {
-            parsed.fault(
+            parsed.add_fault(
                 Severity::Bad,
                 format!("is not UTF-8 from byte {} on", error.valid_up_to() + 1),
             );
@@ -80,7 +80,7 @@ pub fn parse(line: &[u8]) -> Parsed {
     };
     let text = match text.strip_prefix('\u{feff}') {
         Some(rest) => {
-            parsed.fault(Severity::Odd, "starts with a byte order mark");
+            parsed.add_fault(Severity::Odd, "starts with a byte order mark");
             rest
         }
         None => text,
@@ -89,22 +89,22 @@ pub fn parse(line: &[u8]) -> Parsed {
         return parsed;
     }
     if ["<<<<<<<", "=======", ">>>>>>>", "|||||||"].iter().any(|marker| text.starts_with(marker)) {
-        parsed.fault(Severity::Bad, "is a git conflict marker of an unfinished merge");
+        parsed.add_fault(Severity::Bad, "is a git conflict marker of an unfinished merge");
         return parsed;
     }
-    let mut values = serde_json::Deserializer::from_str(text).into_iter::<Fields<'_>>();
+    let mut values = serde_json::Deserializer::from_str(text).into_iter::<RawFields<'_>>();
     let mut count = 0;
     while let Some(value) = values.next() {
         count += 1;
         match value {
             Ok(fields) => read_event(&fields, &mut parsed),
             Err(error) => {
-                parsed.fault(
+                parsed.add_fault(
                     Severity::Bad,
                     format!(
                         "is not a JSON object at column {}: {}",
                         values.byte_offset() + 1,
-                        reason(&error)
+                        error_reason(&error)
                     ),
                 );
                 break;
@@ -112,7 +112,7 @@ pub fn parse(line: &[u8]) -> Parsed {
         }
     }
     if count > 1 {
-        parsed.fault(
+        parsed.add_fault(
             Severity::Odd,
             format!("holds {count} values; a line break is missing between them"),
         );
@@ -121,19 +121,19 @@ pub fn parse(line: &[u8]) -> Parsed {
 }
 
 /// The parser's reason without its position.
-fn reason(error: &serde_json::Error) -> String {
+fn error_reason(error: &serde_json::Error) -> String {
     let text = error.to_string();
     text.split(" at line ").next().unwrap_or_default().to_owned()
 }
 
 /// The fields of one JSON object, each value still as raw text.
-struct Fields<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
+struct RawFields<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
 
-impl<'de> Deserialize<'de> for Fields<'de> {
+impl<'de> Deserialize<'de> for RawFields<'de> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Reader;
-        impl<'de> Visitor<'de> for Reader {
-            type Value = Fields<'de>;
+        struct FieldsVisitor;
+        impl<'de> Visitor<'de> for FieldsVisitor {
+            type Value = RawFields<'de>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("an object")
@@ -141,7 +141,7 @@ impl<'de> Deserialize<'de> for Fields<'de> {
 
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
                 let mut fields: Vec<(Cow<'de, str>, &'de RawValue)> = Vec::with_capacity(12);
-                while let Some(Name(name)) = map.next_key()? {
+                while let Some(BorrowedString(name)) = map.next_key()? {
                     if fields.len() == MAX_FIELDS {
                         return Err(serde::de::Error::custom(format!(
                             "more than {MAX_FIELDS} fields"
@@ -154,61 +154,61 @@ impl<'de> Deserialize<'de> for Fields<'de> {
                     }
                     fields.push((name, map.next_value()?));
                 }
-                Ok(Fields(fields))
+                Ok(RawFields(fields))
             }
         }
-        deserializer.deserialize_map(Reader)
+        deserializer.deserialize_map(FieldsVisitor)
     }
 }
 
 /// A string that borrows from the line unless it has escapes.
-struct Name<'a>(Cow<'a, str>);
+struct BorrowedString<'a>(Cow<'a, str>);
 
-impl<'de> Deserialize<'de> for Name<'de> {
+impl<'de> Deserialize<'de> for BorrowedString<'de> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Reader;
-        impl<'de> Visitor<'de> for Reader {
-            type Value = Name<'de>;
+        struct StringVisitor;
+        impl<'de> Visitor<'de> for StringVisitor {
+            type Value = BorrowedString<'de>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a text")
             }
 
             fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Self::Value, E> {
-                Ok(Name(Cow::Borrowed(text)))
+                Ok(BorrowedString(Cow::Borrowed(text)))
             }
 
             fn visit_str<E>(self, text: &str) -> Result<Self::Value, E> {
-                Ok(Name(Cow::Owned(text.to_owned())))
+                Ok(BorrowedString(Cow::Owned(text.to_owned())))
             }
         }
-        deserializer.deserialize_str(Reader)
+        deserializer.deserialize_str(StringVisitor)
     }
 }
 
-fn text<'a>(raw: &'a RawValue) -> Option<Cow<'a, str>> {
+fn as_text<'a>(raw: &'a RawValue) -> Option<Cow<'a, str>> {
     let inner = raw.get().strip_prefix('"')?.strip_suffix('"')?;
     // serde_json has validated the text: without a backslash it needs no unescaping.
     if memchr::memchr(b'\\', inner.as_bytes()).is_none() {
         return Some(Cow::Borrowed(inner));
     }
-    serde_json::from_str::<Name<'a>>(raw.get()).ok().map(|name| name.0)
+    serde_json::from_str::<BorrowedString<'a>>(raw.get()).ok().map(|name| name.0)
 }
 
 /// A list of texts; a single text counts as a list of one.
-fn texts(raw: &RawValue) -> Option<Vec<Cow<'_, str>>> {
-    if let Some(one) = text(raw) {
+fn as_text_list(raw: &RawValue) -> Option<Vec<Cow<'_, str>>> {
+    if let Some(one) = as_text(raw) {
         return Some(vec![one]);
     }
-    serde_json::from_str::<Vec<Name<'_>>>(raw.get())
+    serde_json::from_str::<Vec<BorrowedString<'_>>>(raw.get())
         .ok()
         .map(|names| names.into_iter().map(|name| name.0).collect())
 }
 
-fn read_event(fields: &Fields<'_>, parsed: &mut Parsed) {
+fn read_event(fields: &RawFields<'_>, parsed: &mut ParsedLine) {
     const REQUIRED: [&str; 5] = ["ts", "id", "type", "priority", "content"];
     let field = |name: &str| fields.0.iter().find(|(known, _)| known == name).map(|(_, raw)| *raw);
-    let said = REQUIRED.map(|name| field(name).and_then(text));
+    let said = REQUIRED.map(|name| field(name).and_then(as_text));
     let missing: Vec<&str> = REQUIRED
         .into_iter()
         .zip(&said)
@@ -216,7 +216,7 @@ fn read_event(fields: &Fields<'_>, parsed: &mut Parsed) {
         .map(|(name, _)| name)
         .collect();
     if !missing.is_empty() {
-        parsed.fault(
+        parsed.add_fault(
             Severity::Bad,
             format!("is not an event: {} missing or not a text", missing.join(", ")),
         );
@@ -224,36 +224,40 @@ fn read_event(fields: &Fields<'_>, parsed: &mut Parsed) {
     }
     let [ts, id, kind, priority, content] = said.map(Option::unwrap_or_default);
 
-    let Some(ts) = Moment::read(&ts) else {
-        return parsed
-            .fault(Severity::Bad, format!("is not an event: ts `{}` is not a time", shorten(&ts)));
+    let Some(ts) = Moment::parse(&ts) else {
+        return parsed.add_fault(
+            Severity::Bad,
+            format!("is not an event: ts `{}` is not a time", truncate_for_display(&ts)),
+        );
     };
     let id: EventId = match id.parse() {
         Ok(id) => id,
-        Err(error) => return parsed.fault(Severity::Bad, format!("is not an event: {error}")),
+        Err(error) => return parsed.add_fault(Severity::Bad, format!("is not an event: {error}")),
     };
     // Words that a newer version may have introduced. They stay in the line unchanged.
     let mut unknown: Vec<&str> = Vec::new();
     let mut tags = Vec::new();
-    let kind = match kind.parse::<Kind>() {
+    let kind = match kind.parse::<EventType>() {
         Ok(kind) => kind,
         // `insight` and `milestone` were types once; they are tags now.
         Err(_) if ["insight", "milestone"].contains(&kind.as_ref()) => {
-            parsed
-                .fault(Severity::Odd, format!("has type `{kind}`, which is a tag; read as a fact"));
+            parsed.add_fault(
+                Severity::Odd,
+                format!("has type `{kind}`, which is a tag; read as a fact"),
+            );
             tags.push(kind.into_owned());
-            Kind::Fact
+            EventType::Fact
         }
         Err(_) => {
-            parsed.fault(
+            parsed.add_fault(
                 Severity::Odd,
                 format!(
                     "has an unknown type `{}`; kept unchanged and read as a fact",
-                    shorten(&kind)
+                    truncate_for_display(&kind)
                 ),
             );
             unknown.push("type");
-            Kind::Fact
+            EventType::Fact
         }
     };
     let priority = match priority.parse() {
@@ -261,24 +265,24 @@ fn read_event(fields: &Fields<'_>, parsed: &mut Parsed) {
         Err(_) => {
             let what = format!(
                 "has an unknown priority `{}`; kept unchanged and read as P1",
-                shorten(&priority)
+                truncate_for_display(&priority)
             );
-            parsed.fault(Severity::Odd, what);
+            parsed.add_fault(Severity::Odd, what);
             unknown.push("priority");
             Priority::P1
         }
     };
     if content.trim().is_empty() {
-        return parsed.fault(Severity::Bad, "is not an event: its content is empty");
+        return parsed.add_fault(Severity::Bad, "is not an event: its content is empty");
     }
     if ts.offset_assumed {
-        parsed.fault(Severity::Odd, "has a ts without an offset; read as UTC");
+        parsed.add_fault(Severity::Odd, "has a ts without an offset; read as UTC");
     }
-    if field("source").and_then(text).is_none() {
-        parsed.fault(Severity::Odd, "has no `source`");
+    if field("source").and_then(as_text).is_none() {
+        parsed.add_fault(Severity::Odd, "has no `source`");
     }
 
-    let mut draft = Draft::new(ts.moment, kind, priority, content.into_owned());
+    let mut draft = EventDraft::new(ts.moment, kind, priority, content.into_owned());
     // Only commitments with a status are open; a line without an origin was written outside of
     // icecore.
     draft.status = None;
@@ -291,26 +295,29 @@ fn read_event(fields: &Fields<'_>, parsed: &mut Parsed) {
                 true
             }
             "ts" | "id" | "type" | "priority" | "content" => true,
-            "entity" => set(&mut draft.entity, raw),
-            "session" => set(&mut draft.session, raw),
-            "waiting_on" => set(&mut draft.waiting_on, raw),
-            "source" => text(raw).map(|source| draft.source = source.into_owned()).is_some(),
-            "tags" => {
-                texts(raw).map(|list| tags.extend(list.into_iter().map(Cow::into_owned))).is_some()
-            }
-            "entity_kind" => word(raw).map(|kind| draft.entity_kind = Some(kind)).is_some(),
-            "status" => word(raw).map(|status| draft.status = Some(status)).is_some(),
-            "act" => word(raw).map(|act| draft.act = act).is_some(),
-            "scope" => word(raw).map(|scope| draft.scope = scope).is_some(),
-            "origin" => word(raw).map(|origin| draft.origin = origin).is_some(),
-            "due" => word(raw).map(|due| draft.due = Some(due)).is_some(),
-            "related" => ids(raw).map(|list| draft.related = list).is_some(),
-            "supersedes" => ids(raw).map(|list| draft.supersedes = list).is_some(),
+            "entity" => set_text(&mut draft.entity, raw),
+            "session" => set_text(&mut draft.session, raw),
+            "waiting_on" => set_text(&mut draft.waiting_on, raw),
+            "source" => as_text(raw).map(|source| draft.source = source.into_owned()).is_some(),
+            "tags" => as_text_list(raw)
+                .map(|list| tags.extend(list.into_iter().map(Cow::into_owned)))
+                .is_some(),
+            "entity_kind" => parse_word(raw).map(|kind| draft.entity_kind = Some(kind)).is_some(),
+            "status" => parse_word(raw).map(|status| draft.status = Some(status)).is_some(),
+            "act" => parse_word(raw).map(|act| draft.act = act).is_some(),
+            "scope" => parse_word(raw).map(|scope| draft.scope = scope).is_some(),
+            "origin" => parse_word(raw).map(|origin| draft.origin = origin).is_some(),
+            "due" => parse_word(raw).map(|due| draft.due = Some(due)).is_some(),
+            "related" => parse_ids(raw).map(|list| draft.related = list).is_some(),
+            "supersedes" => parse_ids(raw).map(|list| draft.supersedes = list).is_some(),
             _ => {
-                if depth(raw.get()) > MAX_DEPTH {
-                    parsed.fault(
+                if nesting_depth(raw.get()) > MAX_DEPTH {
+                    parsed.add_fault(
                         Severity::Odd,
-                        format!("has a field `{}` nested deeper than {MAX_DEPTH}", shorten(name)),
+                        format!(
+                            "has a field `{}` nested deeper than {MAX_DEPTH}",
+                            truncate_for_display(name)
+                        ),
                     );
                 }
                 draft.extra.push((name.clone().into_owned(), raw.get().to_owned()));
@@ -318,9 +325,9 @@ fn read_event(fields: &Fields<'_>, parsed: &mut Parsed) {
             }
         };
         if !understood && raw.get() != "null" {
-            parsed.fault(
+            parsed.add_fault(
                 Severity::Odd,
-                format!("has a `{name}` that cannot be read: {}", shorten(raw.get())),
+                format!("has a `{name}` that cannot be read: {}", truncate_for_display(raw.get())),
             );
             draft.extra.push((name.clone().into_owned(), raw.get().to_owned()));
             if name == "origin" {
@@ -329,27 +336,27 @@ fn read_event(fields: &Fields<'_>, parsed: &mut Parsed) {
             }
         }
     }
-    if draft.kind == Kind::Commitment && draft.status.is_none() && draft.act == Act::Assert {
-        draft.status = Some(Status::Open);
+    if draft.kind == EventType::Commitment && draft.status.is_none() && draft.act == Act::Assert {
+        draft.status = Some(LoopStatus::Open);
     }
     draft.tags = tags;
     parsed.events.push(draft.with_id(id));
 }
 
-fn set(field: &mut Option<String>, raw: &RawValue) -> bool {
-    text(raw).map(|text| *field = Some(text.into_owned())).is_some()
+fn set_text(field: &mut Option<String>, raw: &RawValue) -> bool {
+    as_text(raw).map(|text| *field = Some(text.into_owned())).is_some()
 }
 
-fn word<T: std::str::FromStr>(raw: &RawValue) -> Option<T> {
-    text(raw)?.parse().ok()
+fn parse_word<T: std::str::FromStr>(raw: &RawValue) -> Option<T> {
+    as_text(raw)?.parse().ok()
 }
 
-fn ids(raw: &RawValue) -> Option<Vec<EventId>> {
-    texts(raw)?.iter().map(|id| id.parse().ok()).collect()
+fn parse_ids(raw: &RawValue) -> Option<Vec<EventId>> {
+    as_text_list(raw)?.iter().map(|id| id.parse().ok()).collect()
 }
 
-fn shorten(text: &str) -> String {
-    let mut shown: String = crate::plain::one_line(text).chars().take(60).collect();
+fn truncate_for_display(text: &str) -> String {
+    let mut shown: String = crate::sanitize::one_line(text).chars().take(60).collect();
     if text.chars().count() > 60 {
         shown.push('…');
     }
@@ -357,7 +364,7 @@ fn shorten(text: &str) -> String {
 }
 
 /// The nesting depth of well-formed JSON.
-fn depth(raw: &str) -> usize {
+fn nesting_depth(raw: &str) -> usize {
     let (mut deepest, mut level, mut in_text, mut escaped) = (0_usize, 0_usize, false, false);
     for byte in raw.bytes() {
         match byte {
@@ -376,7 +383,7 @@ fn depth(raw: &str) -> usize {
 }
 
 /// Writes an event as one line, with its line break.
-pub fn write(event: &Event) -> String {
+pub fn format_line(event: &Event) -> String {
     // A map of strings and raw JSON always serializes.
     let mut line = serde_json::to_string(event).unwrap_or_default();
     line.push('\n');
@@ -459,18 +466,18 @@ mod tests {
     // L2
     #[test]
     fn a_line_of_the_classic_form_is_an_open_commitment() {
-        let parsed = parse(LINE.as_bytes());
+        let parsed = parse_line(LINE.as_bytes());
         assert_eq!(parsed.faults, []);
         let event = &parsed.events[0];
         assert_eq!(event.id.to_string(), "EVT-20260128-001");
-        assert_eq!(event.status, Some(Status::Open));
+        assert_eq!(event.status, Some(LoopStatus::Open));
         assert_eq!(event.origin, Origin::File);
         assert_eq!(event.tags, ["office", "deadline"]);
     }
 
     /// `(events, bad faults, odd faults)` of a line.
     fn check(line: &[u8], events: usize, bad: usize, odd: usize) {
-        let parsed = parse(line);
+        let parsed = parse_line(line);
         let count =
             |severity| parsed.faults.iter().filter(|fault| fault.severity == severity).count();
         let found = (parsed.events.len(), count(Severity::Bad), count(Severity::Odd));
@@ -515,7 +522,7 @@ mod tests {
         check(&vec![b'x'; MAX_LINE_BYTES + 1], 0, 1, 0);
     }
 
-    impl Parsed {
+    impl ParsedLine {
         fn only(mut self) -> Event {
             assert_eq!(self.events.len(), 1, "{:?}", self.faults);
             self.events.remove(0)
@@ -529,9 +536,9 @@ mod tests {
             r#""session":"main""#,
             r#""big":12345678901234567890123,"z":{"b":1.0,"a":[1,2]}"#,
         );
-        let event = parse(line.as_bytes()).only();
+        let event = parse_line(line.as_bytes()).only();
         assert_eq!(event.extra[0], ("big".into(), "12345678901234567890123".into()));
-        let again = parse(write(&event).trim_end().as_bytes()).only();
+        let again = parse_line(format_line(&event).trim_end().as_bytes()).only();
         assert_eq!(again, event);
     }
 
@@ -550,23 +557,29 @@ mod tests {
             r#""line":9,"standing":"x""#,
             r#""origin":null"#,
         ] {
-            let event = parse(LINE.replace(r#""session":"main""#, field).as_bytes()).only();
-            assert_eq!(parse(write(&event).trim_end().as_bytes()).only(), event, "{field}");
+            let event = parse_line(LINE.replace(r#""session":"main""#, field).as_bytes()).only();
+            assert_eq!(
+                parse_line(format_line(&event).trim_end().as_bytes()).only(),
+                event,
+                "{field}"
+            );
         }
-        let event =
-            parse(LINE.replace(r#""source":"memory/2026-01-28.md""#, r#""source":{}"#).as_bytes())
-                .only();
-        assert_eq!(parse(write(&event).trim_end().as_bytes()).only(), event);
+        let event = parse_line(
+            LINE.replace(r#""source":"memory/2026-01-28.md""#, r#""source":{}"#).as_bytes(),
+        )
+        .only();
+        assert_eq!(parse_line(format_line(&event).trim_end().as_bytes()).only(), event);
     }
 
     #[test]
     fn words_of_a_newer_version_are_kept_and_readable() {
         for (field, kind, priority) in [
-            (r#""type":"hypothesis","priority":"P0""#, Kind::Fact, Priority::P0),
-            (r#""type":"decision","priority":"P7""#, Kind::Decision, Priority::P1),
+            (r#""type":"hypothesis","priority":"P0""#, EventType::Fact, Priority::P0),
+            (r#""type":"decision","priority":"P7""#, EventType::Decision, Priority::P1),
         ] {
-            let parsed =
-                parse(LINE.replace(r#""type":"commitment","priority":"P0""#, field).as_bytes());
+            let parsed = parse_line(
+                LINE.replace(r#""type":"commitment","priority":"P0""#, field).as_bytes(),
+            );
             assert!(
                 parsed.is_sound() && parsed.faults[0].what.contains("unknown"),
                 "{:?}",
@@ -574,28 +587,28 @@ mod tests {
             );
             let event = parsed.only();
             assert_eq!((event.kind, event.priority), (kind, priority), "{field}");
-            let line = write(&event);
+            let line = format_line(&event);
             for word in field.split(',') {
                 assert_eq!(line.matches(word).count(), 1, "{line}");
             }
-            assert_eq!(parse(line.trim_end().as_bytes()).only(), event, "{field}");
+            assert_eq!(parse_line(line.trim_end().as_bytes()).only(), event, "{field}");
         }
-        let event = parse(LINE.replace("commitment", "hypothesis").as_bytes()).only();
+        let event = parse_line(LINE.replace("commitment", "hypothesis").as_bytes()).only();
         assert_eq!(event.type_name(), "unknown type `hypothesis`");
-        assert_eq!(parse(LINE.as_bytes()).only().type_name(), "commitment");
+        assert_eq!(parse_line(LINE.as_bytes()).only().type_name(), "commitment");
     }
 
     // L2
     #[test]
     fn former_types_become_tags() {
-        let event = parse(LINE.replace("commitment", "insight").as_bytes()).only();
-        assert_eq!((event.kind, event.tags[0].as_str()), (Kind::Fact, "insight"));
+        let event = parse_line(LINE.replace("commitment", "insight").as_bytes()).only();
+        assert_eq!((event.kind, event.tags[0].as_str()), (EventType::Fact, "insight"));
     }
 
     proptest! {
         #[test]
         fn no_bytes_can_upset_the_reader(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
-            let _ = parse(&bytes);
+            let _ = parse_line(&bytes);
         }
 
         #[test]
@@ -604,7 +617,7 @@ mod tests {
             line.truncate(cut.max(1));
             let at = flip % line.len();
             line[at] = with;
-            let _ = parse(&line);
+            let _ = parse_line(&line);
         }
 
         #[test]
@@ -612,13 +625,13 @@ mod tests {
             prop_assume!(!content.trim().is_empty());
             let offset = jiff::tz::Offset::from_seconds(offset * 60).unwrap();
             let ts = Moment::new(jiff::Timestamp::from_second(seconds).unwrap(), offset);
-            let mut draft = Draft::new(ts, Kind::ALL[kind], Priority::ALL[priority], content);
+            let mut draft = EventDraft::new(ts, EventType::ALL[kind], Priority::ALL[priority], content);
             draft.entity = Some(entity);
             draft.related = vec![EventId::new(ts.day(), 1)];
             let event = draft.with_id(EventId::new(ts.day(), 2));
-            let line = write(&event);
+            let line = format_line(&event);
             prop_assert_eq!(line.matches('\n').count(), 1);
-            prop_assert_eq!(parse(line.trim_end_matches('\n').as_bytes()).only(), event);
+            prop_assert_eq!(parse_line(line.trim_end_matches('\n').as_bytes()).only(), event);
         }
     }
 }

@@ -1,30 +1,35 @@
-//! The export of ChatGPT: conversations as trees, of which the branch that was last looked at is
-//! what was said.
+//! The export of ChatGPT: conversations as trees, of which the branch that was viewed last is
+//! imported.
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 
 use jiff::tz::Offset;
 
-use super::{Format, Harvest, time};
-use crate::record::{Role, Said};
-use crate::transcript::{Object, text, trim_blank_lines};
+use super::{ImportBatch, ImportFormat, parse_time};
+use crate::record::{IncomingMessage, Role};
+use crate::transcript::{JsonObject, text_value, trim_blank_lines};
 
 /// Reads a conversation.
-pub(super) fn conversation(number: usize, object: &Object<'_>, offset: Offset, into: &mut Harvest) {
+pub(super) fn read_conversation(
+    number: usize,
+    object: &JsonObject<'_>,
+    offset: Offset,
+    into: &mut ImportBatch,
+) {
     let Some(mapping) = object.object("mapping") else {
-        return into.complain(number, "has no `mapping`, so it is no conversation of ChatGPT");
+        return into.add_complaint(number, "has no `mapping`; not a ChatGPT conversation");
     };
-    if object.holds("is_do_not_remember") {
-        return into.skip("conversation not to be remembered", 1);
+    if object.is_true("is_do_not_remember") {
+        return into.count_skipped("conversation not to be remembered", 1);
     }
-    let session = object.first(&["conversation_id", "id"]);
-    let mut title = object.first(&["title"]);
-    let mut last = time(object, &["create_time"], offset);
+    let session = object.first_text(&["conversation_id", "id"]);
+    let mut title = object.first_text(&["title"]);
+    let mut last = parse_time(object, &["create_time"], offset);
     let nodes: Vec<Node<'_>> =
-        mapping.fields().filter_map(|(id, json)| Node::read(id, json)).collect();
-    let branch = branch(&nodes, object.text("current_node").as_deref());
-    into.skip(
+        mapping.fields().filter_map(|(id, json)| Node::parse(id, json)).collect();
+    let branch = current_branch(&nodes, object.text("current_node").as_deref());
+    into.count_skipped(
         "other branch",
         nodes
             .iter()
@@ -34,25 +39,25 @@ pub(super) fn conversation(number: usize, object: &Object<'_>, offset: Offset, i
     );
     for node in branch {
         let Some(message) = &node.message else { continue };
-        last = time(message, &["create_time"], offset).or(last);
-        let (role, words) = match said(message) {
+        last = parse_time(message, &["create_time"], offset).or(last);
+        let (role, words) = match speaker_and_text(message) {
             Ok(said) => said,
             Err(why) => {
-                into.skip(&why, 1);
+                into.count_skipped(&why, 1);
                 continue;
             }
         };
-        into.say(
+        into.add_message(
             number,
-            Said {
+            IncomingMessage {
                 ts: last,
-                conversation: Format::ChatGpt.conversation().map(str::to_owned),
+                conversation: ImportFormat::ChatGpt.default_conversation().map(str::to_owned),
                 session: session.clone(),
-                id: message.first(&["id"]).or_else(|| Some(node.id.to_string())),
+                id: message.first_text(&["id"]).or_else(|| Some(node.id.to_string())),
                 role: Some(role),
                 text: words,
                 title: title.take(),
-                ..Said::default()
+                ..IncomingMessage::default()
             },
         );
     }
@@ -61,12 +66,12 @@ pub(super) fn conversation(number: usize, object: &Object<'_>, offset: Offset, i
 struct Node<'a> {
     id: Cow<'a, str>,
     parent: Option<Cow<'a, str>>,
-    message: Option<Object<'a>>,
+    message: Option<JsonObject<'a>>,
 }
 
 impl<'a> Node<'a> {
-    fn read(id: &str, json: &'a str) -> Option<Self> {
-        let object = Object::read(json).ok()?;
+    fn parse(id: &str, json: &'a str) -> Option<Self> {
+        let object = JsonObject::parse(json).ok()?;
         Some(Self {
             id: Cow::Owned(id.to_owned()),
             parent: object.text("parent"),
@@ -75,9 +80,9 @@ impl<'a> Node<'a> {
     }
 }
 
-/// The nodes from the first to the current one. Without a current one, the last node that nothing
-/// follows is; where no node names another, all of them are in the order they stand in.
-fn branch<'n, 'a>(nodes: &'n [Node<'a>], current: Option<&str>) -> Vec<&'n Node<'a>> {
+/// The nodes from the root to the current one. Without a current node, the last leaf counts;
+/// without links between nodes, all nodes in file order.
+fn current_branch<'n, 'a>(nodes: &'n [Node<'a>], current: Option<&str>) -> Vec<&'n Node<'a>> {
     if nodes.iter().all(|node| node.parent.is_none()) {
         return nodes.iter().collect();
     }
@@ -87,7 +92,7 @@ fn branch<'n, 'a>(nodes: &'n [Node<'a>], current: Option<&str>) -> Vec<&'n Node<
     let leaf = || nodes.iter().rev().find(|node| !parents.contains(node.id.as_ref()));
     let mut at = current.and_then(|id| by_id.get(id).copied()).or_else(leaf);
     let mut branch = Vec::new();
-    // A ring of parents would have no end.
+    // A cycle of parents would not end.
     while let Some(node) = at.filter(|_| branch.len() < nodes.len()) {
         branch.push(node);
         at = node.parent.as_deref().and_then(|id| by_id.get(id).copied());
@@ -96,10 +101,12 @@ fn branch<'n, 'a>(nodes: &'n [Node<'a>], current: Option<&str>) -> Vec<&'n Node<
     branch
 }
 
-/// Who says what in a message, or why it is passed over.
-fn said(message: &Object<'_>) -> Result<(Role, String), String> {
-    let word =
-        message.object("author").and_then(|author| author.first(&["role"])).unwrap_or_default();
+/// The speaker and text of a message, or why it is skipped.
+fn speaker_and_text(message: &JsonObject<'_>) -> Result<(Role, String), String> {
+    let word = message
+        .object("author")
+        .and_then(|author| author.first_text(&["role"]))
+        .unwrap_or_default();
     let role = match word.as_str() {
         "user" => Role::User,
         "assistant" => Role::Assistant,
@@ -109,7 +116,7 @@ fn said(message: &Object<'_>) -> Result<(Role, String), String> {
     };
     let hidden = message
         .object("metadata")
-        .is_some_and(|metadata| metadata.holds("is_visually_hidden_from_conversation"));
+        .is_some_and(|metadata| metadata.is_true("is_visually_hidden_from_conversation"));
     if hidden || message.text("weight").and_then(|weight| weight.parse::<f64>().ok()) == Some(0.0) {
         return Err("hidden".into());
     }
@@ -119,8 +126,8 @@ fn said(message: &Object<'_>) -> Result<(Role, String), String> {
     let Some(content) = message.object("content") else { return Err("empty".into()) };
     let kind = content.text("content_type").unwrap_or_default();
     let words = match kind.as_ref() {
-        "text" | "multimodal_text" | "" => words(&content),
-        "code" => content.first(&["text"]).unwrap_or_default(),
+        "text" | "multimodal_text" | "" => content_text(&content),
+        "code" => content.first_text(&["text"]).unwrap_or_default(),
         "thoughts" | "reasoning_recap" => return Err("thinking".into()),
         "user_editable_context" | "model_editable_context" => {
             return Err("custom instructions".into());
@@ -129,20 +136,20 @@ fn said(message: &Object<'_>) -> Result<(Role, String), String> {
         kind if kind.starts_with("tether_") => return Err("browsing".into()),
         kind => return Err(format!("{kind} content")),
     };
-    let words = trim_blank_lines(&unmarked(&words)).to_owned();
+    let words = trim_blank_lines(&strip_citations(&words)).to_owned();
     if words.trim().is_empty() { Err("empty".into()) } else { Ok((role, words)) }
 }
 
-/// The parts of a message as words; of a picture only that there was one.
-fn words(content: &Object<'_>) -> String {
+/// The parts of a message as text; a picture becomes a placeholder.
+fn content_text(content: &JsonObject<'_>) -> String {
     let mut said: Vec<String> = Vec::new();
     for part in content.list("parts").unwrap_or_default() {
         let part = part.get();
-        if let Some(words) = text(part) {
+        if let Some(words) = text_value(part) {
             said.push(words.into_owned());
-        } else if let Ok(part) = Object::read(part) {
+        } else if let Ok(part) = JsonObject::parse(part) {
             let kind = part.text("content_type").unwrap_or_default();
-            match part.first(&["text"]) {
+            match part.first_text(&["text"]) {
                 Some(words) => said.push(words),
                 None if kind.contains("image") => said.push("[image]".into()),
                 None if kind.contains("audio") => said.push("[audio]".into()),
@@ -154,8 +161,8 @@ fn words(content: &Object<'_>) -> String {
     said.join("\n")
 }
 
-/// The words without the marks that stand for citations.
-fn unmarked(words: &str) -> Cow<'_, str> {
+/// The text without citation marks.
+fn strip_citations(words: &str) -> Cow<'_, str> {
     let marks = [('\u{e200}', '\u{e201}', None), ('【', '】', Some('†'))];
     let mut words = Cow::Borrowed(words);
     for (begin, end, within) in marks {

@@ -1,57 +1,59 @@
-//! Rollouts of Codex: each message once, though it is written down as an item and again as what was
-//! shown of it.
+//! Rollouts of Codex: each message once, though a rollout contains it as an item and again as a
+//! display event.
 
 use jiff::tz::Offset;
 use serde::{Deserialize, Serialize};
 
-use super::{Format, Harvest, Place, Projects, raw};
-use crate::record::Said;
-use crate::transcript::{Lines, Strand};
+use super::{ImportBatch, ImportFormat, ImportPosition, ProjectLookup, to_json_string};
+use crate::record::IncomingMessage;
+use crate::transcript::{LineReader, TurnStrand};
 
-/// So many messages that were only shown wait for the items that would make them repetitions.
-const WAITING: usize = 10_000;
+/// The most displayed messages that wait for the items that would make them duplicates.
+const MAX_WAITING_MESSAGES: usize = 10_000;
 
-/// Which of the two tellings counts.
+/// Which of the two representations is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-enum Telling {
-    /// Not known yet.
+enum MessageSource {
     Unknown,
-    /// The items.
     Items,
-    /// What was shown: there are no items.
+    /// Display events: the rollout has no items.
     Shown,
 }
 
-/// What a reading that goes on has to know.
+/// What is needed to continue an import.
 #[derive(Serialize, Deserialize)]
-struct Left {
+struct CodexCheckpoint {
     session: Option<String>,
     folder: Option<String>,
-    telling: Telling,
+    telling: MessageSource,
 }
 
-/// A rollout that is being read.
-pub(super) struct Reading {
-    lines: Lines,
-    telling: Telling,
-    shown: Vec<(Place, Said)>,
+/// Reads a rollout.
+pub(super) struct CodexReader {
+    lines: LineReader,
+    telling: MessageSource,
+    shown: Vec<(ImportPosition, IncomingMessage)>,
 }
 
-impl Reading {
+impl CodexReader {
     pub(super) fn new(offset: Offset) -> Self {
-        Self { lines: Lines::new(offset, true), telling: Telling::Unknown, shown: Vec::new() }
+        Self {
+            lines: LineReader::new(offset, true),
+            telling: MessageSource::Unknown,
+            shown: Vec::new(),
+        }
     }
 
     pub(super) fn resume(&mut self, left: &str) {
-        if let Ok(left) = serde_json::from_str::<Left>(left) {
+        if let Ok(left) = serde_json::from_str::<CodexCheckpoint>(left) {
             self.lines.within = left.session;
             self.lines.about.folder = left.folder;
             self.telling = left.telling;
         }
     }
 
-    pub(super) fn leaves(&self) -> Option<String> {
-        let left = Left {
+    pub(super) fn checkpoint(&self) -> Option<String> {
+        let left = CodexCheckpoint {
             session: self.lines.within.clone(),
             folder: self.lines.about.folder.clone(),
             telling: self.telling,
@@ -59,56 +61,62 @@ impl Reading {
         serde_json::to_string(&left).ok()
     }
 
-    pub(super) fn waits_for(&self) -> Option<Place> {
+    pub(super) fn resume_position(&self) -> Option<ImportPosition> {
         self.shown.first().map(|(place, _)| *place)
     }
 
-    pub(super) fn line(
+    pub(super) fn read_line(
         &mut self,
-        place: Place,
+        place: ImportPosition,
         json: &str,
-        projects: Projects<'_>,
-        into: &mut Harvest,
+        projects: ProjectLookup<'_>,
+        into: &mut ImportBatch,
     ) {
-        self.lines.line(place.number, json);
-        let turns: Vec<(Said, Strand)> = self.lines.take().collect();
+        self.lines.read_line(place.number, json);
+        let turns: Vec<(IncomingMessage, TurnStrand)> = self.lines.drain_turns().collect();
         for (mut said, strand) in turns {
-            said.conversation = Format::Codex.conversation().map(str::to_owned);
+            said.conversation = ImportFormat::Codex.default_conversation().map(str::to_owned);
             if let Some(project) = self.lines.about.folder.as_deref().and_then(projects) {
-                said.extra.push(("project".into(), raw(&project)));
+                said.extra.push(("project".into(), to_json_string(&project)));
             }
-            self.turn(place, said, strand, into);
+            self.add_turn(place, said, strand, into);
         }
-        into.hear(&mut self.lines);
+        into.add_lines(&mut self.lines);
     }
 
-    fn turn(&mut self, place: Place, said: Said, strand: Strand, into: &mut Harvest) {
+    fn add_turn(
+        &mut self,
+        place: ImportPosition,
+        said: IncomingMessage,
+        strand: TurnStrand,
+        into: &mut ImportBatch,
+    ) {
         match (strand, self.telling) {
-            (Strand::Echo, Telling::Unknown) => {
+            (TurnStrand::Echo, MessageSource::Unknown) => {
                 self.shown.push((place, said));
-                if self.shown.len() > WAITING {
+                if self.shown.len() > MAX_WAITING_MESSAGES {
                     self.finish(into);
                 }
             }
-            (Strand::Echo, Telling::Items) | (Strand::Item, Telling::Shown) => {
-                into.skip("told twice", 1)
+            (TurnStrand::Echo, MessageSource::Items) | (TurnStrand::Item, MessageSource::Shown) => {
+                into.count_skipped("duplicate message", 1)
             }
-            (Strand::Item, _) => {
-                self.telling = Telling::Items;
-                into.skip("told twice", self.shown.len());
+            (TurnStrand::Item, _) => {
+                self.telling = MessageSource::Items;
+                into.count_skipped("duplicate message", self.shown.len());
                 self.shown.clear();
-                into.say(place.number, said);
+                into.add_message(place.number, said);
             }
-            _ => into.say(place.number, said),
+            _ => into.add_message(place.number, said),
         }
     }
 
-    pub(super) fn finish(&mut self, into: &mut Harvest) {
+    pub(super) fn finish(&mut self, into: &mut ImportBatch) {
         if !self.shown.is_empty() {
-            self.telling = Telling::Shown;
+            self.telling = MessageSource::Shown;
         }
         for (place, said) in self.shown.drain(..) {
-            into.say(place.number, said);
+            into.add_message(place.number, said);
         }
     }
 }

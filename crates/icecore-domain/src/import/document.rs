@@ -1,143 +1,152 @@
-//! Documents: notes, and what assistants noted in files of their own.
+//! Documents: notes, and memory files of assistants.
 //!
-//! A note is kept as it is, as something said on its day. The day is the one it names itself, in
-//! its front matter or its name; when a file was last written says more about the last copy than
-//! about the note, so that does not count. What an assistant noted is learnt statement by
-//! statement.
+//! A note is stored unchanged as a message of its day. The day comes from its front matter or its
+//! name; the modification time often is that of the last copy, so it does not count. Memory files
+//! of assistants are imported statement by statement.
 
 use jiff::civil::{Date, Time};
 use jiff::tz::Offset;
 
-use super::{Fact, Format, Harvest};
+use super::{ImportBatch, ImportFormat, ImportedFact};
 use crate::calendar::Moment;
-use crate::event::{Kind, Origin};
+use crate::event::{EventType, Origin};
 use crate::hash::Hash;
-use crate::migrate::read::{self, Which};
-use crate::plain;
-use crate::record::{MAX_NAME_BYTES, MAX_TEXT_BYTES, Role, Said};
+use crate::migrate::read::{self, StatementSelection};
+use crate::record::{IncomingMessage, MAX_NAME_BYTES, MAX_TEXT_BYTES, Role};
+use crate::sanitize;
 use crate::transcript::trim_blank_lines;
 
 /// A document that is read at once.
 #[derive(Debug, Clone, Copy)]
-pub struct Document<'a> {
-    /// Its path below what was named, parts separated by `/`.
+pub struct ImportDocument<'a> {
+    /// Its path below the imported folder, parts separated by `/`.
     pub path: &'a str,
-    /// What it says.
     pub text: &'a str,
-    /// The project it belongs to, for what an assistant noted.
+    /// The project of an assistant's memory file.
     pub project: Option<&'a str>,
 }
 
-impl Document<'_> {
+impl ImportDocument<'_> {
     /// Reads a note.
-    pub fn note(&self, into: &mut Harvest) {
+    pub fn read_note(&self, into: &mut ImportBatch) {
         let front = read::front_matter(self.text);
         let field = |names: &[&str]| {
-            front.as_ref().and_then(|front| names.iter().find_map(|name| read::field(front, name)))
+            front.as_ref().and_then(|front| {
+                names.iter().find_map(|name| read::front_matter_field(front, name))
+            })
         };
         let body = self.text.trim_start_matches('\u{feff}');
         let skip = front.as_ref().map_or(0, |front| front.len() + 2);
         let start: usize = body.split_inclusive('\n').take(skip).map(str::len).sum();
         let body = trim_blank_lines(&body[start..]);
         if body.trim().is_empty() {
-            return into.skip("empty file", 1);
+            return into.count_skipped("empty file", 1);
         }
         let when = field(&["date", "created", "created_at", "day"])
-            .and_then(day_or_moment)
-            .or_else(|| noon(day_in(self.path)?));
+            .and_then(parse_day_or_moment)
+            .or_else(|| noon(day_in_path(self.path)?));
         if when.is_none() {
-            into.skip("date: none was named, so it is today's", 1);
+            into.count_skipped("no date found; the current day is used", 1);
         }
         let heading = body.lines().find_map(|line| line.strip_prefix("# ")).map(str::trim);
-        let title = field(&["title"]).or(heading).map(plain::one_line);
-        let id = named(self.path);
-        for (at, part) in parts(body).into_iter().enumerate() {
+        let title = field(&["title"]).or(heading).map(sanitize::one_line);
+        let id = short_path(self.path);
+        for (at, part) in split_parts(body).into_iter().enumerate() {
             let (ts, offset_assumed) =
                 when.map_or((None, false), |(moment, assumed)| (Some(moment), assumed));
-            into.say(
+            into.add_message(
                 at + 1,
-                Said {
+                IncomingMessage {
                     ts,
                     offset_assumed,
-                    conversation: Format::Markdown.conversation().map(str::to_owned),
+                    conversation: ImportFormat::Markdown.default_conversation().map(str::to_owned),
                     session: Some(id.clone()),
                     id: Some(if at == 0 { id.clone() } else { format!("{id}#{}", at + 1) }),
                     role: Some(Role::User),
                     title: title.clone().filter(|_| at == 0),
                     text: part.to_owned(),
-                    // Whose words they are, a file does not say: a saved page looks like a note of
-                    // one's own.
+                    // A file does not say whose words they are: a saved web page looks like one's
+                    // own note.
                     origin: Some(Origin::Import),
-                    ..Said::default()
+                    ..IncomingMessage::default()
                 },
             );
         }
     }
 
-    /// Reads what an assistant noted: the memory folder of Claude Code, or the list that Claude.ai
-    /// gives.
-    pub fn memory(&self, into: &mut Harvest) {
-        if read::topics(self.text).is_some() {
-            return into.skip("index of memories", 1);
+    /// Reads an assistant's memory: the memory folder of Claude Code, or the list that Claude.ai
+    /// exports.
+    pub fn read_memory(&self, into: &mut ImportBatch) {
+        if read::listed_topics(self.text).is_some() {
+            return into.count_skipped("index of memories", 1);
         }
         let front = read::front_matter(self.text);
-        let field = |name: &str| front.as_ref().and_then(|front| read::field(front, name));
-        let said = field("modified").and_then(day_or_moment).map(|(moment, _)| moment);
+        let field =
+            |name: &str| front.as_ref().and_then(|front| read::front_matter_field(front, name));
+        let said = field("modified").and_then(parse_day_or_moment).map(|(moment, _)| moment);
         let tag = field("type").map(str::to_lowercase);
-        let facts =
-            dated(self.path, self.text).unwrap_or_else(|| noted(self.path, self.text, said));
+        let facts = parse_dated_list(self.path, self.text)
+            .unwrap_or_else(|| memory_statements(self.path, self.text, said));
         if facts.is_empty() {
-            into.skip("memory without a statement", 1);
+            into.count_skipped("memory without a statement", 1);
         }
         for mut fact in facts {
             fact.tags.extend(tag.clone());
-            // What somebody told an assistant to do differently holds until they say otherwise.
-            if tag.as_deref() == Some("feedback") && fact.kind == Some(Kind::Fact) {
-                fact.kind = Some(Kind::Preference);
+            // Feedback to an assistant holds until the user changes it.
+            if tag.as_deref() == Some("feedback") && fact.kind == Some(EventType::Fact) {
+                fact.kind = Some(EventType::Preference);
             }
-            into.facts.push(Fact { project: self.project.map(str::to_owned), ..fact });
+            into.facts.push(ImportedFact { project: self.project.map(str::to_owned), ..fact });
         }
     }
 }
 
-/// Statements of a text that an assistant tends.
-pub(super) fn noted(path: &str, text: &str, said: Option<Moment>) -> Vec<Fact> {
-    let path = named(path);
-    let facts = read::statements(text, Which::All).statements.into_iter().map(|stated| Fact {
-        was: format!("{path}:{}", Hash::of(plain::sameness_key(&stated.text).as_bytes()).short()),
-        kind: Some(stated.kind),
-        entity: stated.entity,
-        entity_kind: None,
-        tags: stated.tags,
-        said,
-        source: format!("{path}:{}", stated.line),
-        project: None,
-        origin: Origin::Assistant,
-        text: stated.text,
-    });
+/// The statements of a text that an assistant maintains.
+pub(super) fn memory_statements(path: &str, text: &str, said: Option<Moment>) -> Vec<ImportedFact> {
+    let path = short_path(path);
+    let facts = read::parse_statements(text, StatementSelection::All).statements.into_iter().map(
+        |stated| ImportedFact {
+            external_id: format!(
+                "{path}:{}",
+                Hash::of(sanitize::sameness_key(&stated.text).as_bytes()).short_hex()
+            ),
+            kind: Some(stated.kind),
+            entity: stated.entity,
+            entity_kind: None,
+            tags: stated.tags,
+            learned_at: said,
+            source: format!("{path}:{}", stated.line),
+            project: None,
+            origin: Origin::Assistant,
+            text: stated.text,
+        },
+    );
     facts.collect()
 }
 
-/// Lines such as `[2026-01-05] - likes tea`, if that is what most of the text is.
-fn dated(path: &str, text: &str) -> Option<Vec<Fact>> {
+/// Lines such as `[2026-01-05] - likes tea`, if most of the text consists of them.
+fn parse_dated_list(path: &str, text: &str) -> Option<Vec<ImportedFact>> {
     let line = |line: &str| -> Option<(Moment, String)> {
         let (date, rest) =
             line.trim().trim_start_matches(['-', '*', ' ']).strip_prefix('[')?.split_once(']')?;
         let words = rest.trim_start_matches([' ', '-', '–', '—', ':']).trim();
-        let (moment, _) = day_or_moment(date)?;
+        let (moment, _) = parse_day_or_moment(date)?;
         (!words.is_empty()).then(|| (moment, words.to_owned()))
     };
     let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
     let read: Vec<(Moment, String)> = lines.iter().filter_map(|text| line(text)).collect();
-    let path = named(path);
+    let path = short_path(path);
     (!read.is_empty() && read.len() * 2 > lines.len()).then(|| {
-        let facts = read.into_iter().map(|(moment, words)| Fact {
-            was: format!("{path}:{}", Hash::of(plain::sameness_key(&words).as_bytes()).short()),
+        let facts = read.into_iter().map(|(moment, words)| ImportedFact {
+            external_id: format!(
+                "{path}:{}",
+                Hash::of(sanitize::sameness_key(&words).as_bytes()).short_hex()
+            ),
             kind: None,
             entity: None,
             entity_kind: None,
             tags: Vec::new(),
-            said: Some(moment),
+            learned_at: Some(moment),
             source: path.clone(),
             project: None,
             origin: Origin::Assistant,
@@ -147,19 +156,23 @@ fn dated(path: &str, text: &str) -> Option<Vec<Fact>> {
     })
 }
 
-/// A path as a name that is short enough to be one.
-fn named(path: &str) -> String {
-    let name = plain::one_line(path);
+/// A path shortened to the length of a name.
+fn short_path(path: &str) -> String {
+    let name = sanitize::one_line(path);
     let most = MAX_NAME_BYTES / 2;
     if name.len() <= most {
         name
     } else {
-        format!("{}…{}", &name[..name.floor_char_boundary(most)], Hash::of(path.as_bytes()).short())
+        format!(
+            "{}…{}",
+            &name[..name.floor_char_boundary(most)],
+            Hash::of(path.as_bytes()).short_hex()
+        )
     }
 }
 
-/// A body in parts that fit into a record each, cut between lines.
-fn parts(body: &str) -> Vec<&str> {
+/// A body split at line breaks into parts that fit a record each.
+fn split_parts(body: &str) -> Vec<&str> {
     let mut parts = Vec::new();
     let mut rest = body;
     while rest.len() > MAX_TEXT_BYTES {
@@ -173,25 +186,24 @@ fn parts(body: &str) -> Vec<&str> {
     parts
 }
 
-/// Noon of a day, by the clocks of whoever keeps it.
+/// Noon of a day, local time.
 fn noon(day: Date) -> Option<(Moment, bool)> {
     let at = Offset::UTC.to_timestamp(day.to_datetime(Time::constant(12, 0, 0, 0))).ok()?;
     Some((Moment::new(at, Offset::UTC), true))
 }
 
-fn day_or_moment(text: &str) -> Option<(Moment, bool)> {
+fn parse_day_or_moment(text: &str) -> Option<(Moment, bool)> {
     let text = text.trim();
     if text.len() > 10
-        && let Some(read) = Moment::read(text)
+        && let Some(read) = Moment::parse(text)
     {
         return Some((read.moment, read.offset_assumed));
     }
     noon(text.get(..10)?.parse().ok()?)
 }
 
-/// The day that a path names: `2026-02-13`, `2026_02_13`, `2026.02.13` or `20260213`, nearest to
-/// its end.
-fn day_in(path: &str) -> Option<Date> {
+/// The last day in a path: `2026-02-13`, `2026_02_13`, `2026.02.13` or `20260213`.
+fn day_in_path(path: &str) -> Option<Date> {
     let bytes = path.as_bytes();
     let digits = |from: usize, count: usize| {
         bytes.get(from..from + count).filter(|part| part.iter().all(u8::is_ascii_digit))
@@ -235,7 +247,7 @@ mod tests {
             ("call 202602134.md", None),
             ("é2026-02-13é", Some("2026-02-13")),
         ] {
-            assert_eq!(day_in(path).map(|day| day.to_string()).as_deref(), day, "{path}");
+            assert_eq!(day_in_path(path).map(|day| day.to_string()).as_deref(), day, "{path}");
         }
     }
 
@@ -243,9 +255,9 @@ mod tests {
     #[test]
     fn a_note_has_its_own_day_and_title() {
         let read = |path: &str, text: &str| {
-            let mut harvest = Harvest::default();
-            Document { path, text, project: None }.note(&mut harvest);
-            let said = harvest.said.into_iter().map(|(_, said)| {
+            let mut harvest = ImportBatch::default();
+            ImportDocument { path, text, project: None }.read_note(&mut harvest);
+            let said = harvest.messages.into_iter().map(|(_, said)| {
                 format!(
                     "{:?} {:?} {:?} {}",
                     said.ts.map(|ts| ts.to_string()),
@@ -272,16 +284,16 @@ mod tests {
     #[test]
     fn what_an_assistant_noted_is_learnt_statement_by_statement() {
         let read = |path: &str, text: &str| {
-            let mut harvest = Harvest::default();
-            Document { path, text, project: Some("/home/u/app") }.memory(&mut harvest);
+            let mut harvest = ImportBatch::default();
+            ImportDocument { path, text, project: Some("/home/u/app") }.read_memory(&mut harvest);
             let facts: Vec<String> = harvest
                 .facts
                 .into_iter()
                 .map(|fact| {
                     format!(
                         "{} {:?} {} {:?} {}",
-                        fact.kind.map_or("-", Kind::word),
-                        fact.said.map(|ts| ts.day().to_string()),
+                        fact.kind.map_or("-", EventType::word),
+                        fact.learned_at.map(|ts| ts.day().to_string()),
                         fact.source,
                         fact.tags,
                         fact.text
@@ -307,16 +319,16 @@ mod tests {
     proptest! {
         #[test]
         fn no_document_makes_the_reader_fall(path in "\\PC{0,40}|[0-9._-]{0,30}", text in "(---\n|date: |[-a-z0-9: \n\\[\\]é#]){0,60}") {
-            let mut harvest = Harvest::default();
-            let document = Document { path: &path, text: &text, project: None };
-            document.note(&mut harvest);
-            document.memory(&mut harvest);
+            let mut harvest = ImportBatch::default();
+            let document = ImportDocument { path: &path, text: &text, project: None };
+            document.read_note(&mut harvest);
+            document.read_memory(&mut harvest);
             prop_assert!(harvest.complaints.is_empty());
         }
 
         #[test]
         fn parts_make_the_whole(text in "[a-z\n]{0,200}") {
-            prop_assert_eq!(parts(&text).concat(), text);
+            prop_assert_eq!(split_parts(&text).concat(), text);
         }
     }
 }

@@ -1,45 +1,43 @@
-//! A JSON document of any length, taken apart into the elements of its list while it streams by.
+//! A streaming scanner that splits a JSON document of any length into the elements of its list.
 //!
-//! Only one element is held at a time. What is in it is not looked at beyond what its end takes, so
-//! an element that is broken, too long or too deep costs that element and not the rest of the
-//! document.
+//! Only one element is in memory at a time. The scanner looks only for the end of an element, so an
+//! element that is broken, too long or too deep does not affect the rest of the document.
 
 use super::{MAX_DEPTH, MAX_PIECE_BYTES};
 
 /// An element.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Piece<'a> {
-    /// Its number, from 1 on.
+pub struct ListElement<'a> {
+    /// Its number, from 1.
     pub number: usize,
-    /// What it is, or why it is not told.
-    pub json: Result<&'a str, Unreadable>,
+    /// The element, or why it cannot be read.
+    pub json: Result<&'a str, ElementError>,
 }
 
-/// Why an element is not told, as the end of the sentence "this element …".
+/// Why an element cannot be read, as the end of the sentence "this element …".
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Unreadable {
-    /// It is more than is held at a time.
+pub enum ElementError {
+    /// Longer than the buffer limit.
     #[error("has more than {MAX_PIECE_BYTES} bytes")]
     TooLong,
-    /// It nests too deep.
     #[error("nests deeper than {MAX_DEPTH} levels")]
     TooDeep,
-    /// It is not text.
+    /// Not UTF-8.
     #[error("is not UTF-8")]
     NotText,
-    /// The document ended within it.
-    #[error("breaks off: the file ends within it")]
+    /// The document ends within it.
+    #[error("is incomplete: the file ends within it")]
     CutOff,
-    /// It is not part of a list.
+    /// Not part of a list.
     #[error("is not JSON")]
     NotJson,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum ScanState {
     /// Before or between values of the whole document.
     Outside,
-    /// In the object around the list, of which only the names of its fields count.
+    /// In the object around the list, of which only the field names matter.
     Around,
     /// In the list, before or between its elements.
     Between,
@@ -49,39 +47,38 @@ enum State {
     Beside,
 }
 
-/// The elements of a document.
+/// Splits a document into elements.
 #[derive(Debug)]
-pub struct Elements {
-    /// Fields of an object around the list whose elements are wanted. Without any, an object is an
-    /// element itself.
+pub struct ElementScanner {
+    /// The fields of a wrapping object whose lists are read. If empty, an object is an element
+    /// itself.
     lists: &'static [&'static str],
-    state: State,
-    /// How deep the scan is within the element, or within the object around the list.
+    state: ScanState,
+    /// The nesting depth within the element or the wrapping object.
     depth: usize,
     quoted: bool,
     escaped: bool,
-    /// An element that is neither list nor object nor text ends where the next thing begins.
+    /// A number or literal; it ends where the next token begins.
     bare: bool,
     element: Vec<u8>,
-    wrong: Option<Unreadable>,
+    wrong: Option<ElementError>,
     number: usize,
-    /// The list stands in an object.
+    /// The list is in an object.
     nested: bool,
-    /// The element stands in a list.
+    /// The element is in a list.
     listed: bool,
-    /// The last text of the object around the list, which is the name of a field if a colon
-    /// follows.
+    /// The last string of the wrapping object; a field name if a colon follows.
     name: Vec<u8>,
-    /// A field whose list is wanted has been named.
+    /// The name of a wanted list was read.
     wanted: bool,
 }
 
-impl Elements {
-    /// Of a document whose list stands in one of these fields, or is the document.
+impl ElementScanner {
+    /// Scans a document that is a list, or an object with its list in one of these fields.
     pub fn new(lists: &'static [&'static str]) -> Self {
         Self {
             lists,
-            state: State::Outside,
+            state: ScanState::Outside,
             depth: 0,
             quoted: false,
             escaped: false,
@@ -96,70 +93,77 @@ impl Elements {
         }
     }
 
-    /// Takes the next bytes and tells the elements that end in them.
-    pub fn feed(&mut self, bytes: &[u8], tell: &mut dyn FnMut(Piece<'_>)) {
+    /// Scans the next bytes and emits the elements that end in them.
+    pub fn feed(&mut self, bytes: &[u8], tell: &mut dyn FnMut(ListElement<'_>)) {
         let mut at = 0;
         while at < bytes.len() {
             at = match self.state {
-                State::Outside => self.outside(bytes, at, tell),
-                State::Around => self.around(bytes, at),
-                State::Between => self.between(bytes, at),
-                State::Within => self.within(bytes, at, tell),
-                State::Beside => self.beside(bytes, at),
+                ScanState::Outside => self.scan_outside(bytes, at, tell),
+                ScanState::Around => self.scan_wrapper(bytes, at),
+                ScanState::Between => self.scan_between(bytes, at),
+                ScanState::Within => self.scan_element(bytes, at, tell),
+                ScanState::Beside => self.scan_invalid_line(bytes, at),
             };
         }
     }
 
-    /// There are no more bytes. Tells what they broke off.
-    pub fn finish(&mut self, tell: &mut dyn FnMut(Piece<'_>)) {
+    /// Ends the document and emits an unfinished element as an error.
+    pub fn finish(&mut self, tell: &mut dyn FnMut(ListElement<'_>)) {
         match self.state {
-            State::Within if self.bare => self.told(tell),
-            State::Within => tell(Piece { number: self.number, json: Err(Unreadable::CutOff) }),
-            State::Between | State::Around => {
-                self.number += 1;
-                tell(Piece { number: self.number, json: Err(Unreadable::CutOff) });
+            ScanState::Within if self.bare => self.emit_element(tell),
+            ScanState::Within => {
+                tell(ListElement { number: self.number, json: Err(ElementError::CutOff) })
             }
-            State::Outside | State::Beside => {}
+            ScanState::Between | ScanState::Around => {
+                self.number += 1;
+                tell(ListElement { number: self.number, json: Err(ElementError::CutOff) });
+            }
+            ScanState::Outside | ScanState::Beside => {}
         }
-        self.state = State::Outside;
+        self.state = ScanState::Outside;
     }
 
-    fn outside(&mut self, bytes: &[u8], at: usize, tell: &mut dyn FnMut(Piece<'_>)) -> usize {
+    fn scan_outside(
+        &mut self,
+        bytes: &[u8],
+        at: usize,
+        tell: &mut dyn FnMut(ListElement<'_>),
+    ) -> usize {
         match bytes[at] {
             b'[' => {
-                (self.state, self.nested) = (State::Between, false);
+                (self.state, self.nested) = (ScanState::Between, false);
                 at + 1
             }
             b'{' if !self.lists.is_empty() => {
                 (self.state, self.depth, self.nested, self.wanted) =
-                    (State::Around, 1, true, false);
+                    (ScanState::Around, 1, true, false);
                 at + 1
             }
-            b'{' => self.begin(at, false),
+            b'{' => self.begin_element(at, false),
             byte if byte.is_ascii_whitespace() || byte >= 0x80 => at + 1,
             _ => {
                 self.number += 1;
-                tell(Piece { number: self.number, json: Err(Unreadable::NotJson) });
-                self.state = State::Beside;
+                tell(ListElement { number: self.number, json: Err(ElementError::NotJson) });
+                self.state = ScanState::Beside;
                 at + 1
             }
         }
     }
 
-    /// The next line may be another try.
-    fn beside(&mut self, bytes: &[u8], at: usize) -> usize {
+    /// Skips to the end of the line; the next line may be JSON.
+    fn scan_invalid_line(&mut self, bytes: &[u8], at: usize) -> usize {
         match memchr::memchr(b'\n', &bytes[at..]) {
             Some(end) => {
-                self.state = State::Outside;
+                self.state = ScanState::Outside;
                 at + end + 1
             }
             None => bytes.len(),
         }
     }
 
-    fn around(&mut self, bytes: &[u8], at: usize) -> usize {
+    fn scan_wrapper(&mut self, bytes: &[u8], at: usize) -> usize {
         if self.quoted {
-            let end = self.string(bytes, at);
+            let end = self.scan_string(bytes, at);
             if self.depth == 1 && self.name.len() < 64 {
                 self.name.extend_from_slice(&bytes[at..end]);
             }
@@ -175,12 +179,12 @@ impl Elements {
                 self.wanted = self.lists.iter().any(|list| list.as_bytes() == name);
             }
             b',' if self.depth == 1 => self.wanted = false,
-            b'[' if self.depth == 1 && self.wanted => self.state = State::Between,
+            b'[' if self.depth == 1 && self.wanted => self.state = ScanState::Between,
             b'[' | b'{' => self.depth += 1,
             b']' | b'}' => {
                 self.depth -= 1;
                 if self.depth == 0 {
-                    self.state = State::Outside;
+                    self.state = ScanState::Outside;
                 }
             }
             _ => {}
@@ -188,31 +192,31 @@ impl Elements {
         at + 1
     }
 
-    fn between(&mut self, bytes: &[u8], at: usize) -> usize {
+    fn scan_between(&mut self, bytes: &[u8], at: usize) -> usize {
         match bytes[at] {
             b']' => {
-                self.state = if self.nested { State::Around } else { State::Outside };
+                self.state = if self.nested { ScanState::Around } else { ScanState::Outside };
                 (self.depth, self.wanted) = (1, false);
                 at + 1
             }
-            // A brace too many must not keep the scan where it is.
+            // A surplus brace must not stop the scan.
             byte if byte.is_ascii_whitespace() || matches!(byte, b',' | b'}') => at + 1,
-            _ => self.begin(at, true),
+            _ => self.begin_element(at, true),
         }
     }
 
-    fn begin(&mut self, at: usize, listed: bool) -> usize {
+    fn begin_element(&mut self, at: usize, listed: bool) -> usize {
         self.listed = listed;
         (self.state, self.depth, self.quoted, self.escaped, self.bare) =
-            (State::Within, 0, false, false, false);
+            (ScanState::Within, 0, false, false, false);
         self.element.clear();
         self.wrong = None;
         self.number += 1;
         at
     }
 
-    /// Where the text ends that is being scanned: after its closing quote, or with the bytes.
-    fn string(&mut self, bytes: &[u8], from: usize) -> usize {
+    /// The end of the current string: after its closing quote, or at the end of the bytes.
+    fn scan_string(&mut self, bytes: &[u8], from: usize) -> usize {
         let mut at = from;
         if self.escaped {
             self.escaped = false;
@@ -228,17 +232,22 @@ impl Elements {
                 Some(found) => at += found + 2,
             }
         }
-        // The escaped byte is the first of what comes next.
+        // The escaped byte is the first of the next chunk.
         self.escaped = at > bytes.len();
         bytes.len()
     }
 
-    fn within(&mut self, bytes: &[u8], from: usize, tell: &mut dyn FnMut(Piece<'_>)) -> usize {
+    fn scan_element(
+        &mut self,
+        bytes: &[u8],
+        from: usize,
+        tell: &mut dyn FnMut(ListElement<'_>),
+    ) -> usize {
         let mut at = from;
         let mut done = false;
         while at < bytes.len() && !done {
             if self.quoted {
-                at = self.string(bytes, at);
+                at = self.scan_string(bytes, at);
                 done = self.depth == 0 && !self.quoted;
                 continue;
             }
@@ -247,33 +256,33 @@ impl Elements {
                 b'{' | b'[' => {
                     self.depth += 1;
                     if self.depth > MAX_DEPTH {
-                        self.wrong = Some(Unreadable::TooDeep);
+                        self.wrong = Some(ElementError::TooDeep);
                     }
                 }
                 b'}' | b']' if self.depth > 0 => {
                     self.depth -= 1;
                     done = self.depth == 0;
                 }
-                // A number, or one of the three words.
+                // A number or literal.
                 b'}' | b']' | b',' if self.depth == 0 => {
-                    self.hold(&bytes[from..at]);
-                    self.told(tell);
+                    self.push_bytes(&bytes[from..at]);
+                    self.emit_element(tell);
                     return at;
                 }
                 _ => self.bare |= self.depth == 0,
             }
             at += 1;
         }
-        self.hold(&bytes[from..at]);
+        self.push_bytes(&bytes[from..at]);
         if done {
-            self.told(tell);
+            self.emit_element(tell);
         }
         at
     }
 
-    fn hold(&mut self, bytes: &[u8]) {
+    fn push_bytes(&mut self, bytes: &[u8]) {
         if self.element.len() + bytes.len() > MAX_PIECE_BYTES {
-            self.wrong = Some(Unreadable::TooLong);
+            self.wrong = Some(ElementError::TooLong);
         }
         if self.wrong.is_some() {
             self.element = Vec::new();
@@ -282,15 +291,15 @@ impl Elements {
         }
     }
 
-    fn told(&mut self, tell: &mut dyn FnMut(Piece<'_>)) {
-        // A document that is an element itself may be followed by others.
-        self.state = if self.listed { State::Between } else { State::Outside };
+    fn emit_element(&mut self, tell: &mut dyn FnMut(ListElement<'_>)) {
+        // A document that is itself an element may be followed by others.
+        self.state = if self.listed { ScanState::Between } else { ScanState::Outside };
         let json = match self.wrong {
             Some(wrong) => Err(wrong),
-            None => std::str::from_utf8(&self.element).map_err(|_| Unreadable::NotText),
+            None => std::str::from_utf8(&self.element).map_err(|_| ElementError::NotText),
         };
-        tell(Piece { number: self.number, json });
-        // One long conversation must not hold its room for the rest of the document.
+        tell(ListElement { number: self.number, json });
+        // Release the memory of one long conversation.
         if self.element.capacity() > MAX_PIECE_BYTES / 8 {
             self.element = Vec::new();
         }
@@ -307,9 +316,9 @@ mod tests {
         document: &[u8],
         lists: &'static [&'static str],
         chunk: usize,
-    ) -> Vec<Result<String, Unreadable>> {
-        let (mut elements, mut found) = (Elements::new(lists), Vec::new());
-        let mut tell = |piece: Piece<'_>| {
+    ) -> Vec<Result<String, ElementError>> {
+        let (mut elements, mut found) = (ElementScanner::new(lists), Vec::new());
+        let mut tell = |piece: ListElement<'_>| {
             found.push(piece.json.map(str::to_owned));
             assert_eq!(piece.number, found.len());
         };
@@ -321,9 +330,9 @@ mod tests {
     fn check(
         document: &str,
         lists: &'static [&'static str],
-        expected: &[Result<&str, Unreadable>],
+        expected: &[Result<&str, ElementError>],
     ) {
-        let expected: Vec<Result<String, Unreadable>> =
+        let expected: Vec<Result<String, ElementError>> =
             expected.iter().map(|one| one.map(str::to_owned)).collect();
         for chunk in 1..=document.len().max(1) {
             assert_eq!(
@@ -363,15 +372,21 @@ mod tests {
     // P1
     #[test]
     fn what_is_broken_costs_itself() {
-        assert_eq!(told(b"[1,{\"a\":", &[], 3), [Ok("1".to_owned()), Err(Unreadable::CutOff)]);
+        assert_eq!(told(b"[1,{\"a\":", &[], 3), [Ok("1".to_owned()), Err(ElementError::CutOff)]);
         let deep = format!("[{}{},7]", "[".repeat(MAX_DEPTH + 1), "]".repeat(MAX_DEPTH + 1));
-        assert_eq!(told(deep.as_bytes(), &[], 64), [Err(Unreadable::TooDeep), Ok("7".to_owned())]);
-        assert_eq!(told(b"[\"\xff\",7]", &[], 64), [Err(Unreadable::NotText), Ok("7".to_owned())]);
-        assert_eq!(told(b"nothing", &[], 64), [Err(Unreadable::NotJson)]);
+        assert_eq!(
+            told(deep.as_bytes(), &[], 64),
+            [Err(ElementError::TooDeep), Ok("7".to_owned())]
+        );
+        assert_eq!(
+            told(b"[\"\xff\",7]", &[], 64),
+            [Err(ElementError::NotText), Ok("7".to_owned())]
+        );
+        assert_eq!(told(b"nothing", &[], 64), [Err(ElementError::NotJson)]);
         let long = format!("[\"{}\",7]", "x".repeat(MAX_PIECE_BYTES));
         assert_eq!(
             told(long.as_bytes(), &[], 1 << 20),
-            [Err(Unreadable::TooLong), Ok("7".to_owned())]
+            [Err(ElementError::TooLong), Ok("7".to_owned())]
         );
     }
 

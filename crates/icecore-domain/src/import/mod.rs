@@ -1,48 +1,48 @@
-//! Other programs' histories, read into what was said and what was learnt (P1).
+//! Import of other programs' histories: messages and learned facts (P1).
 //!
-//! A history comes in pieces, one at a time: a line, an element of a long JSON list, a document.
-//! Whatever a stranger's file holds, nothing here is an error: a piece that cannot be read is a
-//! complaint with its number, and what is passed over is counted by what it is. What is read is
-//! kept by nobody yet; the gate is still before it.
+//! A history is read piece by piece: a line, an element of a long JSON list, or a document. Nothing
+//! in an untrusted file is an error: an unreadable piece is a complaint with its number, and
+//! skipped content is counted by kind. The result is not stored yet; it still has to pass the
+//! capture filter.
 
 mod chatgpt;
 mod claude_ai;
 mod claude_code;
 mod codex;
+mod detection;
 mod document;
 mod elements;
 mod facts;
-mod recognise;
 
 use std::collections::BTreeMap;
 
 use jiff::tz::Offset;
 
 use crate::calendar::Moment;
-use crate::event::{EntityKind, Kind, Origin};
-use crate::plain;
-use crate::record::{self, Said};
-use crate::transcript::{self, Lines, Object};
-use crate::words::words;
+use crate::event::{EntityKind, EventType, Origin};
+use crate::record::{self, IncomingMessage};
+use crate::sanitize;
+use crate::string_enum::string_enum;
+use crate::transcript::{self, JsonObject, LineReader};
 
-pub use document::Document;
-pub use elements::{Elements, Piece, Unreadable};
-pub use recognise::{HEAD_BYTES, inside, recognise};
+pub use detection::{HEAD_BYTES, detect_format, list_fields};
+pub use document::ImportDocument;
+pub use elements::{ElementError, ElementScanner, ListElement};
 
-/// The longest piece that is read, in bytes: a whole conversation of a chat.
+/// The longest piece that is read: a whole chat conversation.
 pub const MAX_PIECE_BYTES: usize = 64 * 1024 * 1024;
-/// The longest line that is read, in bytes.
+/// The longest line that is read.
 pub const MAX_LINE_BYTES: usize = transcript::MAX_LINE_BYTES;
 /// How deep the JSON of a piece may nest.
 pub const MAX_DEPTH: usize = transcript::MAX_DEPTH;
-/// How many complaints of one file are told one by one; the rest is counted.
+/// The most complaints of one file that are listed; the rest is counted.
 pub const MAX_COMPLAINTS: usize = transcript::MAX_COMPLAINTS;
-/// How many kinds of passed over things are told apart.
+/// The most kinds of skipped content that are counted separately.
 const MAX_KINDS: usize = 64;
 
-words! {
-    /// Whose history it is.
-    Format: "an import format" {
+string_enum! {
+    /// The program whose history is imported.
+    ImportFormat: "an import format" {
         /// Transcripts of Claude Code, and its memory folder.
         ClaudeCode = "claude-code",
         /// Rollouts of Codex.
@@ -57,23 +57,23 @@ words! {
         McpMemory = "mcp-memory",
         /// Notes.
         Markdown = "markdown",
-        /// A message a line.
+        /// One message per line.
         Jsonl = "jsonl",
     }
 }
 
-impl Format {
-    /// Whether it comes as lines that are only ever added to, so that reading can go on where it
-    /// ended.
-    pub fn is_lines(self) -> bool {
+impl ImportFormat {
+    /// Whether the file consists of lines and only grows, so that an import can continue where the
+    /// last one ended.
+    pub fn is_line_based(self) -> bool {
         matches!(self, Self::ClaudeCode | Self::Codex | Self::McpMemory | Self::Jsonl)
     }
 
-    /// The conversation that what was said belongs to; none where the pieces name it.
-    pub fn conversation(self) -> Option<&'static str> {
+    /// The conversation of the messages; `None` if the pieces name it.
+    pub fn default_conversation(self) -> Option<&'static str> {
         match self {
-            // Where everything stands that assistants' programs tell of their sessions, whichever
-            // way it came.
+            // All sessions of coding assistants go into one conversation, whether they come from
+            // hooks or from imports.
             Self::ClaudeCode | Self::Codex => Some("sessions"),
             Self::ChatGpt | Self::ClaudeAi | Self::Markdown => Some(self.word()),
             Self::Mem0 | Self::McpMemory | Self::Jsonl => None,
@@ -81,63 +81,56 @@ impl Format {
     }
 }
 
-/// Something that another program had learnt.
+/// A fact that another program has learned.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Fact {
-    /// What it is known by where it comes from; the same one with other words replaces what was
-    /// known.
-    pub was: String,
-    /// What was learnt.
+pub struct ImportedFact {
+    /// Its id at the source; a fact with the same id and other words replaces the earlier one.
+    pub external_id: String,
     pub text: String,
-    /// Its type, if it says so.
-    pub kind: Option<Kind>,
-    /// The thing it is about.
+    /// Its type, if the source states it.
+    pub kind: Option<EventType>,
     pub entity: Option<String>,
-    /// What kind of thing that is.
+    /// The kind of the entity.
     pub entity_kind: Option<EntityKind>,
-    /// Labels.
     pub tags: Vec<String>,
-    /// When it was learnt, if that is known.
-    pub said: Option<Moment>,
-    /// Where it comes from, for a person.
+    /// When it was learned, if known.
+    pub learned_at: Option<Moment>,
+    /// The source, for a person to read.
     pub source: String,
-    /// The project it belongs to.
     pub project: Option<String>,
-    /// Whose words it goes back to.
     pub origin: Origin,
 }
 
-/// Where a piece stands: its number from 1 on, and the byte it begins at.
+/// The position of a piece in its file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Place {
-    /// Its number: of the line, or of the element.
+pub struct ImportPosition {
+    /// The number of the line or element, from 1.
     pub number: usize,
-    /// How many bytes stand before it.
+    /// The byte offset.
     pub at: u64,
 }
 
-/// What was read.
+/// What was read from a file.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Harvest {
-    /// What was said, each with the number of its piece.
-    pub said: Vec<(usize, Said)>,
-    /// What was learnt.
-    pub facts: Vec<Fact>,
-    /// What was passed over on purpose, and how often.
+pub struct ImportBatch {
+    /// Messages, each with the number of its piece.
+    pub messages: Vec<(usize, IncomingMessage)>,
+    pub facts: Vec<ImportedFact>,
+    /// Skipped content by kind, with counts.
     pub skipped: BTreeMap<String, usize>,
-    /// Pieces that could not be read, by number, as the end of the sentence "this line …".
+    /// Unreadable pieces by number, with the end of the sentence "this line …".
     pub complaints: Vec<(usize, String)>,
-    /// How many more there were.
-    pub beyond: usize,
+    /// The number of complaints that are not listed.
+    pub more_complaints: usize,
 }
 
-impl Harvest {
-    /// Counts what is passed over.
-    pub fn skip(&mut self, what: &str, count: usize) {
+impl ImportBatch {
+    /// Counts skipped content.
+    pub fn count_skipped(&mut self, what: &str, count: usize) {
         if count == 0 {
             return;
         }
-        let what = plain::one_line(&what.chars().take(40).collect::<String>());
+        let what = sanitize::one_line(&what.chars().take(40).collect::<String>());
         let what = if self.skipped.len() >= MAX_KINDS && !self.skipped.contains_key(&what) {
             "other kinds".into()
         } else {
@@ -146,166 +139,178 @@ impl Harvest {
         *self.skipped.entry(what).or_default() += count;
     }
 
-    /// Says that a piece could not be read.
-    pub fn complain(&mut self, number: usize, what: impl Into<String>) {
+    /// Reports an unreadable piece.
+    pub fn add_complaint(&mut self, number: usize, what: impl Into<String>) {
         if self.complaints.len() < MAX_COMPLAINTS {
             self.complaints.push((number, what.into()));
         } else {
-            self.beyond += 1;
+            self.more_complaints += 1;
         }
     }
 
-    fn say(&mut self, number: usize, said: Said) {
-        self.said.push((number, said));
+    fn add_message(&mut self, number: usize, said: IncomingMessage) {
+        self.messages.push((number, said));
     }
 
-    /// Takes over what a reading of lines has to tell.
-    fn hear(&mut self, lines: &mut Lines) {
+    /// Adds the messages and complaints of a line reader.
+    fn add_lines(&mut self, lines: &mut LineReader) {
         for (what, count) in lines.out.skipped.drain(..) {
-            self.skip(&what, count);
+            self.count_skipped(&what, count);
         }
         for (number, what) in lines.out.complaints.drain(..) {
-            self.complain(number, what);
+            self.add_complaint(number, what);
         }
     }
 }
 
-/// The name of the project that a folder belongs to, if it does to any.
-pub type Projects<'a> = &'a dyn Fn(&str) -> Option<String>;
+/// Looks up the project of a folder.
+pub type ProjectLookup<'a> = &'a dyn Fn(&str) -> Option<String>;
 
-/// A reading of one file that is under way.
-pub struct Reader {
-    form: Form,
+/// Reads one file.
+pub struct ImportReader {
+    form: FormatReader,
     offset: Offset,
 }
 
-enum Form {
-    ClaudeCode(Box<claude_code::Reading>),
-    Codex(Box<codex::Reading>),
+enum FormatReader {
+    ClaudeCode(Box<claude_code::ClaudeCodeReader>),
+    Codex(Box<codex::CodexReader>),
     ChatGpt,
     ClaudeAi,
     Mem0,
     McpMemory,
-    Jsonl(Box<Lines>),
+    Jsonl(Box<LineReader>),
     Documents,
 }
 
-impl Reader {
-    /// Begins to read. `offset` is that of times without one.
-    pub fn new(format: Format, offset: Offset) -> Self {
+impl ImportReader {
+    /// Starts a file. `offset` applies to times without one.
+    pub fn new(format: ImportFormat, offset: Offset) -> Self {
         let form = match format {
-            Format::ClaudeCode => Form::ClaudeCode(Box::new(claude_code::Reading::new(offset))),
-            Format::Codex => Form::Codex(Box::new(codex::Reading::new(offset))),
-            Format::ChatGpt => Form::ChatGpt,
-            Format::ClaudeAi => Form::ClaudeAi,
-            Format::Mem0 => Form::Mem0,
-            Format::McpMemory => Form::McpMemory,
-            Format::Markdown => Form::Documents,
-            Format::Jsonl => Form::Jsonl(Box::new(Lines::new(offset, false))),
+            ImportFormat::ClaudeCode => {
+                FormatReader::ClaudeCode(Box::new(claude_code::ClaudeCodeReader::new(offset)))
+            }
+            ImportFormat::Codex => FormatReader::Codex(Box::new(codex::CodexReader::new(offset))),
+            ImportFormat::ChatGpt => FormatReader::ChatGpt,
+            ImportFormat::ClaudeAi => FormatReader::ClaudeAi,
+            ImportFormat::Mem0 => FormatReader::Mem0,
+            ImportFormat::McpMemory => FormatReader::McpMemory,
+            ImportFormat::Markdown => FormatReader::Documents,
+            ImportFormat::Jsonl => FormatReader::Jsonl(Box::new(LineReader::new(offset, false))),
         };
         Self { form, offset }
     }
 
-    /// Goes on where a reading ended that left this behind.
+    /// Continues from a checkpoint of an earlier run.
     pub fn resume(&mut self, left: &str) {
-        if let Form::Codex(reading) = &mut self.form {
+        if let FormatReader::Codex(reading) = &mut self.form {
             reading.resume(left);
         }
     }
 
-    /// What a reading that goes on after the pieces so far has to know.
-    pub fn leaves(&self) -> Option<String> {
+    /// The checkpoint for continuing after the pieces so far.
+    pub fn checkpoint(&self) -> Option<String> {
         match &self.form {
-            Form::Codex(reading) => reading.leaves(),
+            FormatReader::Codex(reading) => reading.checkpoint(),
             _ => None,
         }
     }
 
-    /// The first piece that would have to be read again, because not all of it has been told.
-    pub fn waits_for(&self) -> Option<Place> {
+    /// The first piece that must be read again because its result is incomplete.
+    pub fn resume_position(&self) -> Option<ImportPosition> {
         match &self.form {
-            Form::ClaudeCode(reading) => reading.waits_for(),
-            Form::Codex(reading) => reading.waits_for(),
+            FormatReader::ClaudeCode(reading) => reading.resume_position(),
+            FormatReader::Codex(reading) => reading.resume_position(),
             _ => None,
         }
     }
 
     /// Reads a piece.
-    pub fn piece(&mut self, place: Place, json: &str, projects: Projects<'_>, into: &mut Harvest) {
-        let Place { number, .. } = place;
+    pub fn read_piece(
+        &mut self,
+        place: ImportPosition,
+        json: &str,
+        projects: ProjectLookup<'_>,
+        into: &mut ImportBatch,
+    ) {
+        let ImportPosition { number, .. } = place;
         match &mut self.form {
-            Form::ClaudeCode(reading) => return reading.line(place, json, projects, into),
-            Form::Codex(reading) => return reading.line(place, json, projects, into),
-            Form::Jsonl(lines) => return chat_line(lines, number, json, into),
+            FormatReader::ClaudeCode(reading) => {
+                return reading.read_line(place, json, projects, into);
+            }
+            FormatReader::Codex(reading) => return reading.read_line(place, json, projects, into),
+            FormatReader::Jsonl(lines) => return read_chat_line(lines, number, json, into),
             _ => {}
         }
         if transcript::is_too_deep(json) {
-            return into.complain(number, format!("nests deeper than {MAX_DEPTH} levels"));
+            return into.add_complaint(number, format!("nests deeper than {MAX_DEPTH} levels"));
         }
-        let object = match Object::read(json) {
+        let object = match JsonObject::parse(json) {
             Ok(object) => object,
             Err(error) => {
-                return into.complain(
+                return into.add_complaint(
                     number,
-                    format!("is not a JSON object: {}", transcript::reason(&error)),
+                    format!("is not a JSON object: {}", transcript::json_error_reason(&error)),
                 );
             }
         };
         match &self.form {
-            Form::ChatGpt => chatgpt::conversation(number, &object, self.offset, into),
-            Form::ClaudeAi => claude_ai::conversation(number, &object, self.offset, into),
-            Form::Mem0 => facts::mem0(number, &object, self.offset, into),
-            Form::McpMemory => facts::mcp_memory(number, &object, self.offset, into),
-            _ => into.skip("JSON", 1),
+            FormatReader::ChatGpt => chatgpt::read_conversation(number, &object, self.offset, into),
+            FormatReader::ClaudeAi => {
+                claude_ai::read_conversation(number, &object, self.offset, into)
+            }
+            FormatReader::Mem0 => facts::read_mem0(number, &object, self.offset, into),
+            FormatReader::McpMemory => facts::read_mcp_memory(number, &object, self.offset, into),
+            _ => into.count_skipped("JSON", 1),
         }
     }
 
-    /// There are no more pieces.
-    pub fn finish(&mut self, into: &mut Harvest) {
+    /// Ends the file.
+    pub fn finish(&mut self, into: &mut ImportBatch) {
         match &mut self.form {
-            Form::ClaudeCode(reading) => reading.finish(into),
-            Form::Codex(reading) => reading.finish(into),
+            FormatReader::ClaudeCode(reading) => reading.finish(into),
+            FormatReader::Codex(reading) => reading.finish(into),
             _ => {}
         }
     }
 }
 
-/// A line of somebody's own program: ours, or anything in which somebody says something at some
+/// Reads a line of any program: icecore's own format, or any object with a speaker, words and a
 /// time.
-fn chat_line(lines: &mut Lines, number: usize, json: &str, into: &mut Harvest) {
-    let wrong = match record::read_import(json) {
-        Ok(said) => return into.say(number, said),
+fn read_chat_line(lines: &mut LineReader, number: usize, json: &str, into: &mut ImportBatch) {
+    let wrong = match record::parse_import_line(json) {
+        Ok(said) => return into.add_message(number, said),
         Err(wrong) => wrong,
     };
-    lines.line(number, json);
-    let turns: Vec<Said> = lines.take().map(|(said, _)| said).collect();
+    lines.read_line(number, json);
+    let turns: Vec<IncomingMessage> = lines.drain_turns().map(|(said, _)| said).collect();
     let told = turns.iter().any(|said| said.ts.is_some());
-    // What has no time cannot be put anywhere; then what is missing is told as it is for our own
+    // A message without a time cannot be stored. Complain about missing fields as for icecore's own
     // lines.
     if !told {
         lines.out.complaints.clear();
         lines.out.skipped.clear();
-        return into.complain(number, wrong.0);
+        return into.add_complaint(number, wrong.0);
     }
     let mut last = turns.iter().find_map(|said| said.ts);
     for mut said in turns {
         last = said.ts.or(last);
         said.ts = last;
-        into.say(number, said);
+        into.add_message(number, said);
     }
-    into.hear(lines);
+    into.add_lines(lines);
 }
 
-/// A time as exports have it: RFC 3339, or seconds since 1970.
-fn time(object: &Object<'_>, names: &[&str], offset: Offset) -> Option<Moment> {
+/// A time in an export: RFC 3339, or seconds since 1970.
+fn parse_time(object: &JsonObject<'_>, names: &[&str], offset: Offset) -> Option<Moment> {
     names.iter().find_map(|name| {
         let text = object.text(name)?;
-        let read = Moment::read(&text).map(|read| read.moment);
-        read.or_else(|| transcript::since_1970(&text, offset))
+        let read = Moment::parse(&text).map(|read| read.moment);
+        read.or_else(|| transcript::parse_unix_time(&text, offset))
     })
 }
 
 /// A text as raw JSON.
-fn raw(text: &str) -> String {
+fn to_json_string(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }

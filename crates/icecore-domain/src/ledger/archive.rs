@@ -14,22 +14,22 @@ use crate::calendar::Moment;
 use crate::event::Event;
 use crate::format::line;
 use crate::layout::DocPath;
-use crate::ledger::{Ledger, lines};
-use crate::plain;
-use crate::words::words;
+use crate::ledger::{Ledger, raw_lines};
+use crate::sanitize;
+use crate::string_enum::string_enum;
 
 /// The path prefix of compaction archives.
-const COMPACTED: &str = "memory/ledger-archive-";
+const COMPACTION_ARCHIVE_PREFIX: &str = "memory/ledger-archive-";
 /// The folder of pruning archives.
-const PRUNED: &str = "memory/archive/";
+const PRUNING_ARCHIVE_DIR: &str = "memory/archive/";
 /// The start of a batch head.
-const HEAD: &[u8] = br#"{"archived":"#;
+const BATCH_HEAD_START: &[u8] = br#"{"archived":"#;
 /// The most complaints about one archive; a last one counts the rest.
 const MAX_COMPLAINTS: usize = 100;
 
-words! {
+string_enum! {
     /// Why lines leave the ledger.
-    Why: "a reason to archive" {
+    ArchiveReason: "a reason to archive" {
         /// Another line in the ledger stands for them, or the ledger had to shrink.
         Compaction = "compaction",
         /// They expired.
@@ -38,7 +38,7 @@ words! {
 }
 
 /// Formats one batch for appending to an archive; empty if there are no lines.
-pub fn write(at: Moment, why: Why, lines: &[&[u8]]) -> Vec<u8> {
+pub fn format_batch(at: Moment, why: ArchiveReason, lines: &[&[u8]]) -> Vec<u8> {
     if lines.is_empty() {
         return Vec::new();
     }
@@ -54,17 +54,19 @@ pub fn write(at: Moment, why: Why, lines: &[&[u8]]) -> Vec<u8> {
 }
 
 /// The lines that an archive does not contain yet, byte for byte.
-pub fn not_in<'a>(archive: &[u8], lines: Vec<&'a [u8]>) -> Vec<&'a [u8]> {
+pub fn lines_not_in<'a>(archive: &[u8], lines: Vec<&'a [u8]>) -> Vec<&'a [u8]> {
     let bare = |line: &'_ [u8]| line.strip_suffix(b"\n").unwrap_or(line).to_vec();
     let there: HashSet<&[u8]> = archive.split(|byte| *byte == b'\n').collect();
     lines.into_iter().filter(|line| !there.contains(bare(line).as_slice())).collect()
 }
 
 /// The path of the archive for lines that leave on `day`.
-pub fn path(why: Why, day: Date) -> DocPath {
+pub fn archive_path(why: ArchiveReason, day: Date) -> DocPath {
     let name = match why {
-        Why::Compaction => format!("{COMPACTED}{:04}.jsonl", day.year()),
-        Why::Pruning => format!("{PRUNED}{:04}-Q{}.jsonl", day.year(), (day.month() - 1) / 3 + 1),
+        ArchiveReason::Compaction => format!("{COMPACTION_ARCHIVE_PREFIX}{:04}.jsonl", day.year()),
+        ArchiveReason::Pruning => {
+            format!("{PRUNING_ARCHIVE_DIR}{:04}-Q{}.jsonl", day.year(), (day.month() - 1) / 3 + 1)
+        }
     };
     // The path is always valid; if it were not, the log, which only grows, would preserve the
     // lines.
@@ -74,14 +76,16 @@ pub fn path(why: Why, day: Date) -> DocPath {
 /// Whether a path is an archive, of icecore or of another program.
 pub fn is_archive(path: &DocPath) -> bool {
     let name = path.as_str().strip_suffix(".jsonl");
-    let rest =
-        name.and_then(|name| name.strip_prefix(COMPACTED).or_else(|| name.strip_prefix(PRUNED)));
+    let rest = name.and_then(|name| {
+        name.strip_prefix(COMPACTION_ARCHIVE_PREFIX)
+            .or_else(|| name.strip_prefix(PRUNING_ARCHIVE_DIR))
+    });
     rest.is_some_and(|rest| !rest.is_empty() && !rest.contains('/'))
 }
 
 /// An archived event.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Archived {
+pub struct ArchivedEvent {
     pub event: Event,
     /// When it left the ledger; none, meaning before everything, for a line without a batch head.
     pub at: Option<Timestamp>,
@@ -94,53 +98,53 @@ pub struct Archived {
 
 /// The content of an archive.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Archive {
+pub struct LedgerArchive {
     /// The events, in file order.
-    pub lines: Vec<Archived>,
+    pub lines: Vec<ArchivedEvent>,
     /// Descriptions of its faults.
     pub complaints: Vec<String>,
 }
 
 /// The head of a batch.
 #[derive(serde::Deserialize)]
-struct Head {
+struct BatchHead {
     archived: String,
     #[serde(default)]
     lines: Option<u64>,
 }
 
 /// A batch whose lines are being read.
-struct Open {
+struct OpenBatch {
     at: Option<Timestamp>,
     line: usize,
     announced: Option<u64>,
     read: u64,
 }
 
-impl Open {
-    fn awaits_more(&self) -> bool {
+impl OpenBatch {
+    fn expects_more_lines(&self) -> bool {
         self.announced.is_none_or(|announced| self.read < announced)
     }
 
     /// The complaint about a truncated batch.
-    fn cut_short(&self) -> Option<String> {
+    fn truncation_complaint(&self) -> Option<String> {
         let announced = self.announced.filter(|announced| self.read < *announced)?;
         Some(format!("line {} announces {announced} lines, but {} follow", self.line, self.read))
     }
 }
 
 /// Parses an archive.
-pub fn read(bytes: &[u8]) -> Archive {
-    let mut archive = Archive::default();
+pub fn parse_archive(bytes: &[u8]) -> LedgerArchive {
+    let mut archive = LedgerArchive::default();
     let mut complaints = Complaints::default();
-    let mut batch: Option<Open> = None;
-    for raw in lines(bytes, 1) {
+    let mut batch: Option<OpenBatch> = None;
+    for raw in raw_lines(bytes, 1) {
         if raw.bytes.iter().all(u8::is_ascii_whitespace) {
             continue;
         }
-        let parsed = line::parse(raw.bytes);
+        let parsed = line::parse_line(raw.bytes);
         if parsed.events.is_empty()
-            && let Some((head, clean)) = head_of(raw.bytes)
+            && let Some((head, clean)) = parse_batch_head(raw.bytes)
         {
             if !clean {
                 complaints
@@ -148,12 +152,12 @@ pub fn read(bytes: &[u8]) -> Archive {
             }
             batch
                 .as_ref()
-                .and_then(Open::cut_short)
+                .and_then(OpenBatch::truncation_complaint)
                 .into_iter()
                 .for_each(|complaint| complaints.add(|| complaint));
-            let at = Moment::read(&head.archived).map(|read| read.moment.at());
+            let at = Moment::parse(&head.archived).map(|read| read.moment.timestamp());
             if at.is_none() {
-                let shown: String = plain::one_line(&head.archived).chars().take(40).collect();
+                let shown: String = sanitize::one_line(&head.archived).chars().take(40).collect();
                 complaints.add(|| {
                     format!("line {} was archived at `{shown}`, which is not a time", raw.number)
                 });
@@ -162,10 +166,10 @@ pub fn read(bytes: &[u8]) -> Archive {
                 complaints
                     .add(|| format!("line {} lacks the number of lines in its batch", raw.number));
             }
-            batch = Some(Open { at, line: raw.number, announced: head.lines, read: 0 });
+            batch = Some(OpenBatch { at, line: raw.number, announced: head.lines, read: 0 });
             continue;
         }
-        let within = batch.as_ref().is_some_and(Open::awaits_more);
+        let within = batch.as_ref().is_some_and(OpenBatch::expects_more_lines);
         if let Some(batch) = batch.as_mut().filter(|_| within) {
             batch.read += 1;
         } else if batch.is_some() && !parsed.events.is_empty() {
@@ -178,7 +182,7 @@ pub fn read(bytes: &[u8]) -> Archive {
         }
         let at = batch.as_ref().filter(|_| within).and_then(|batch| batch.at);
         let (offset, length) = (u64::try_from(raw.offset).unwrap_or(u64::MAX), raw.bytes.len());
-        archive.lines.extend(parsed.events.into_iter().map(|event| Archived {
+        archive.lines.extend(parsed.events.into_iter().map(|event| ArchivedEvent {
             event,
             at,
             offset,
@@ -188,21 +192,21 @@ pub fn read(bytes: &[u8]) -> Archive {
     }
     batch
         .as_ref()
-        .and_then(Open::cut_short)
+        .and_then(OpenBatch::truncation_complaint)
         .into_iter()
         .for_each(|complaint| complaints.add(|| complaint));
-    archive.complaints = complaints.told();
+    archive.complaints = complaints.into_messages();
     archive
 }
 
 /// The batch head on a line without events, and whether the line holds nothing else: a torn line
 /// may precede it.
-fn head_of(bytes: &[u8]) -> Option<(Head, bool)> {
-    let read = |bytes| serde_json::from_slice::<Head>(bytes).ok();
+fn parse_batch_head(bytes: &[u8]) -> Option<(BatchHead, bool)> {
+    let read = |bytes| serde_json::from_slice::<BatchHead>(bytes).ok();
     if let Some(head) = read(bytes) {
         return Some((head, true));
     }
-    let at = memchr::memmem::rfind(bytes, HEAD)?;
+    let at = memchr::memmem::rfind(bytes, BATCH_HEAD_START)?;
     read(bytes.get(at..)?).map(|head| (head, false))
 }
 
@@ -222,7 +226,7 @@ impl Complaints {
         }
     }
 
-    fn told(mut self) -> Vec<String> {
+    fn into_messages(mut self) -> Vec<String> {
         if self.beyond > 0 {
             self.told.push(format!("and {} more complaints", self.beyond));
         }
@@ -231,25 +235,29 @@ impl Complaints {
 }
 
 /// The events that were archived at exactly this moment, read from the end of an archive.
-pub fn left_at(tail: &[u8], at: Moment) -> Vec<Event> {
-    let head = [HEAD, format!("\"{at}\"").as_bytes()].concat();
+pub fn events_archived_at(tail: &[u8], at: Moment) -> Vec<Event> {
+    let head = [BATCH_HEAD_START, format!("\"{at}\"").as_bytes()].concat();
     let Some(from) = memchr::memmem::find(tail, &head) else { return Vec::new() };
-    read(&tail[from..])
+    parse_archive(&tail[from..])
         .lines
         .into_iter()
-        .filter(|line| line.at == Some(at.at()))
+        .filter(|line| line.at == Some(at.timestamp()))
         .map(|line| line.event)
         .collect()
 }
 
 /// When the last batch was archived; none if some line has no archiving time.
-pub fn newest(bytes: &[u8]) -> Option<Timestamp> {
+pub fn last_archived_at(bytes: &[u8]) -> Option<Timestamp> {
     let mut newest = None;
-    for (at, raw) in lines(bytes, 1).enumerate() {
-        if raw.bytes.starts_with(HEAD) {
+    for (at, raw) in raw_lines(bytes, 1).enumerate() {
+        if raw.bytes.starts_with(BATCH_HEAD_START) {
             let head: serde_json::Value = serde_json::from_slice(raw.bytes).ok()?;
-            newest = newest
-                .max(head["archived"].as_str().and_then(Moment::read).map(|read| read.moment.at()));
+            newest = newest.max(
+                head["archived"]
+                    .as_str()
+                    .and_then(Moment::parse)
+                    .map(|read| read.moment.timestamp()),
+            );
         } else if at == 0 {
             return None;
         }
@@ -258,16 +266,17 @@ pub fn newest(bytes: &[u8]) -> Option<Timestamp> {
 }
 
 /// The ledger as of `until`: the events recorded until then, including those archived later.
-pub fn as_of(ledger: &[u8], archives: &[&[u8]], until: Timestamp) -> Ledger {
-    let then = Ledger::read(ledger, Some(until));
-    let mut left: Vec<Archived> = archives.iter().flat_map(|bytes| read(bytes).lines).collect();
+pub fn ledger_as_of(ledger: &[u8], archives: &[&[u8]], until: Timestamp) -> Ledger {
+    let then = Ledger::parse(ledger, Some(until));
+    let mut left: Vec<ArchivedEvent> =
+        archives.iter().flat_map(|bytes| parse_archive(bytes).lines).collect();
     // A run that died between archive and ledger archives its lines again; the last batch counts.
     let mut last: HashMap<_, Option<Timestamp>> = HashMap::with_capacity(left.len());
     for archived in &left {
         let at = last.entry(archived.event.id).or_default();
         *at = (*at).max(archived.at);
     }
-    left.retain(|archived| archived.event.ts.at() <= until);
+    left.retain(|archived| archived.event.ts.timestamp() <= until);
     left.retain(|archived| {
         last.get(&archived.event.id).copied().flatten().is_some_and(|at| at > until)
     });
@@ -276,8 +285,8 @@ pub fn as_of(ledger: &[u8], archives: &[&[u8]], until: Timestamp) -> Ledger {
     }
     // An id belongs to the ledger's event even if that event was recorded after `until`.
     let taken: HashSet<_> =
-        Ledger::read(ledger, None).entries().iter().map(|entry| entry.event.id).collect();
-    then.with_older(
+        Ledger::parse(ledger, None).entries().iter().map(|entry| entry.event.id).collect();
+    then.with_archived(
         left.into_iter()
             .filter(|archived| !taken.contains(&archived.event.id))
             .map(|a| (a.event, a.line))
@@ -286,12 +295,12 @@ pub fn as_of(ledger: &[u8], archives: &[&[u8]], until: Timestamp) -> Ledger {
 }
 
 /// Everything that was ever in the ledger, at any time: for showing an event and its provenance.
-pub fn everything(ledger: &[u8], archives: &[&[u8]]) -> Ledger {
+pub fn ledger_with_archives(ledger: &[u8], archives: &[&[u8]]) -> Ledger {
     let left = archives
         .iter()
-        .flat_map(|bytes| read(bytes).lines)
+        .flat_map(|bytes| parse_archive(bytes).lines)
         .map(|archived| (archived.event, archived.line));
-    Ledger::read(ledger, None).with_older(left.collect())
+    Ledger::parse(ledger, None).with_archived(left.collect())
 }
 
 #[cfg(test)]
@@ -299,13 +308,13 @@ mod tests {
     use super::*;
     use crate::id::EventId;
     use crate::ledger::compact::tests::{append, event, moment, said, steps};
-    use crate::ledger::compact::{self, Limits, What};
+    use crate::ledger::compact::{self, CompactionLimits, CompactionMode};
     use crate::ledger::tests::story;
     use jiff::civil::date;
     use proptest::prelude::*;
 
     fn written(words: &str) -> Vec<String> {
-        story(words).iter().map(line::write).collect()
+        story(words).iter().map(line::format_line).collect()
     }
 
     // L15
@@ -314,31 +323,32 @@ mod tests {
         let (first, last) = (at("2026-02-13T03:00:00+01:00"), at("2026-02-14T03:00:00+01:00"));
         let lines = written("f f f");
         let lines: Vec<&[u8]> = lines.iter().map(String::as_bytes).collect();
-        let mut text = write(first, Why::Compaction, &lines[..1]);
-        text.extend(write(last, Why::Compaction, &lines[1..]));
-        let left = |text: &[u8], at| left_at(text, at).len();
+        let mut text = format_batch(first, ArchiveReason::Compaction, &lines[..1]);
+        text.extend(format_batch(last, ArchiveReason::Compaction, &lines[1..]));
+        let left = |text: &[u8], at| events_archived_at(text, at).len();
         assert_eq!(
             (left(&text, first), left(&text, last), left(&text, at("2026-02-15T03:00:00+01:00"))),
             (1, 2, 0)
         );
         // The tail may begin within a line, and a torn line may precede a head.
         assert_eq!(left(&text[20..], last), 2);
-        let torn = [&lines[0][..9], &write(last, Why::Compaction, &lines[1..])].concat();
+        let torn =
+            [&lines[0][..9], &format_batch(last, ArchiveReason::Compaction, &lines[1..])].concat();
         assert_eq!(left(&torn, last), 2);
     }
 
     fn at(text: &str) -> Moment {
-        Moment::read(text).unwrap().moment
+        Moment::parse(text).unwrap().moment
     }
 
     /// `(number of the event, archived at)` of each line, and the complaints, each by a part of it.
     fn check(text: &str, expected: &[(u32, Option<&str>)], complaints: &[&str]) {
-        let archive = read(text.as_bytes());
+        let archive = parse_archive(text.as_bytes());
         let found: Vec<(u32, Option<Timestamp>)> =
             archive.lines.iter().map(|found| (found.event.id.number(), found.at)).collect();
         let expected: Vec<_> = expected
             .iter()
-            .map(|(number, when)| (*number, when.map(|when| at(when).at())))
+            .map(|(number, when)| (*number, when.map(|when| at(when).timestamp())))
             .collect();
         assert_eq!(found, expected, "{text}");
         assert_eq!(archive.complaints.len(), complaints.len(), "{:?}", archive.complaints);
@@ -348,7 +358,7 @@ mod tests {
         for found in archive.lines {
             let start = usize::try_from(found.offset).unwrap();
             let line = &text.as_bytes()[start..start + found.length];
-            assert!(line::parse(line).events.contains(&found.event));
+            assert!(line::parse_line(line).events.contains(&found.event));
         }
     }
 
@@ -359,7 +369,7 @@ mod tests {
         let (then, later) = ("2026-03-01T03:00:00+01:00", "2026-04-01T03:00:00+02:00");
         let batch = |when: &str, lines: &[&str]| {
             let lines: Vec<&[u8]> = lines.iter().map(|line| line.trim_end().as_bytes()).collect();
-            String::from_utf8(write(at(when), Why::Compaction, &lines)).unwrap()
+            String::from_utf8(format_batch(at(when), ArchiveReason::Compaction, &lines)).unwrap()
         };
         let first = batch(then, &[&one, &two]);
         assert_eq!(
@@ -416,14 +426,17 @@ mod tests {
         check(&batch(then, &[&joined]), &[(1, Some(then)), (2, Some(then))], &[]);
         check(first.trim_end(), &[(1, Some(then)), (2, Some(then))], &[]);
         let many = "no\n".repeat(MAX_COMPLAINTS + 5);
-        assert_eq!(read(many.as_bytes()).complaints.last().unwrap(), "and 5 more complaints");
+        assert_eq!(
+            parse_archive(many.as_bytes()).complaints.last().unwrap(),
+            "and 5 more complaints"
+        );
     }
 
     // L14, L15
     #[test]
     fn each_reason_and_day_has_its_file() {
         assert_eq!(
-            path(Why::Compaction, date(2026, 3, 1)).as_str(),
+            archive_path(ArchiveReason::Compaction, date(2026, 3, 1)).as_str(),
             "memory/ledger-archive-2026.jsonl"
         );
         for (month, name) in [
@@ -435,12 +448,15 @@ mod tests {
             (12, "2026-Q4"),
         ] {
             assert_eq!(
-                path(Why::Pruning, date(2026, month, 1)).as_str(),
+                archive_path(ArchiveReason::Pruning, date(2026, month, 1)).as_str(),
                 format!("memory/archive/{name}.jsonl")
             );
         }
         for day in [Date::MIN, date(2026, 5, 5), Date::MAX] {
-            assert!(Why::ALL.iter().all(|why| is_archive(&path(*why, day))), "{day}");
+            assert!(
+                ArchiveReason::ALL.iter().all(|why| is_archive(&archive_path(*why, day))),
+                "{day}"
+            );
         }
         let check = |path: &str, expected| {
             assert_eq!(is_archive(&path.parse().unwrap()), expected, "{path}")
@@ -459,35 +475,46 @@ mod tests {
     fn the_past_is_put_together_from_ledger_and_archive() {
         let lines = written("f s1 f");
         let (when, until) = (at("2026-03-01T03:00:00+01:00"), at("2026-02-20T00:00:00+01:00"));
-        let archive = write(when, Why::Compaction, &[lines[0].trim_end().as_bytes()]);
+        let archive =
+            format_batch(when, ArchiveReason::Compaction, &[lines[0].trim_end().as_bytes()]);
         let now = lines[1..].concat();
-        let count = |until: Moment| as_of(now.as_bytes(), &[&archive], until.at()).entries().len();
+        let count = |until: Moment| {
+            ledger_as_of(now.as_bytes(), &[&archive], until.timestamp()).entries().len()
+        };
         assert_eq!((count(until), count(when), count(at("2026-02-13T09:00:30+01:00"))), (3, 2, 1));
         // Before it was replaced, it held.
-        let early = as_of(now.as_bytes(), &[&archive], at("2026-02-13T09:00:30+01:00").at());
-        assert!(early.entries()[0].standing.is_active());
-        let all = everything(now.as_bytes(), &[&archive]);
+        let early =
+            ledger_as_of(now.as_bytes(), &[&archive], at("2026-02-13T09:00:30+01:00").timestamp());
+        assert!(early.entries()[0].state.is_active());
+        let all = ledger_with_archives(now.as_bytes(), &[&archive]);
         let numbers: Vec<u32> = all.entries().iter().map(|entry| entry.event.id.number()).collect();
-        assert_eq!((numbers, all.entries()[0].standing.word()), (vec![1, 2, 3], "superseded"));
+        assert_eq!((numbers, all.entries()[0].state.word()), (vec![1, 2, 3], "superseded"));
         assert_eq!(all.chain(all.entries()[0].event.id).len(), 2);
         // A run that died before the ledger was rewritten: counted once, in its place.
-        let both = as_of(lines.concat().as_bytes(), &[&archive, &archive], when.at());
-        assert_eq!(said(&both), said(&Ledger::read(lines.concat().as_bytes(), None)));
+        let both = ledger_as_of(lines.concat().as_bytes(), &[&archive, &archive], when.timestamp());
+        assert_eq!(said(&both), said(&Ledger::parse(lines.concat().as_bytes(), None)));
         // ... and archived the line again afterwards: until then it was in the ledger.
-        let again = write(
+        let again = format_batch(
             at("2026-03-02T03:00:00+01:00"),
-            Why::Compaction,
+            ArchiveReason::Compaction,
             &[lines[0].trim_end().as_bytes()],
         );
         assert_eq!(
-            as_of(now.as_bytes(), &[&archive, &again], at("2026-03-01T12:00:00+01:00").at())
-                .entries()
-                .len(),
+            ledger_as_of(
+                now.as_bytes(),
+                &[&archive, &again],
+                at("2026-03-01T12:00:00+01:00").timestamp()
+            )
+            .entries()
+            .len(),
             3
         );
         // Lines without a head were archived before everything else.
-        assert_eq!(as_of(now.as_bytes(), &[lines[0].as_bytes()], until.at()).entries().len(), 2);
-        assert_eq!(everything(now.as_bytes(), &[lines[0].as_bytes()]).entries().len(), 3);
+        assert_eq!(
+            ledger_as_of(now.as_bytes(), &[lines[0].as_bytes()], until.timestamp()).entries().len(),
+            2
+        );
+        assert_eq!(ledger_with_archives(now.as_bytes(), &[lines[0].as_bytes()]).entries().len(), 3);
     }
 
     proptest! {
@@ -503,8 +530,8 @@ mod tests {
             let (mut wait, mut kind) = runs.next().unwrap();
             for step in plan {
                 let next = event(step, &events, &mut day);
-                text.extend_from_slice(line::write(&next).as_bytes());
-                copies.push((next.ts.at(), text.clone()));
+                text.extend_from_slice(line::format_line(&next).as_bytes());
+                copies.push((next.ts.timestamp(), text.clone()));
                 events.push(next);
                 wait -= 1;
                 if wait > 0 {
@@ -512,44 +539,44 @@ mod tests {
                 }
                 // In the evening, so that the moments of a day count up.
                 if kind > 0 {
-                    let drafts = compact::summaries(&Ledger::read(&text, None), moment(day, 20 * 60));
+                    let drafts = compact::chain_summaries(&Ledger::parse(&text, None), moment(day, 20 * 60));
                     append(&mut text, drafts);
-                    copies.push((moment(day, 20 * 60).at(), text.clone()));
+                    copies.push((moment(day, 20 * 60).timestamp(), text.clone()));
                 }
-                let what = if kind == 0 { What::Prune } else { What::Compact };
-                let limits = Limits { most: if kind == 2 { 5 } else { 150 }, ..Limits::USUAL };
-                let leaving = compact::leaving(&Ledger::read(&text, None), day, limits, what);
+                let what = if kind == 0 { CompactionMode::Prune } else { CompactionMode::Compact };
+                let limits = CompactionLimits { max_events: if kind == 2 { 5 } else { 150 }, ..CompactionLimits::DEFAULT };
+                let leaving = compact::plan_compaction(&Ledger::parse(&text, None), day, limits, what);
                 let when = moment(day, 21 * 60);
-                for (file, why, ids) in [(0, Why::Compaction, &leaving.compacted), (1, Why::Pruning, &leaving.pruned)] {
-                    let (kept, lines) = compact::split(&text, &ids.iter().copied().collect());
-                    files[file].extend(write(when, why, &lines));
+                for (file, why, ids) in [(0, ArchiveReason::Compaction, &leaving.compacted), (1, ArchiveReason::Pruning, &leaving.pruned)] {
+                    let (kept, lines) = compact::split_ledger(&text, &ids.iter().copied().collect());
+                    files[file].extend(format_batch(when, why, &lines));
                     text = kept;
                 }
-                copies.push((when.at(), text.clone()));
+                copies.push((when.timestamp(), text.clone()));
                 day = day.tomorrow().unwrap();
                 (wait, kind) = runs.next().unwrap();
                 // Summaries took ids of the day before; the next events have a day of their own.
                 events.clear();
-                events.extend(Ledger::read(&text, None).entries().iter().map(|entry| entry.event.clone()));
+                events.extend(Ledger::parse(&text, None).entries().iter().map(|entry| entry.event.clone()));
             }
             let archives: Vec<&[u8]> = files.iter().map(Vec::as_slice).collect();
             for archive in &archives {
-                prop_assert_eq!(read(archive).complaints, Vec::<String>::new());
+                prop_assert_eq!(parse_archive(archive).complaints, Vec::<String>::new());
             }
             for (when, copy) in &copies {
-                prop_assert_eq!(said(&as_of(&text, &archives, *when)), said(&Ledger::read(copy, None)), "{}", when);
+                prop_assert_eq!(said(&ledger_as_of(&text, &archives, *when)), said(&Ledger::parse(copy, None)), "{}", when);
             }
             let ids: HashSet<EventId> = copies.iter().flat_map(|(_, copy)| {
-                Ledger::read(copy, None).entries().iter().map(|entry| entry.event.id).collect::<Vec<_>>()
+                Ledger::parse(copy, None).entries().iter().map(|entry| entry.event.id).collect::<Vec<_>>()
             }).collect();
-            prop_assert_eq!(everything(&text, &archives).entries().len(), ids.len());
+            prop_assert_eq!(ledger_with_archives(&text, &archives).entries().len(), ids.len());
         }
 
         #[test]
         fn any_bytes_are_an_archive(bytes in any::<Vec<u8>>(), torn in "(\\{\"archived\":|[a-z\"{}:,0-9\n]){0,20}") {
-            read(&bytes);
-            read(torn.as_bytes());
-            as_of(&bytes, &[torn.as_bytes()], Timestamp::MAX);
+            parse_archive(&bytes);
+            parse_archive(torn.as_bytes());
+            ledger_as_of(&bytes, &[torn.as_bytes()], Timestamp::MAX);
         }
     }
 }

@@ -14,21 +14,23 @@ use std::collections::{HashMap, HashSet};
 use jiff::civil::Date;
 
 use crate::calendar::{Moment, days_between};
-use crate::event::{Act, COMPACTS, Draft, Effect, Event, Kind, Priority, Status};
+use crate::event::{
+    Act, COMPACTS_FIELD, Effect, Event, EventDraft, EventType, LoopStatus, Priority,
+};
 use crate::format::line::{self, Severity};
 use crate::id::EventId;
-use crate::ledger::archive::{self, Why};
-use crate::ledger::decay::{self, Ages, Freshness};
-use crate::ledger::{Entry, Ledger, Standing, lines};
-use crate::plain;
+use crate::ledger::archive::{self, ArchiveReason};
+use crate::ledger::decay::{self, DecayLimits, Freshness};
+use crate::ledger::{EventState, Ledger, LedgerEntry, raw_lines};
 use crate::record::Trust;
+use crate::sanitize;
 
 /// An event that ended on the same local day stays, so that undo needs no archive.
 const UNDO_DAYS: i64 = 1;
 /// Retracted events stay this many days.
 const RETRACTED_DAYS: i64 = 7;
 /// Longer chains are not summarized: their summary would be too long to read.
-const MAX_MEMBERS: usize = 10_000;
+const MAX_CHAIN_EVENTS: usize = 10_000;
 /// Removals can enable more removals; after this many rounds the rest waits for the next run.
 const MAX_ROUNDS: usize = 8;
 /// The longest text of a commitment in a summary; the archive has all of it.
@@ -40,23 +42,23 @@ const MAX_WORDINGS: usize = 5;
 
 /// Limits of a compaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
+pub struct CompactionLimits {
     /// The most events after a compaction.
-    pub most: usize,
+    pub max_events: usize,
     /// When events become stale, dropped and expired.
-    pub ages: Ages,
+    pub ages: DecayLimits,
     /// Events recorded or confirmed within this many days are not removed to shrink the ledger.
     pub spare_days: u16,
 }
 
-impl Limits {
+impl CompactionLimits {
     /// The defaults of a vault policy.
-    pub const USUAL: Self = Self { most: 150, ages: Ages::USUAL, spare_days: 7 };
+    pub const DEFAULT: Self = Self { max_events: 150, ages: DecayLimits::DEFAULT, spare_days: 7 };
 }
 
 /// The kind of run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum What {
+pub enum CompactionMode {
     /// Removes expired events.
     Prune,
     /// Also removes events that others stand for, and shrinks the ledger to its limit.
@@ -65,7 +67,7 @@ pub enum What {
 
 /// A ledger that exceeds its limit although everything removable was removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Over {
+pub struct LedgerOverflow {
     pub events: usize,
     /// The number of P0, P1 and open commitments among them.
     pub permanent: usize,
@@ -73,16 +75,16 @@ pub struct Over {
 
 /// The events to remove, in file order.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Leaving {
+pub struct CompactionPlan {
     /// Events for the compaction archive.
     pub compacted: Vec<EventId>,
     /// Expired events.
     pub pruned: Vec<EventId>,
     /// Set if the ledger still exceeds its limit.
-    pub over: Option<Over>,
+    pub over: Option<LedgerOverflow>,
 }
 
-impl Leaving {
+impl CompactionPlan {
     /// All ids.
     pub fn ids(&self) -> HashSet<EventId> {
         self.compacted.iter().chain(&self.pruned).copied().collect()
@@ -90,51 +92,60 @@ impl Leaving {
 }
 
 /// Step one: the missing summary events of closed chains, oldest chain first.
-pub fn summaries(ledger: &Ledger, now: Moment) -> Vec<Draft> {
-    let web = Web::of(ledger);
+pub fn chain_summaries(ledger: &Ledger, now: Moment) -> Vec<EventDraft> {
+    let web = EventGraph::from_ledger(ledger);
     let chains = web.chains();
-    let covered = web.covered();
+    let covered = web.summarized_ids();
     let mut drafts = Vec::new();
     for members in &chains {
         let waits = web.is_closed_chain(members)
             && !members.iter().all(|&at| covered.contains(&web.entry(at).event.id));
-        if waits && web.rests(members, now.day()) {
-            drafts.extend(web.summary(members, now));
+        if waits && web.is_settled(members, now.day()) {
+            drafts.extend(web.summary_draft(members, now));
         }
     }
     drafts
 }
 
 /// Step two: plans which events leave the ledger on `today`.
-pub fn leaving(ledger: &Ledger, today: Date, limits: Limits, what: What) -> Leaving {
-    let mut web = Web::of(ledger);
-    let mut gone: Vec<Option<Why>> = vec![None; ledger.entries().len()];
-    web.settle(today, limits, what, &mut gone);
+pub fn plan_compaction(
+    ledger: &Ledger,
+    today: Date,
+    limits: CompactionLimits,
+    what: CompactionMode,
+) -> CompactionPlan {
+    let mut web = EventGraph::from_ledger(ledger);
+    let mut gone: Vec<Option<ArchiveReason>> = vec![None; ledger.entries().len()];
+    web.remove_until_stable(today, limits, what, &mut gone);
     let mut over = None;
-    if what == What::Compact && web.count() > limits.most {
-        if web.make_room(today, limits, &mut gone) {
-            web.settle(today, limits, what, &mut gone);
+    if what == CompactionMode::Compact && web.remaining_count() > limits.max_events {
+        if web.shrink_to_limit(today, limits, &mut gone) {
+            web.remove_until_stable(today, limits, what, &mut gone);
         }
-        let events = web.count();
-        over = (events > limits.most).then(|| Over {
+        let events = web.remaining_count();
+        over = (events > limits.max_events).then(|| LedgerOverflow {
             events,
-            permanent: web.staying().filter(|entry| is_permanent(entry)).count(),
+            permanent: web.remaining_entries().filter(|entry| is_permanent(entry)).count(),
         });
     }
     let ids = |why| {
         let these = ledger.entries().iter().zip(&gone).filter(move |(_, gone)| **gone == Some(why));
         these.map(|(entry, _)| entry.event.id).collect()
     };
-    Leaving { compacted: ids(Why::Compaction), pruned: ids(Why::Pruning), over }
+    CompactionPlan {
+        compacted: ids(ArchiveReason::Compaction),
+        pruned: ids(ArchiveReason::Pruning),
+        over,
+    }
 }
 
 /// The new text of the ledger, and the removed lines byte for byte, without line breaks. A line
 /// goes only if all its events leave; lines that are not events stay in place.
-pub fn split<'a>(text: &'a [u8], leaving: &HashSet<EventId>) -> (Vec<u8>, Vec<&'a [u8]>) {
+pub fn split_ledger<'a>(text: &'a [u8], leaving: &HashSet<EventId>) -> (Vec<u8>, Vec<&'a [u8]>) {
     let mut kept = Vec::with_capacity(text.len());
     let mut gone = Vec::new();
-    for raw in lines(text, 1) {
-        let parsed = line::parse(raw.bytes);
+    for raw in raw_lines(text, 1) {
+        let parsed = line::parse_line(raw.bytes);
         if !parsed.events.is_empty()
             && parsed.is_sound()
             && parsed.events.iter().all(|event| leaving.contains(&event.id))
@@ -150,7 +161,7 @@ pub fn split<'a>(text: &'a [u8], leaving: &HashSet<EventId>) -> (Vec<u8>, Vec<&'
     (kept, gone)
 }
 
-fn is_permanent(entry: &Entry) -> bool {
+fn is_permanent(entry: &LedgerEntry) -> bool {
     entry.event.priority <= Priority::P1 || entry.is_open_loop()
 }
 
@@ -162,22 +173,22 @@ fn is_act(event: &Event) -> bool {
 
 /// Whether the event is a compaction summary.
 fn is_summary(event: &Event) -> bool {
-    event.is_statement() && event.extra.iter().any(|(name, _)| name == COMPACTS)
+    event.is_statement() && event.extra.iter().any(|(name, _)| name == COMPACTS_FIELD)
 }
 
 /// The decision about an event by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Verdict {
+enum RetentionVerdict {
     /// It stays, with every event that determines its state.
     Stays,
     /// An act: it leaves if all its targets leave.
     WithTargets,
     /// It leaves, unless a retained event needs it.
-    Leaves(Why),
+    Leaves(ArchiveReason),
 }
 
 /// The events and their links, by index in the ledger.
-struct Web<'a> {
+struct EventGraph<'a> {
     ledger: &'a Ledger,
     /// The targets of each event.
     targets: Vec<Vec<(usize, Effect)>>,
@@ -194,13 +205,13 @@ struct Web<'a> {
     here: Vec<bool>,
 }
 
-impl<'a> Web<'a> {
-    fn of(ledger: &'a Ledger) -> Self {
+impl<'a> EventGraph<'a> {
+    fn from_ledger(ledger: &'a Ledger) -> Self {
         let count = ledger.entries.len();
         let mut targets: Vec<Vec<(usize, Effect)>> = vec![Vec::new(); count];
         let mut upon: Vec<Vec<(usize, Effect)>> = vec![Vec::new(); count];
         for (at, named) in targets.iter_mut().enumerate() {
-            *named = ledger.targets(at, |effect| effect != Effect::None);
+            *named = ledger.earlier_targets(at, |effect| effect != Effect::None);
             for &(target, effect) in named.iter() {
                 upon[target].push((at, effect));
             }
@@ -208,12 +219,12 @@ impl<'a> Web<'a> {
         let mut needs: Vec<Vec<usize>> = vec![Vec::new(); count];
         for (at, entry) in ledger.entries.iter().enumerate() {
             let by = entry
-                .standing
-                .by()
+                .state
+                .ended_by()
                 .and_then(|by| ledger.by_id.get(&by).copied())
                 .filter(|by| *by != at);
             let stands =
-                |by: usize| !matches!(ledger.entries[by].standing, Standing::Retracted { .. });
+                |by: usize| !matches!(ledger.entries[by].state, EventState::Retracted { .. });
             let confirmations =
                 upon[at].iter().filter(|(by, effect)| *effect == Effect::Confirm && stands(*by));
             let newest = confirmations
@@ -221,19 +232,20 @@ impl<'a> Web<'a> {
                 .map(|&(by, _)| by)
                 .max_by_key(|&by| (ledger.entries[by].event.ts, by));
             // The first trusted confirmation also lifts the quarantine, so it is needed too.
-            let trusted = |by: &usize| Trust::of(ledger.entries[*by].event.origin) != Trust::Low;
+            let trusted =
+                |by: &usize| Trust::from_origin(ledger.entries[*by].event.origin) != Trust::Low;
             let vouching = confirmations
                 .map(|&(by, _)| by)
                 .filter(trusted)
                 .max_by_key(|&by| (ledger.entries[by].event.ts, by));
             needs[at].extend(by.into_iter().chain(newest).chain(vouching));
         }
-        let (mates, pinned) = Self::lines_shared(ledger);
+        let (mates, pinned) = Self::find_shared_lines(ledger);
         Self { ledger, targets, upon, needs, mates, pinned, here: vec![true; count] }
     }
 
     /// Finds the events that share a line, and those on lines that are faulty or repeat an id.
-    fn lines_shared(ledger: &Ledger) -> (HashMap<usize, Vec<usize>>, HashSet<usize>) {
+    fn find_shared_lines(ledger: &Ledger) -> (HashMap<usize, Vec<usize>>, HashSet<usize>) {
         let mut on_line: HashMap<usize, Vec<usize>> = HashMap::with_capacity(ledger.entries.len());
         for (at, entry) in ledger.entries.iter().enumerate() {
             on_line.entry(entry.line).or_default().push(at);
@@ -261,35 +273,46 @@ impl<'a> Web<'a> {
         (mates, pinned)
     }
 
-    fn entry(&self, at: usize) -> &'a Entry {
+    fn entry(&self, at: usize) -> &'a LedgerEntry {
         &self.ledger.entries[at]
     }
 
-    fn places(&self) -> impl Iterator<Item = usize> + '_ {
+    fn remaining_indices(&self) -> impl Iterator<Item = usize> + '_ {
         (0..self.here.len()).filter(|at| self.here[*at])
     }
 
-    fn staying(&self) -> impl Iterator<Item = &'a Entry> + '_ {
-        self.places().map(|at| self.entry(at))
+    fn remaining_entries(&self) -> impl Iterator<Item = &'a LedgerEntry> + '_ {
+        self.remaining_indices().map(|at| self.entry(at))
     }
 
-    fn count(&self) -> usize {
+    fn remaining_count(&self) -> usize {
         self.here.iter().filter(|here| **here).count()
     }
 
     /// Removes events until no more can leave.
-    fn settle(&mut self, today: Date, limits: Limits, what: What, gone: &mut [Option<Why>]) {
+    fn remove_until_stable(
+        &mut self,
+        today: Date,
+        limits: CompactionLimits,
+        what: CompactionMode,
+        gone: &mut [Option<ArchiveReason>],
+    ) {
         for _ in 0..MAX_ROUNDS {
             let verdicts = self.verdicts(today, limits, what);
-            let stays = self.reached(&verdicts);
-            if !self.let_go(&verdicts, &stays, gone) {
+            let stays = self.retained_events(&verdicts);
+            if !self.remove_unretained(&verdicts, &stays, gone) {
                 return;
             }
         }
     }
 
     /// Removes the events that are not retained; returns whether there were any.
-    fn let_go(&mut self, verdicts: &[Verdict], stays: &[bool], gone: &mut [Option<Why>]) -> bool {
+    fn remove_unretained(
+        &mut self,
+        verdicts: &[RetentionVerdict],
+        stays: &[bool],
+        gone: &mut [Option<ArchiveReason>],
+    ) -> bool {
         let mut any = false;
         for at in 0..stays.len() {
             if stays[at] || !self.here[at] {
@@ -298,8 +321,10 @@ impl<'a> Web<'a> {
             // An act goes to the archive of its first target; targets precede it.
             let with = || self.targets[at].iter().find_map(|&(target, _)| gone[target]);
             gone[at] = match verdicts[at] {
-                Verdict::Leaves(why) => Some(why),
-                Verdict::Stays | Verdict::WithTargets => with().or(Some(Why::Compaction)),
+                RetentionVerdict::Leaves(why) => Some(why),
+                RetentionVerdict::Stays | RetentionVerdict::WithTargets => {
+                    with().or(Some(ArchiveReason::Compaction))
+                }
             };
             self.here[at] = false;
             any = true;
@@ -308,10 +333,12 @@ impl<'a> Web<'a> {
     }
 
     /// The retained events: those that stay by themselves, and all they need.
-    fn reached(&self, verdicts: &[Verdict]) -> Vec<bool> {
+    fn retained_events(&self, verdicts: &[RetentionVerdict]) -> Vec<bool> {
         let mut stays = vec![false; verdicts.len()];
-        let mut open: Vec<usize> =
-            self.places().filter(|at| verdicts[*at] == Verdict::Stays).collect();
+        let mut open: Vec<usize> = self
+            .remaining_indices()
+            .filter(|at| verdicts[*at] == RetentionVerdict::Stays)
+            .collect();
         while let Some(at) = open.pop() {
             if !self.here[at] || std::mem::replace(&mut stays[at], true) {
                 continue;
@@ -322,19 +349,24 @@ impl<'a> Web<'a> {
                 self.upon[at]
                     .iter()
                     .map(|(by, _)| *by)
-                    .filter(|by| verdicts[*by] == Verdict::WithTargets),
+                    .filter(|by| verdicts[*by] == RetentionVerdict::WithTargets),
             );
         }
         stays
     }
 
-    fn verdicts(&self, today: Date, limits: Limits, what: What) -> Vec<Verdict> {
+    fn verdicts(
+        &self,
+        today: Date,
+        limits: CompactionLimits,
+        what: CompactionMode,
+    ) -> Vec<RetentionVerdict> {
         // For each event: whether its chain is closed, and whether a summary stands for all of it.
         let mut closed: Vec<(bool, bool)> = vec![(false, false); self.here.len()];
-        if what == What::Compact {
-            let (chains, covered) = (self.chains(), self.covered());
+        if what == CompactionMode::Compact {
+            let (chains, covered) = (self.chains(), self.summarized_ids());
             for members in chains.iter().filter(|members| self.is_closed_chain(members)) {
-                let stood_for = self.rests(members, today)
+                let stood_for = self.is_settled(members, today)
                     && members.iter().all(|&at| covered.contains(&self.entry(at).event.id));
                 members.iter().for_each(|&at| closed[at] = (true, stood_for));
             }
@@ -347,54 +379,58 @@ impl<'a> Web<'a> {
         at: usize,
         (closed, stood_for): (bool, bool),
         today: Date,
-        limits: Limits,
-        what: What,
-    ) -> Verdict {
+        limits: CompactionLimits,
+        what: CompactionMode,
+    ) -> RetentionVerdict {
         let entry = self.entry(at);
         let event = &entry.event;
         let never = match what {
-            What::Prune => event.priority <= Priority::P1,
-            What::Compact => event.priority == Priority::P0,
+            CompactionMode::Prune => event.priority <= Priority::P1,
+            CompactionMode::Compact => event.priority == Priority::P0,
         };
         if never || entry.is_open_loop() || self.pinned.contains(&at) {
-            return Verdict::Stays;
+            return RetentionVerdict::Stays;
         }
-        let compacts = what == What::Compact;
+        let compacts = what == CompactionMode::Compact;
         let expired = decay::has_expired(entry, today, limits.ages);
-        let long_retracted = matches!(entry.standing, Standing::Retracted { .. })
+        let long_retracted = matches!(entry.state, EventState::Retracted { .. })
             && self.ended_days(entry, today) >= RETRACTED_DAYS;
         if is_act(event) {
             return if compacts && long_retracted {
-                Verdict::Leaves(Why::Compaction)
+                RetentionVerdict::Leaves(ArchiveReason::Compaction)
             } else if !self.targets[at].iter().any(|(target, _)| self.here[*target]) {
-                if expired { Verdict::Leaves(Why::Pruning) } else { Verdict::Stays }
+                if expired {
+                    RetentionVerdict::Leaves(ArchiveReason::Pruning)
+                } else {
+                    RetentionVerdict::Stays
+                }
             } else if compacts && self.is_old_confirmation(at, today) {
-                Verdict::Leaves(Why::Compaction)
+                RetentionVerdict::Leaves(ArchiveReason::Compaction)
             } else {
-                Verdict::WithTargets
+                RetentionVerdict::WithTargets
             };
         }
         if self.ended_days(entry, today) < UNDO_DAYS
-            || (compacts && event.priority == Priority::P1 && event.kind == Kind::Constraint)
+            || (compacts && event.priority == Priority::P1 && event.kind == EventType::Constraint)
         {
-            return Verdict::Stays;
+            return RetentionVerdict::Stays;
         }
         // A closed chain leaves only as a whole, once its summary exists.
-        let superseded = matches!(entry.standing, Standing::Superseded { .. }) && !closed;
+        let superseded = matches!(entry.state, EventState::Superseded { .. }) && !closed;
         if compacts && (stood_for || superseded || long_retracted) {
-            Verdict::Leaves(Why::Compaction)
+            RetentionVerdict::Leaves(ArchiveReason::Compaction)
         } else if expired {
-            Verdict::Leaves(Why::Pruning)
+            RetentionVerdict::Leaves(ArchiveReason::Pruning)
         } else {
-            Verdict::Stays
+            RetentionVerdict::Stays
         }
     }
 
     /// Days since the entry ended; `i64::MAX` if it did not, or was recorded as ended.
-    fn ended_days(&self, entry: &Entry, today: Date) -> i64 {
+    fn ended_days(&self, entry: &LedgerEntry, today: Date) -> i64 {
         let by = entry
-            .standing
-            .by()
+            .state
+            .ended_by()
             .filter(|by| *by != entry.event.id)
             .and_then(|by| self.ledger.get(by));
         by.map_or(i64::MAX, |by| days_between(by.event.ts.day(), today))
@@ -404,7 +440,7 @@ impl<'a> Web<'a> {
     fn is_old_confirmation(&self, at: usize, today: Date) -> bool {
         let event = &self.entry(at).event;
         // A retracted event leaves together with its retraction.
-        if matches!(self.entry(at).standing, Standing::Retracted { .. }) {
+        if matches!(self.entry(at).state, EventState::Retracted { .. }) {
             return false;
         }
         let counts = || {
@@ -416,11 +452,17 @@ impl<'a> Web<'a> {
     }
 
     /// Removes the least valuable events until the ledger fits; returns whether there were any.
-    fn make_room(&mut self, today: Date, limits: Limits, gone: &mut [Option<Why>]) -> bool {
-        let mut verdicts = self.verdicts(today, limits, What::Compact);
+    fn shrink_to_limit(
+        &mut self,
+        today: Date,
+        limits: CompactionLimits,
+        gone: &mut [Option<ArchiveReason>],
+    ) -> bool {
+        let mut verdicts = self.verdicts(today, limits, CompactionMode::Compact);
         let mut spent: Vec<(u8, Moment, usize)> = Vec::new();
-        for at in
-            self.places().filter(|at| verdicts[*at] == Verdict::Stays && !self.pinned.contains(at))
+        for at in self
+            .remaining_indices()
+            .filter(|at| verdicts[*at] == RetentionVerdict::Stays && !self.pinned.contains(at))
         {
             let entry = self.entry(at);
             let days = days_between(entry.verified.day(), today).min(self.ended_days(entry, today));
@@ -441,41 +483,45 @@ impl<'a> Web<'a> {
         let (mut few, mut many) = (0, spent.len());
         while few < many {
             let half = few + (many - few) / 2;
-            if self.stay_without(&verdicts, &spent[..half]) <= limits.most {
+            if self.count_retained_without(&verdicts, &spent[..half]) <= limits.max_events {
                 many = half;
             } else {
                 few = half + 1;
             }
         }
         for (_, _, at) in &spent[..many] {
-            verdicts[*at] = Verdict::Leaves(Why::Compaction);
+            verdicts[*at] = RetentionVerdict::Leaves(ArchiveReason::Compaction);
         }
-        let stays = self.reached(&verdicts);
-        self.let_go(&verdicts, &stays, gone)
+        let stays = self.retained_events(&verdicts);
+        self.remove_unretained(&verdicts, &stays, gone)
     }
 
-    fn stay_without(&self, verdicts: &[Verdict], spent: &[(u8, Moment, usize)]) -> usize {
+    fn count_retained_without(
+        &self,
+        verdicts: &[RetentionVerdict],
+        spent: &[(u8, Moment, usize)],
+    ) -> usize {
         let mut verdicts = verdicts.to_vec();
         for (_, _, at) in spent {
-            verdicts[*at] = Verdict::Leaves(Why::Compaction);
+            verdicts[*at] = RetentionVerdict::Leaves(ArchiveReason::Compaction);
         }
-        self.reached(&verdicts).iter().filter(|stays| **stays).count()
+        self.retained_events(&verdicts).iter().filter(|stays| **stays).count()
     }
 
     /// The chains among the remaining events, in the order of their first events, each in file
     /// order.
     fn chains(&self) -> Vec<Vec<usize>> {
         let mut above: Vec<usize> = (0..self.here.len()).collect();
-        for at in self.places() {
+        for at in self.remaining_indices() {
             for &(target, _) in self.targets[at].iter().filter(|(target, _)| self.here[*target]) {
-                let (one, other) = (top(&mut above, at), top(&mut above, target));
+                let (one, other) = (find_root(&mut above, at), find_root(&mut above, target));
                 above[one.max(other)] = one.min(other);
             }
         }
         let mut place: HashMap<usize, usize> = HashMap::new();
         let mut chains: Vec<Vec<usize>> = Vec::new();
-        for at in self.places() {
-            let chain = *place.entry(top(&mut above, at)).or_insert(chains.len());
+        for at in self.remaining_indices() {
+            let chain = *place.entry(find_root(&mut above, at)).or_insert(chains.len());
             match chains.get_mut(chain) {
                 Some(members) => members.push(at),
                 None => chains.push(vec![at]),
@@ -485,11 +531,14 @@ impl<'a> Web<'a> {
     }
 
     /// The ids of events that a summary stands for.
-    fn covered(&self) -> HashSet<EventId> {
-        let stands = |entry: &&Entry| {
-            matches!(entry.standing, Standing::Closed { .. }) && is_summary(&entry.event)
+    fn summarized_ids(&self) -> HashSet<EventId> {
+        let stands = |entry: &&LedgerEntry| {
+            matches!(entry.state, EventState::Closed { .. }) && is_summary(&entry.event)
         };
-        self.staying().filter(stands).flat_map(|entry| listed(&entry.event)).collect()
+        self.remaining_entries()
+            .filter(stands)
+            .flat_map(|entry| compacted_ids(&entry.event))
+            .collect()
     }
 
     /// Whether a chain holds only closed commitments and may become one summary.
@@ -498,7 +547,7 @@ impl<'a> Web<'a> {
         for &at in members {
             let (entry, event) = (self.entry(at), &self.entry(at).event);
             let stays = event.priority == Priority::P0
-                || (event.priority == Priority::P1 && event.kind == Kind::Constraint);
+                || (event.priority == Priority::P1 && event.kind == EventType::Constraint);
             if stays
                 || is_summary(event)
                 || self.pinned.contains(&at)
@@ -508,40 +557,40 @@ impl<'a> Web<'a> {
             }
             let head = event.is_statement()
                 && !matches!(
-                    entry.standing,
-                    Standing::Superseded { .. } | Standing::Retracted { .. }
+                    entry.state,
+                    EventState::Superseded { .. } | EventState::Retracted { .. }
                 );
             if head
-                && !(event.kind == Kind::Commitment
-                    && matches!(entry.standing, Standing::Closed { .. }))
+                && !(event.kind == EventType::Commitment
+                    && matches!(entry.state, EventState::Closed { .. }))
             {
                 return false;
             }
-            wordings += usize::from(head && event.status != Some(Status::Closed));
+            wordings += usize::from(head && event.status != Some(LoopStatus::Closed));
         }
-        wordings > 0 && members.len() <= MAX_MEMBERS
+        wordings > 0 && members.len() <= MAX_CHAIN_EVENTS
     }
 
     /// Whether nothing happened to a chain since yesterday.
-    fn rests(&self, members: &[usize], today: Date) -> bool {
+    fn is_settled(&self, members: &[usize], today: Date) -> bool {
         members.iter().all(|&at| days_between(self.entry(at).event.ts.day(), today) >= UNDO_DAYS)
     }
 
     /// The summary event of a closed chain.
-    fn summary(&self, members: &[usize], now: Moment) -> Option<Draft> {
-        let entries: Vec<&Entry> = members.iter().map(|&at| self.entry(at)).collect();
-        let done: Vec<&Entry> = entries
+    fn summary_draft(&self, members: &[usize], now: Moment) -> Option<EventDraft> {
+        let entries: Vec<&LedgerEntry> = members.iter().map(|&at| self.entry(at)).collect();
+        let done: Vec<&LedgerEntry> = entries
             .iter()
             .copied()
             .filter(|entry| {
-                entry.event.is_statement() && entry.event.status != Some(Status::Closed)
+                entry.event.is_statement() && entry.event.status != Some(LoopStatus::Closed)
             })
-            .filter(|entry| matches!(entry.standing, Standing::Closed { .. }))
+            .filter(|entry| matches!(entry.state, EventState::Closed { .. }))
             .collect();
         let head = &done.last()?.event;
         let closing = done
             .iter()
-            .filter_map(|entry| self.ledger.get(entry.standing.by()?))
+            .filter_map(|entry| self.ledger.get(entry.state.ended_by()?))
             .max_by_key(|by| (by.event.ts, by.event.id))?;
         // Replaced events may already have left; an id still gives its day.
         let statements = entries.iter().filter(|entry| entry.event.is_statement());
@@ -553,13 +602,14 @@ impl<'a> Web<'a> {
             .iter()
             .rev()
             .take(MAX_WORDINGS)
-            .map(|entry| told(&entry.event.content, MAX_WORDING_CHARS))
+            .map(|entry| truncate_one_line(&entry.event.content, MAX_WORDING_CHARS))
             .collect();
         wordings.reverse();
         wordings.dedup();
         let more = done.len().saturating_sub(MAX_WORDINGS);
         let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-        let note = note(&closing.event, head).map(|note| format!(": {note}")).unwrap_or_default();
+        let note =
+            closing_note(&closing.event, head).map(|note| format!(": {note}")).unwrap_or_default();
         let content = format!(
             "Done: {}{more} (opened {opened}, closed {}{note})",
             wordings.join("; "),
@@ -567,27 +617,27 @@ impl<'a> Web<'a> {
         );
         let passing = entries.iter().all(|entry| entry.event.priority == Priority::P3);
         let ids: Vec<EventId> = entries.iter().map(|entry| entry.event.id).collect();
-        let draft = Draft {
+        let draft = EventDraft {
             entity: head.entity.clone(),
             entity_kind: head.entity_kind,
             tags: head.tags.clone(),
             scope: head.scope.clone(),
             origin: head.origin,
-            source: archive::path(Why::Compaction, now.day()).to_string(),
-            status: Some(Status::Closed),
-            ..Draft::new(
+            source: archive::archive_path(ArchiveReason::Compaction, now.day()).to_string(),
+            status: Some(LoopStatus::Closed),
+            ..EventDraft::new(
                 now,
-                Kind::Commitment,
+                EventType::Commitment,
                 if passing { Priority::P3 } else { Priority::P2 },
                 content,
             )
         };
-        Some(draft.with_field(COMPACTS, &ids))
+        Some(draft.with_extra_field(COMPACTS_FIELD, &ids))
     }
 }
 
 /// The root of the chain of `at`, in a union-find forest with path halving.
-fn top(above: &mut [usize], mut at: usize) -> usize {
+fn find_root(above: &mut [usize], mut at: usize) -> usize {
     while above[at] != at {
         above[at] = above[above[at]];
         at = above[at];
@@ -596,13 +646,13 @@ fn top(above: &mut [usize], mut at: usize) -> usize {
 }
 
 /// The ids that a summary event lists.
-fn listed(event: &Event) -> Vec<EventId> {
-    let ids: Vec<String> = event.field(COMPACTS).unwrap_or_default();
+fn compacted_ids(event: &Event) -> Vec<EventId> {
+    let ids: Vec<String> = event.extra_field(COMPACTS_FIELD).unwrap_or_default();
     ids.iter().filter_map(|id| id.parse().ok()).collect()
 }
 
 /// A text on one line, truncated to `most` characters.
-fn told(text: &str, most: usize) -> String {
+fn truncate_one_line(text: &str, most: usize) -> String {
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
     let line = line.trim_end_matches('.');
     match line.char_indices().nth(most) {
@@ -612,17 +662,17 @@ fn told(text: &str, most: usize) -> String {
 }
 
 /// The words a commitment was closed with, if they add anything to its content.
-fn note(closing: &Event, head: &Event) -> Option<String> {
-    let words = plain::sameness_key(&closing.content);
+fn closing_note(closing: &Event, head: &Event) -> Option<String> {
+    let words = sanitize::sameness_key(&closing.content);
     let (mark, rest) = words.split_once(':').unwrap_or((words.as_str(), ""));
     let first = head.content.lines().next().unwrap_or_default();
     let known = |words: &str| {
         words.is_empty()
-            || plain::sameness_key(&head.content) == words
-            || plain::sameness_key(first).starts_with(words)
+            || sanitize::sameness_key(&head.content) == words
+            || sanitize::sameness_key(first).starts_with(words)
     };
     let says_nothing = known(&words) || (["closed", "done"].contains(&mark) && known(rest.trim()));
-    (!says_nothing).then(|| told(&closing.content, MAX_NOTE_CHARS))
+    (!says_nothing).then(|| truncate_one_line(&closing.content, MAX_NOTE_CHARS))
 }
 
 #[cfg(test)]
@@ -635,7 +685,7 @@ pub(crate) mod tests {
     use proptest::prelude::*;
 
     pub(crate) fn moment(day: Date, minute: usize) -> Moment {
-        Moment::read(&format!("{day}T{:02}:{:02}:00+01:00", minute / 60 % 24, minute % 60))
+        Moment::parse(&format!("{day}T{:02}:{:02}:00+01:00", minute / 60 % 24, minute % 60))
             .unwrap()
             .moment
     }
@@ -664,23 +714,27 @@ pub(crate) mod tests {
         let priority = [Priority::P0, Priority::P1, Priority::P1, Priority::P2, Priority::P3]
             [usize::from(priority.min(4))];
         let kinds = [
-            Kind::Fact,
-            Kind::Commitment,
-            Kind::Constraint,
-            Kind::Fact,
-            Kind::Commitment,
-            Kind::Decision,
-            Kind::Preference,
+            EventType::Fact,
+            EventType::Commitment,
+            EventType::Constraint,
+            EventType::Fact,
+            EventType::Commitment,
+            EventType::Decision,
+            EventType::Preference,
         ];
-        let mut draft =
-            Draft::new(ts, kinds[usize::from(kind)], priority, format!("thing {}", before.len()));
+        let mut draft = EventDraft::new(
+            ts,
+            kinds[usize::from(kind)],
+            priority,
+            format!("thing {}", before.len()),
+        );
         let back = |n: usize| before.len().checked_sub(n + 1).map(|at| before[at].id);
         let one: Vec<EventId> = back(near).into_iter().collect();
         let both: Vec<EventId> = back(near).into_iter().chain(back(far)).collect();
         let mut acts = |act, related: Vec<EventId>| {
             draft.act = act;
             draft.related = related;
-            draft.status = (act == Act::Close).then_some(Status::Closed);
+            draft.status = (act == Act::Close).then_some(LoopStatus::Closed);
         };
         match act {
             0 | 1 => acts(Act::Close, one),
@@ -694,11 +748,11 @@ pub(crate) mod tests {
             11 => draft.supersedes = both,
             12 => {
                 draft.supersedes = one;
-                draft.status = Some(Status::Closed);
+                draft.status = Some(LoopStatus::Closed);
             }
             13 => {
-                draft.status = Some(Status::Closed);
-                draft = draft.with_field(COMPACTS, &both);
+                draft.status = Some(LoopStatus::Closed);
+                draft = draft.with_extra_field(COMPACTS_FIELD, &both);
             }
             _ => {}
         }
@@ -715,51 +769,51 @@ pub(crate) mod tests {
     }
 
     /// The state of each event.
-    pub(crate) fn said(ledger: &Ledger) -> Vec<(Event, Standing, Moment, bool)> {
+    pub(crate) fn said(ledger: &Ledger) -> Vec<(Event, EventState, Moment, bool)> {
         ledger
             .entries()
             .iter()
-            .map(|e| (e.event.clone(), e.standing, e.verified, e.confirmed))
+            .map(|e| (e.event.clone(), e.state, e.verified, e.confirmed))
             .collect()
     }
 
     /// The ledger with summaries appended as the engine does.
-    pub(crate) fn append(text: &mut Vec<u8>, drafts: Vec<Draft>) {
+    pub(crate) fn append(text: &mut Vec<u8>, drafts: Vec<EventDraft>) {
         for draft in drafts {
-            let ledger = Ledger::read(text, None);
+            let ledger = Ledger::parse(text, None);
             let taken = ledger
                 .entries()
                 .iter()
                 .filter(|entry| entry.event.id.day() == draft.ts.day())
                 .map(|entry| entry.event.id.number());
             let id = EventId::new(draft.ts.day(), taken.max().unwrap_or(0) + 1);
-            let (draft, _) = draft.cleaned().unwrap();
-            text.extend_from_slice(line::write(&draft.with_id(id)).as_bytes());
+            let (draft, _) = draft.sanitize().unwrap();
+            text.extend_from_slice(line::format_line(&draft.with_id(id)).as_bytes());
         }
     }
 
     fn check_split(
         text: &[u8],
         today: Date,
-        limits: Limits,
-        what: What,
+        limits: CompactionLimits,
+        what: CompactionMode,
     ) -> Result<Vec<u8>, TestCaseError> {
-        let before = Ledger::read(text, None);
-        let plan = leaving(&before, today, limits, what);
+        let before = Ledger::parse(text, None);
+        let plan = plan_compaction(&before, today, limits, what);
         let ids = plan.ids();
         prop_assert_eq!(ids.len(), plan.compacted.len() + plan.pruned.len());
-        let (kept, gone) = split(text, &ids);
-        let after = Ledger::read(&kept, None);
+        let (kept, gone) = split_ledger(text, &ids);
+        let after = Ledger::parse(&kept, None);
         let expected: Vec<_> =
             said(&before).into_iter().filter(|(event, ..)| !ids.contains(&event.id)).collect();
         prop_assert_eq!(said(&after), expected);
         for entry in before.entries().iter().filter(|entry| ids.contains(&entry.event.id)) {
-            let active = entry.event.is_statement() && entry.standing.is_active();
+            let active = entry.event.is_statement() && entry.state.is_active();
             prop_assert!(entry.event.priority != Priority::P0, "{}", entry.event.id);
             prop_assert!(!entry.is_open_loop(), "{}", entry.event.id);
             prop_assert!(!active || entry.event.priority >= Priority::P2, "{}", entry.event.id);
             prop_assert!(
-                what == What::Compact || entry.event.priority >= Priority::P2,
+                what == CompactionMode::Compact || entry.event.priority >= Priority::P2,
                 "{}",
                 entry.event.id
             );
@@ -767,25 +821,27 @@ pub(crate) mod tests {
         // Every line is in exactly one of the two parts, in order; foreign lines stay.
         let mut left = gone.iter().copied().peekable();
         let mut stayed =
-            lines(&kept, 1).map(|raw| raw.bytes).collect::<Vec<_>>().into_iter().peekable();
-        for raw in lines(text, 1) {
+            raw_lines(&kept, 1).map(|raw| raw.bytes).collect::<Vec<_>>().into_iter().peekable();
+        for raw in raw_lines(text, 1) {
             if stayed.next_if_eq(&raw.bytes).is_none() {
                 prop_assert_eq!(left.next(), Some(raw.bytes));
             }
         }
         prop_assert!(left.next().is_none() && stayed.next().is_none());
         prop_assert_eq!(after.bad_lines().count(), before.bad_lines().count());
-        let again = leaving(&after, today, limits, what);
+        let again = plan_compaction(&after, today, limits, what);
         prop_assert_eq!((again.compacted, again.pruned, again.over), (vec![], vec![], plan.over));
         if let Some(over) = plan.over {
             prop_assert!(
-                what == What::Compact
+                what == CompactionMode::Compact
                     && over.events == after.entries().len()
-                    && over.events > limits.most
+                    && over.events > limits.max_events
             );
             prop_assert!(over.permanent <= over.events);
         } else {
-            prop_assert!(what == What::Prune || after.entries().len() <= limits.most);
+            prop_assert!(
+                what == CompactionMode::Prune || after.entries().len() <= limits.max_events
+            );
         }
         Ok(kept)
     }
@@ -801,7 +857,7 @@ pub(crate) mod tests {
             odd in prop::collection::vec((0_usize..40, 0_u8..5), 0..4),
         ) {
             let (events, last) = life(&plan);
-            let mut written: Vec<String> = events.iter().map(line::write).collect();
+            let mut written: Vec<String> = events.iter().map(line::format_line).collect();
             for (at, what) in odd {
                 let at = at % written.len();
                 match what {
@@ -814,31 +870,31 @@ pub(crate) mod tests {
             }
             let text = written.concat();
             let today = last.checked_add(later.days()).unwrap();
-            let limits = Limits { most, ..Limits::USUAL };
-            check_split(text.as_bytes(), today, limits, What::Prune)?;
-            let kept = check_split(text.as_bytes(), today, limits, What::Compact)?;
-            check_split(&kept, today, limits, What::Prune)?;
+            let limits = CompactionLimits { max_events, ..CompactionLimits::DEFAULT };
+            check_split(text.as_bytes(), today, limits, CompactionMode::Prune)?;
+            let kept = check_split(text.as_bytes(), today, limits, CompactionMode::Compact)?;
+            check_split(&kept, today, limits, CompactionMode::Prune)?;
             // With summaries, as in a complete run.
             let mut text = text.trim_end().as_bytes().to_vec();
             text.push(b'\n');
-            let drafts = summaries(&Ledger::read(&text, None), moment(today, 600));
+            let drafts = chain_summaries(&Ledger::parse(&text, None), moment(today, 600));
             append(&mut text, drafts);
-            prop_assert_eq!(summaries(&Ledger::read(&text, None), moment(today, 601)), vec![]);
-            check_split(&text, today, limits, What::Compact)?;
+            prop_assert_eq!(chain_summaries(&Ledger::parse(&text, None), moment(today, 601)), vec![]);
+            check_split(&text, today, limits, CompactionMode::Compact)?;
         }
 
         #[test]
         fn any_bytes_can_be_split(text in any::<Vec<u8>>()) {
-            let (kept, gone) = split(&text, &HashSet::new());
+            let (kept, gone) = split_ledger(&text, &HashSet::new());
             prop_assert_eq!((kept, gone.len()), (text, 0));
         }
     }
 
     /// The numbers of the events that leave, for a story of 2026-02-13 seen that many days later.
-    fn check(words: &str, days: i32, what: What, leaves: &[u32]) {
-        let ledger = Ledger::of(story(words));
+    fn check(words: &str, days: i32, what: CompactionMode, leaves: &[u32]) {
+        let ledger = Ledger::from_events(story(words));
         let today = date(2026, 2, 13).checked_add(days.days()).unwrap();
-        let mut found: Vec<u32> = leaving(&ledger, today, Limits::USUAL, what)
+        let mut found: Vec<u32> = plan_compaction(&ledger, today, CompactionLimits::DEFAULT, what)
             .ids()
             .iter()
             .map(|id| id.number())
@@ -850,7 +906,7 @@ pub(crate) mod tests {
     // L15
     #[test]
     fn compaction_keeps_the_heads() {
-        use What::Compact;
+        use CompactionMode::Compact;
         check("f s1 s2", 1, Compact, &[1, 2]);
         check("f s1 s2", 0, Compact, &[]);
         check("f k1 s1", 1, Compact, &[1, 2]);
@@ -869,31 +925,35 @@ pub(crate) mod tests {
     // L14
     #[test]
     fn pruning_takes_what_has_expired_and_the_acts_upon_it() {
-        check("f", 90, What::Prune, &[]);
-        check("f", 91, What::Prune, &[1]);
-        check("f k1 k1", 91, What::Prune, &[1, 2, 3]);
-        check("c", 900, What::Prune, &[]);
-        check("c k1", 900, What::Prune, &[]);
-        check("c x1", 91, What::Prune, &[1, 2]);
-        check("c x1 r2", 91, What::Prune, &[]);
-        check("f s1", 90, What::Prune, &[]);
-        check("f s1 r2 x9", 91, What::Prune, &[1, 2, 3, 4]);
+        check("f", 90, CompactionMode::Prune, &[]);
+        check("f", 91, CompactionMode::Prune, &[1]);
+        check("f k1 k1", 91, CompactionMode::Prune, &[1, 2, 3]);
+        check("c", 900, CompactionMode::Prune, &[]);
+        check("c k1", 900, CompactionMode::Prune, &[]);
+        check("c x1", 91, CompactionMode::Prune, &[1, 2]);
+        check("c x1 r2", 91, CompactionMode::Prune, &[]);
+        check("f s1", 90, CompactionMode::Prune, &[]);
+        check("f s1 r2 x9", 91, CompactionMode::Prune, &[1, 2, 3, 4]);
     }
 
-    fn drafts(events: &[Event], day: Date) -> Vec<Draft> {
-        summaries(&Ledger::of(events.iter().cloned()), moment(day, 180))
+    fn drafts(events: &[Event], day: Date) -> Vec<EventDraft> {
+        chain_summaries(&Ledger::from_events(events.iter().cloned()), moment(day, 180))
     }
 
     // L15
     #[test]
     fn a_closed_chain_becomes_one_event() {
         let days = [date(2026, 1, 3), date(2026, 1, 20), date(2026, 2, 10)];
-        let first =
-            Draft::new(moment(days[0], 0), Kind::Commitment, Priority::P1, "Send the offer")
-                .with_id(EventId::new(days[0], 1));
-        let mut second = Draft::new(
+        let first = EventDraft::new(
+            moment(days[0], 0),
+            EventType::Commitment,
+            Priority::P1,
+            "Send the offer",
+        )
+        .with_id(EventId::new(days[0], 1));
+        let mut second = EventDraft::new(
             moment(days[1], 0),
-            Kind::Commitment,
+            EventType::Commitment,
             Priority::P1,
             "Send the offer\nto Client X.",
         )
@@ -903,7 +963,7 @@ pub(crate) mod tests {
         second.draft.scope = Scope::Project("sales".into());
         second.draft.tags = vec!["offer".into()];
         let close = |note: &str| {
-            Draft::upon(&second, Act::Close, moment(days[2], 0), note)
+            EventDraft::new_act(&second, Act::Close, moment(days[2], 0), note)
                 .with_id(EventId::new(days[2], 1))
         };
         let all = |note: &str| [first.clone(), second.clone(), close(note)];
@@ -917,7 +977,7 @@ pub(crate) mod tests {
         let draft = &drafts(&all("x"), date(2026, 3, 1))[0];
         assert_eq!(
             (draft.kind, draft.priority, draft.status, draft.act),
-            (Kind::Commitment, Priority::P2, Some(Status::Closed), Act::Assert)
+            (EventType::Commitment, Priority::P2, Some(LoopStatus::Closed), Act::Assert)
         );
         assert_eq!(
             (draft.entity.as_deref(), draft.source.as_str()),
@@ -925,7 +985,7 @@ pub(crate) mod tests {
         );
         assert_eq!((&draft.scope, draft.tags.len(), draft.supersedes.len()), (&second.scope, 1, 0));
         let ids = all("x").map(|event| event.id.to_string());
-        assert_eq!(draft.field::<Vec<String>>(COMPACTS).unwrap(), ids);
+        assert_eq!(draft.extra_field::<Vec<String>>(COMPACTS_FIELD).unwrap(), ids);
         // Not on the day of closing; replaced events may have left earlier.
         assert_eq!(drafts(&all("x"), days[2]), []);
         assert_eq!(drafts(&all("x")[1..], date(2026, 3, 1))[0].content, format!("{expected}: x)"));
@@ -936,16 +996,31 @@ pub(crate) mod tests {
         assert_eq!(drafts(&all("x")[..2], date(2026, 3, 1)), []);
 
         let mut text: Vec<u8> =
-            all("x").iter().flat_map(|event| line::write(event).into_bytes()).collect();
+            all("x").iter().flat_map(|event| line::format_line(event).into_bytes()).collect();
         append(&mut text, drafts(&all("x"), date(2026, 3, 1)));
-        let ledger = Ledger::read(&text, None);
-        assert_eq!(summaries(&ledger, moment(date(2026, 3, 1), 181)), []);
-        let plan = leaving(&ledger, date(2026, 3, 1), Limits::USUAL, What::Compact);
+        let ledger = Ledger::parse(&text, None);
+        assert_eq!(chain_summaries(&ledger, moment(date(2026, 3, 1), 181)), []);
+        let plan = plan_compaction(
+            &ledger,
+            date(2026, 3, 1),
+            CompactionLimits::DEFAULT,
+            CompactionMode::Compact,
+        );
         assert_eq!((plan.compacted.len(), plan.pruned.len()), (3, 0));
-        let (kept, _) = split(&text, &plan.ids());
-        let ledger = Ledger::read(&kept, None);
+        let (kept, _) = split_ledger(&text, &plan.ids());
+        let ledger = Ledger::parse(&kept, None);
         assert_eq!((ledger.entries().len(), ledger.open_loops().len()), (1, 0));
-        assert_eq!(leaving(&ledger, date(2026, 6, 1), Limits::USUAL, What::Prune).pruned.len(), 1);
+        assert_eq!(
+            plan_compaction(
+                &ledger,
+                date(2026, 6, 1),
+                CompactionLimits::DEFAULT,
+                CompactionMode::Prune
+            )
+            .pruned
+            .len(),
+            1
+        );
     }
 
     // L15
@@ -953,14 +1028,21 @@ pub(crate) mod tests {
     fn a_chain_that_was_opened_again_does_not_leave() {
         let events = story("c x1");
         let mut text: Vec<u8> =
-            events.iter().flat_map(|event| line::write(event).into_bytes()).collect();
+            events.iter().flat_map(|event| line::format_line(event).into_bytes()).collect();
         append(&mut text, drafts(&events, date(2026, 3, 1)));
-        let undone = Draft::upon(&events[1], Act::Retract, moment(date(2026, 3, 1), 200), "no")
-            .with_id(EventId::new(date(2026, 3, 1), 2));
-        text.extend_from_slice(line::write(&undone).as_bytes());
-        let ledger = Ledger::read(&text, None);
+        let undone =
+            EventDraft::new_act(&events[1], Act::Retract, moment(date(2026, 3, 1), 200), "no")
+                .with_id(EventId::new(date(2026, 3, 1), 2));
+        text.extend_from_slice(line::format_line(&undone).as_bytes());
+        let ledger = Ledger::parse(&text, None);
         assert_eq!(
-            leaving(&ledger, date(2026, 3, 5), Limits::USUAL, What::Compact).ids(),
+            plan_compaction(
+                &ledger,
+                date(2026, 3, 5),
+                CompactionLimits::DEFAULT,
+                CompactionMode::Compact
+            )
+            .ids(),
             HashSet::new()
         );
     }
@@ -973,7 +1055,7 @@ pub(crate) mod tests {
         events[1].draft.content = format!("because {long}");
         let draft = drafts(&events, date(2026, 3, 1)).remove(0);
         assert!(
-            draft.content.chars().count() < 1_700 && draft.clone().cleaned().is_ok(),
+            draft.content.chars().count() < 1_700 && draft.clone().sanitize().is_ok(),
             "{}",
             draft.content.len()
         );
@@ -997,24 +1079,29 @@ pub(crate) mod tests {
         let day = date(2026, 6, 1);
         let make = |n: u32, ago: i32, kind, priority| {
             let then = day.checked_sub(ago.days()).unwrap();
-            Draft::new(moment(then, 0), kind, priority, format!("thing {n}"))
+            EventDraft::new(moment(then, 0), kind, priority, format!("thing {n}"))
                 .with_id(EventId::new(then, n))
         };
         let events = [
-            make(1, 85, Kind::Preference, Priority::P2),
-            make(2, 80, Kind::Commitment, Priority::P3),
-            make(3, 70, Kind::Fact, Priority::P2),
-            make(4, 69, Kind::Fact, Priority::P1),
-            make(5, 68, Kind::Fact, Priority::P0),
-            make(6, 40, Kind::Decision, Priority::P2),
-            make(7, 20, Kind::Preference, Priority::P3),
-            make(8, 10, Kind::Fact, Priority::P3),
-            make(9, 6, Kind::Fact, Priority::P3),
+            make(1, 85, EventType::Preference, Priority::P2),
+            make(2, 80, EventType::Commitment, Priority::P3),
+            make(3, 70, EventType::Fact, Priority::P2),
+            make(4, 69, EventType::Fact, Priority::P1),
+            make(5, 68, EventType::Fact, Priority::P0),
+            make(6, 40, EventType::Decision, Priority::P2),
+            make(7, 20, EventType::Preference, Priority::P3),
+            make(8, 10, EventType::Fact, Priority::P3),
+            make(9, 6, EventType::Fact, Priority::P3),
         ];
         let order = [3, 6, 7, 8, 1];
         for most in 0..=9 {
-            let ledger = Ledger::of(events.clone());
-            let plan = leaving(&ledger, day, Limits { most, ..Limits::USUAL }, What::Compact);
+            let ledger = Ledger::from_events(events.clone());
+            let plan = plan_compaction(
+                &ledger,
+                day,
+                CompactionLimits { max_events: most, ..CompactionLimits::DEFAULT },
+                CompactionMode::Compact,
+            );
             let count = (9 - most).min(5);
             let mut expected = order[..count].to_vec();
             expected.sort_unstable();
@@ -1023,7 +1110,7 @@ pub(crate) mod tests {
             assert_eq!(found, expected, "at most {most}");
             assert_eq!(
                 plan.over,
-                (most < 4).then_some(Over { events: 4, permanent: 3 }),
+                (most < 4).then_some(LedgerOverflow { events: 4, permanent: 3 }),
                 "at most {most}"
             );
             assert!(plan.pruned.is_empty());
@@ -1033,12 +1120,12 @@ pub(crate) mod tests {
     #[test]
     fn a_line_goes_only_as_a_whole() {
         let events = story("f f f");
-        let written: Vec<String> = events.iter().map(line::write).collect();
+        let written: Vec<String> = events.iter().map(line::format_line).collect();
         let text =
             format!("{}{}? no event\n\n{}{{\"torn", written[0].trim_end(), written[1], written[2]);
         let check = |leaving: &[usize], kept: &str, gone: usize| {
             let ids = leaving.iter().map(|at| events[*at].id).collect();
-            let (text, lines) = split(text.as_bytes(), &ids);
+            let (text, lines) = split_ledger(text.as_bytes(), &ids);
             assert_eq!((String::from_utf8(text).unwrap().as_str(), lines.len()), (kept, gone));
         };
         check(&[0], &text, 0);
@@ -1060,10 +1147,10 @@ pub(crate) mod tests {
         };
         let (mut compactions, mut overs, mut fitted) = (0, 0, 0);
         for _ in 0..365 {
-            let ledger = Ledger::read(&text, None);
-            let before: Vec<&Entry> =
+            let ledger = Ledger::parse(&text, None);
+            let before: Vec<&LedgerEntry> =
                 ledger.entries().iter().filter(|entry| entry.event.is_statement()).collect();
-            let mut fresh: Vec<Draft> = Vec::new();
+            let mut fresh: Vec<EventDraft> = Vec::new();
             for n in 0..5 + dice(4) {
                 let ts = moment(day, usize::try_from(n).unwrap());
                 let priority = match dice(100) {
@@ -1077,29 +1164,29 @@ pub(crate) mod tests {
                 let loops = ledger.open_loops();
                 let draft = match (dice(10), any) {
                     (0..3, _) if loops.len() > 5 => {
-                        Draft::upon(&loops[0].event, Act::Close, ts, "Closed")
+                        EventDraft::new_act(&loops[0].event, Act::Close, ts, "Closed")
                     }
-                    (3, Some(entry)) if entry.standing.is_active() => {
-                        Draft::upon(&entry.event, Act::Confirm, ts, "still so")
+                    (3, Some(entry)) if entry.state.is_active() => {
+                        EventDraft::new_act(&entry.event, Act::Confirm, ts, "still so")
                     }
-                    (4 | 5, Some(entry)) if entry.standing.is_active() => Draft {
+                    (4 | 5, Some(entry)) if entry.state.is_active() => EventDraft {
                         supersedes: vec![entry.event.id],
-                        ..Draft::new(
+                        ..EventDraft::new(
                             ts,
                             entry.event.kind,
                             entry.event.priority,
                             format!("changed on {day}"),
                         )
                     },
-                    (6 | 7, _) => Draft::new(
+                    (6 | 7, _) => EventDraft::new(
                         ts,
-                        Kind::Commitment,
+                        EventType::Commitment,
                         priority.max(Priority::P2),
                         format!("promise {day}"),
                     ),
-                    _ => Draft::new(
+                    _ => EventDraft::new(
                         ts,
-                        Kind::ALL[usize::try_from(dice(3)).unwrap()],
+                        EventType::ALL[usize::try_from(dice(3)).unwrap()],
                         priority,
                         format!("thing {day}"),
                     ),
@@ -1108,25 +1195,31 @@ pub(crate) mod tests {
             }
             append(&mut text, fresh);
             day = day.tomorrow().unwrap();
-            let events = Ledger::read(&text, None).entries().len();
+            let events = Ledger::parse(&text, None).entries().len();
             if day.day() == 1 || events > 150 {
                 compactions += 1;
-                let drafts = summaries(&Ledger::read(&text, None), moment(day, 0));
+                let drafts = chain_summaries(&Ledger::parse(&text, None), moment(day, 0));
                 append(&mut text, drafts);
-                let ledger = Ledger::read(&text, None);
-                let plan = leaving(&ledger, day, Limits::USUAL, What::Compact);
-                text = split(&text, &plan.ids()).0;
-                let after = Ledger::read(&text, None);
-                let recent = |entry: &Entry| {
+                let ledger = Ledger::parse(&text, None);
+                let plan = plan_compaction(
+                    &ledger,
+                    day,
+                    CompactionLimits::DEFAULT,
+                    CompactionMode::Compact,
+                );
+                text = split_ledger(&text, &plan.ids()).0;
+                let after = Ledger::parse(&text, None);
+                let recent = |entry: &LedgerEntry| {
                     days_between(entry.event.ts.day(), day) < 7
                         || days_between(entry.verified.day(), day) < 7
                 };
-                let ended = |entry: &Entry| {
-                    entry.standing.by().and_then(|by| after.get(by)).is_some_and(recent)
+                let ended = |entry: &LedgerEntry| {
+                    entry.state.ended_by().and_then(|by| after.get(by)).is_some_and(recent)
                 };
-                let spared = |entry: &Entry| is_permanent(entry) || recent(entry) || ended(entry);
+                let spared =
+                    |entry: &LedgerEntry| is_permanent(entry) || recent(entry) || ended(entry);
                 // A confirmation of a retained event stays with it.
-                let confirms = |entry: &Entry| {
+                let confirms = |entry: &LedgerEntry| {
                     entry.event.related.iter().any(|id| after.get(*id).is_some_and(spared))
                 };
                 let bound =

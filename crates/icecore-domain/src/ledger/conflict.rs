@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, HashSet};
 
 use crate::id::EventId;
 pub use crate::ledger::claim::{Claim, claims};
-use crate::ledger::{Entry, Ledger};
+use crate::ledger::{Ledger, LedgerEntry};
 
 /// A conflict between events.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
@@ -21,19 +21,19 @@ pub struct Conflict {
 }
 
 /// All conflicts between the claims of active statements among `entries`.
-pub fn among<'a>(entries: impl IntoIterator<Item = &'a Entry>) -> Vec<Conflict> {
+pub fn find_conflicts<'a>(entries: impl IntoIterator<Item = &'a LedgerEntry>) -> Vec<Conflict> {
     let mut held: Vec<(EventId, Claim)> = Vec::new();
     for entry in entries {
-        if entry.standing.is_active() {
+        if entry.state.is_active() {
             held.extend(claims(&entry.event).into_iter().map(|claim| (entry.event.id, claim)));
         }
     }
-    between(&held)
+    conflicting_claims(&held)
 }
 
 /// The conflicts between these claims, sorted by their events. Each event appears once per
 /// conflict.
-pub fn between(held: &[(EventId, Claim)]) -> Vec<Conflict> {
+pub fn conflicting_claims(held: &[(EventId, Claim)]) -> Vec<Conflict> {
     let mut by_attribute: BTreeMap<&str, Vec<(EventId, &str)>> = BTreeMap::new();
     for (id, claim) in held {
         by_attribute.entry(&claim.attribute).or_default().push((*id, &claim.value));
@@ -47,7 +47,7 @@ pub fn between(held: &[(EventId, Claim)]) -> Vec<Conflict> {
         let mut events: Vec<EventId> = values.iter().map(|(id, _)| *id).collect();
         events.sort();
         events.dedup();
-        let about = readable(attribute);
+        let about = readable_attribute(attribute);
         if seen.insert(events.clone()) {
             found.push(Conflict { about, events });
         }
@@ -57,12 +57,12 @@ pub fn between(held: &[(EventId, Claim)]) -> Vec<Conflict> {
 }
 
 /// Active events that replace the same event.
-pub fn forks(ledger: &Ledger) -> Vec<Conflict> {
+pub fn find_forks(ledger: &Ledger) -> Vec<Conflict> {
     let mut heads: BTreeMap<EventId, Vec<EventId>> = BTreeMap::new();
     for entry in ledger
         .entries()
         .iter()
-        .filter(|entry| entry.standing.is_active() && entry.event.is_statement())
+        .filter(|entry| entry.state.is_active() && entry.event.is_statement())
     {
         for &replaced in &entry.event.supersedes {
             heads.entry(replaced).or_default().push(entry.event.id);
@@ -79,7 +79,7 @@ pub fn forks(ledger: &Ledger) -> Vec<Conflict> {
 }
 
 /// The attribute for display: entity and topic, without scope and facet.
-fn readable(attribute: &str) -> String {
+fn readable_attribute(attribute: &str) -> String {
     let mut parts = attribute.splitn(3, '|');
     let (entity, _scope, what) =
         (parts.next().unwrap_or(""), parts.next(), parts.next().unwrap_or(""));
@@ -95,21 +95,21 @@ fn readable(attribute: &str) -> String {
 mod tests {
     use super::*;
     use crate::calendar::Moment;
-    use crate::event::{Draft, Event, Kind, Origin, Priority, Scope};
+    use crate::event::{Event, EventDraft, EventType, Origin, Priority, Scope};
     use proptest::prelude::*;
 
-    fn event(number: u32, kind: Kind, text: &str) -> Event {
-        let ts = Moment::read("2026-02-13T09:30:00+01:00").unwrap().moment;
+    fn event(number: u32, kind: EventType, text: &str) -> Event {
+        let ts = Moment::parse("2026-02-13T09:30:00+01:00").unwrap().moment;
         // `name| text` is about an entity.
         let (entity, text) = text
             .split_once("| ")
             .map_or((None, text), |(entity, text)| (Some(entity.to_owned()), text));
-        Draft { entity, ..Draft::new(ts, kind, Priority::P2, text) }
+        EventDraft { entity, ..EventDraft::new(ts, kind, Priority::P2, text) }
             .with_id(EventId::new(ts.day(), number))
     }
 
-    fn conflicts(kind: Kind, one: &str, other: &str) -> Vec<Conflict> {
-        among(Ledger::of([event(1, kind, one), event(2, kind, other)]).entries())
+    fn conflicts(kind: EventType, one: &str, other: &str) -> Vec<Conflict> {
+        find_conflicts(Ledger::from_events([event(1, kind, one), event(2, kind, other)]).entries())
     }
 
     /// Pairs of which at most one is true.
@@ -329,12 +329,12 @@ mod tests {
         let mut wrong = Vec::new();
         for (one, other) in pairs {
             for (one, other) in [(one, other), (other, one)] {
-                let found = conflicts(Kind::Fact, one, other);
+                let found = conflicts(EventType::Fact, one, other);
                 if found.is_empty() == expected {
                     wrong.push(format!(
                         "{one} / {other}: {found:?} {:?} {:?}",
-                        claims(&event(1, Kind::Fact, one)),
-                        claims(&event(2, Kind::Fact, other))
+                        claims(&event(1, EventType::Fact, one)),
+                        claims(&event(2, EventType::Fact, other))
                     ));
                     break;
                 }
@@ -359,7 +359,7 @@ mod tests {
         assert!(found.is_empty(), "{}", found.join("\n"));
         assert_eq!(
             conflicts(
-                Kind::Commitment,
+                EventType::Commitment,
                 "The offer is due 2026-02-13",
                 "The offer is due 2026-02-14"
             ),
@@ -371,14 +371,14 @@ mod tests {
     #[test]
     fn scopes_are_worlds_of_their_own_and_little_trust_still_claims() {
         let (one, mut other) = (
-            event(1, Kind::Fact, "The budget is 500 EUR"),
-            event(2, Kind::Fact, "The budget is 600 EUR"),
+            event(1, EventType::Fact, "The budget is 500 EUR"),
+            event(2, EventType::Fact, "The budget is 600 EUR"),
         );
         other.draft.origin = Origin::Tool;
-        let found = among(Ledger::of([one.clone(), other.clone()]).entries());
+        let found = find_conflicts(Ledger::from_events([one.clone(), other.clone()]).entries());
         assert_eq!(found, [Conflict { about: "budget".into(), events: vec![one.id, other.id] }]);
         other.draft.scope = Scope::Project("zeus".into());
-        assert_eq!(among(Ledger::of([one, other]).entries()), []);
+        assert_eq!(find_conflicts(Ledger::from_events([one, other]).entries()), []);
     }
 
     #[test]
@@ -394,7 +394,7 @@ mod tests {
             ("Anna is the contact for X", "Bert is the contact for X", "x: contact"),
             ("Deploy on Fridays", "Never deploy on Fridays", "deploy on friday"),
         ] {
-            let found = conflicts(Kind::Fact, one, other);
+            let found = conflicts(EventType::Fact, one, other);
             assert_eq!(
                 found.iter().map(|conflict| conflict.about.as_str()).collect::<Vec<_>>(),
                 [about],
@@ -408,7 +408,7 @@ mod tests {
         fn any_text_can_be_read_and_never_contradicts_itself(
             text in "\\PC{0,60}|((the|is|of|for|budget|500|€|EUR|not|no|:|=|Anna's|March|15\\.|am|at|10|'s|is in|moved to|[.,;|'\"v]) ?){0,14}",
         ) {
-            prop_assert_eq!(conflicts(Kind::Fact, &text, &text), vec![]);
+            prop_assert_eq!(conflicts(EventType::Fact, &text, &text), vec![]);
         }
     }
 }

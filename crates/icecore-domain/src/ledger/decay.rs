@@ -6,11 +6,11 @@
 use jiff::civil::Date;
 
 use crate::calendar::days_between;
-use crate::event::{Kind, Priority};
-use crate::ledger::Entry;
-use crate::words::words;
+use crate::event::{EventType, Priority};
+use crate::ledger::LedgerEntry;
+use crate::string_enum::string_enum;
 
-words! {
+string_enum! {
     /// How reliable a statement is by its age.
     Freshness: "a freshness" {
         /// Recent or recently confirmed, or of a kind that does not age.
@@ -24,7 +24,7 @@ words! {
 
 /// The ages in days at which an unconfirmed statement changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Ages {
+pub struct DecayLimits {
     /// Stale from this age on.
     pub stale_days: u16,
     /// Dropped beyond this age.
@@ -35,27 +35,27 @@ pub struct Ages {
     pub p3_days: u16,
 }
 
-impl Ages {
+impl DecayLimits {
     /// The defaults of a vault policy.
-    pub const USUAL: Self = Self { stale_days: 30, dropped_days: 60, p2_days: 90, p3_days: 30 };
+    pub const DEFAULT: Self = Self { stale_days: 30, dropped_days: 60, p2_days: 90, p3_days: 30 };
 }
 
 /// Tags of statements that never age, whatever their type.
-const LASTING: &[&str] = &["identity", "principle", "mantra", "account"];
+const LASTING_TAGS: &[&str] = &["identity", "principle", "mantra", "account"];
 
 /// Whether the entry ages: facts and decisions do, unless they are P0 or describe someone's
 /// identity.
-pub fn ages(entry: &Entry) -> bool {
+pub fn can_age(entry: &LedgerEntry) -> bool {
     let event = &entry.event;
-    matches!(event.kind, Kind::Fact | Kind::Decision)
+    matches!(event.kind, EventType::Fact | EventType::Decision)
         && event.priority != Priority::P0
-        && !event.tags.iter().any(|tag| LASTING.contains(&tag.as_str()))
+        && !event.tags.iter().any(|tag| LASTING_TAGS.contains(&tag.as_str()))
 }
 
 /// The freshness of the entry on `day`.
-pub fn freshness(entry: &Entry, day: Date, after: Ages) -> Freshness {
+pub fn freshness(entry: &LedgerEntry, day: Date, after: DecayLimits) -> Freshness {
     let age = days_between(entry.verified.day(), day);
-    if !ages(entry) || age < i64::from(after.stale_days) {
+    if !can_age(entry) || age < i64::from(after.stale_days) {
         Freshness::Fresh
     } else if age <= i64::from(after.dropped_days) {
         Freshness::Stale
@@ -65,7 +65,7 @@ pub fn freshness(entry: &Entry, day: Date, after: Ages) -> Freshness {
 }
 
 /// Whether the statement has expired on `day`: P2 and P3 expire, open commitments never do (L14).
-pub fn has_expired(entry: &Entry, day: Date, after: Ages) -> bool {
+pub fn has_expired(entry: &LedgerEntry, day: Date, after: DecayLimits) -> bool {
     let most = match entry.event.priority {
         Priority::P0 | Priority::P1 => return false,
         Priority::P2 => after.p2_days,
@@ -78,17 +78,17 @@ pub fn has_expired(entry: &Entry, day: Date, after: Ages) -> bool {
 mod tests {
     use super::*;
     use crate::calendar::Moment;
-    use crate::event::Draft;
+    use crate::event::EventDraft;
     use crate::id::EventId;
     use jiff::ToSpan;
 
-    fn entry(kind: Kind, priority: Priority, tag: Option<&str>) -> Entry {
-        let ts = Moment::read("2026-02-13T09:30:00+01:00").unwrap().moment;
-        let draft = Draft {
+    fn entry(kind: EventType, priority: Priority, tag: Option<&str>) -> LedgerEntry {
+        let ts = Moment::parse("2026-02-13T09:30:00+01:00").unwrap().moment;
+        let draft = EventDraft {
             tags: tag.map(Into::into).into_iter().collect(),
-            ..Draft::new(ts, kind, priority, "x")
+            ..EventDraft::new(ts, kind, priority, "x")
         };
-        Entry::fresh(draft.with_id(EventId::new(ts.day(), 1)), 1)
+        LedgerEntry::from_event(draft.with_id(EventId::new(ts.day(), 1)), 1)
     }
 
     fn after(days: i32) -> Date {
@@ -100,7 +100,7 @@ mod tests {
     fn facts_age_and_what_lasts_does_not() {
         let check = |kind, priority, tag, days, expected| {
             assert_eq!(
-                freshness(&entry(kind, priority, tag), after(days), Ages::USUAL),
+                freshness(&entry(kind, priority, tag), after(days), DecayLimits::DEFAULT),
                 expected,
                 "{kind} {priority} {tag:?} {days}"
             );
@@ -113,46 +113,46 @@ mod tests {
             (61, Freshness::Dropped),
             (900, Freshness::Dropped),
         ] {
-            check(Kind::Fact, Priority::P1, None, days, expected);
-            check(Kind::Decision, Priority::P2, None, days, expected);
+            check(EventType::Fact, Priority::P1, None, days, expected);
+            check(EventType::Decision, Priority::P2, None, days, expected);
             for kind in [
-                Kind::Preference,
-                Kind::Constraint,
-                Kind::Relationship,
-                Kind::Procedure,
-                Kind::Commitment,
+                EventType::Preference,
+                EventType::Constraint,
+                EventType::Relationship,
+                EventType::Procedure,
+                EventType::Commitment,
             ] {
                 check(kind, Priority::P2, None, days, Freshness::Fresh);
             }
-            check(Kind::Fact, Priority::P0, None, days, Freshness::Fresh);
-            check(Kind::Fact, Priority::P1, Some("identity"), days, Freshness::Fresh);
+            check(EventType::Fact, Priority::P0, None, days, Freshness::Fresh);
+            check(EventType::Fact, Priority::P1, Some("identity"), days, Freshness::Fresh);
         }
     }
 
     // L5
     #[test]
     fn confirming_renews() {
-        let mut confirmed = entry(Kind::Fact, Priority::P2, None);
-        assert_eq!(freshness(&confirmed, after(80), Ages::USUAL), Freshness::Dropped);
-        confirmed.verified = Moment::read("2026-04-20T09:30:00+02:00").unwrap().moment;
-        assert_eq!(freshness(&confirmed, after(80), Ages::USUAL), Freshness::Fresh);
-        assert!(!has_expired(&confirmed, after(100), Ages::USUAL));
+        let mut confirmed = entry(EventType::Fact, Priority::P2, None);
+        assert_eq!(freshness(&confirmed, after(80), DecayLimits::DEFAULT), Freshness::Dropped);
+        confirmed.verified = Moment::parse("2026-04-20T09:30:00+02:00").unwrap().moment;
+        assert_eq!(freshness(&confirmed, after(80), DecayLimits::DEFAULT), Freshness::Fresh);
+        assert!(!has_expired(&confirmed, after(100), DecayLimits::DEFAULT));
     }
 
     // L14
     #[test]
     fn only_passing_things_expire() {
         for (kind, priority, days, expected) in [
-            (Kind::Fact, Priority::P2, 90, false),
-            (Kind::Fact, Priority::P2, 91, true),
-            (Kind::Preference, Priority::P3, 30, false),
-            (Kind::Preference, Priority::P3, 31, true),
-            (Kind::Fact, Priority::P1, 9_000, false),
-            (Kind::Fact, Priority::P0, 9_000, false),
-            (Kind::Commitment, Priority::P3, 9_000, false),
+            (EventType::Fact, Priority::P2, 90, false),
+            (EventType::Fact, Priority::P2, 91, true),
+            (EventType::Preference, Priority::P3, 30, false),
+            (EventType::Preference, Priority::P3, 31, true),
+            (EventType::Fact, Priority::P1, 9_000, false),
+            (EventType::Fact, Priority::P0, 9_000, false),
+            (EventType::Commitment, Priority::P3, 9_000, false),
         ] {
             assert_eq!(
-                has_expired(&entry(kind, priority, None), after(days), Ages::USUAL),
+                has_expired(&entry(kind, priority, None), after(days), DecayLimits::DEFAULT),
                 expected,
                 "{kind} {priority} {days}"
             );

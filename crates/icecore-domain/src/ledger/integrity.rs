@@ -4,16 +4,16 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use serde::Serialize;
 
-use crate::event::{Act, Event, Kind, Status};
+use crate::event::{Act, Event, EventType, LoopStatus};
 use crate::format::line::Severity;
 use crate::hash::Hash;
 use crate::id::EventId;
-use crate::ledger::{Ledger, Standing};
+use crate::ledger::{EventState, Ledger};
 
 /// The checks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Check {
+pub enum IntegrityCheck {
     /// Every line of the ledger is an event.
     ValidLines,
     /// No id is used twice.
@@ -38,7 +38,7 @@ pub enum Check {
     Files,
 }
 
-impl Check {
+impl IntegrityCheck {
     /// All checks, in report order.
     pub const ALL: &'static [Self] = &[
         Self::ValidLines,
@@ -74,8 +74,8 @@ impl Check {
 
 /// One problem that a check found.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Finding {
-    pub check: Check,
+pub struct IntegrityFinding {
+    pub check: IntegrityCheck,
     /// Whether it fails the check, or is only a warning.
     pub fails: bool,
     /// The ledger line concerned.
@@ -87,64 +87,64 @@ pub struct Finding {
     pub what: String,
 }
 
-impl Finding {
+impl IntegrityFinding {
     /// A finding that fails its check.
-    pub fn failure(check: Check, what: impl Into<String>) -> Self {
+    pub fn failure(check: IntegrityCheck, what: impl Into<String>) -> Self {
         Self { check, fails: true, line: None, id: None, what: what.into() }
     }
 
     /// A harmless irregularity.
-    pub fn oddity(check: Check, what: impl Into<String>) -> Self {
+    pub fn warning(check: IntegrityCheck, what: impl Into<String>) -> Self {
         Self { fails: false, ..Self::failure(check, what) }
     }
 
     /// Adds the line.
     #[must_use]
-    pub fn on_line(self, line: usize) -> Self {
+    pub fn with_line(self, line: usize) -> Self {
         Self { line: Some(line), ..self }
     }
 
     /// Adds the event.
     #[must_use]
-    pub fn about(self, id: EventId) -> Self {
+    pub fn with_event(self, id: EventId) -> Self {
         Self { id: Some(id), ..self }
     }
 }
 
 /// A ledger prefix that passed verification.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Prefix {
+pub struct LedgerPrefix {
     pub bytes: usize,
     pub hash: Hash,
 }
 
-impl Prefix {
+impl LedgerPrefix {
     /// The prefix that is all of `text`.
-    pub fn of(text: &[u8]) -> Self {
+    pub fn from_text(text: &[u8]) -> Self {
         Self { bytes: text.len(), hash: Hash::of(text) }
     }
 
     /// Whether `text` still begins with this prefix.
-    pub fn holds(&self, text: &[u8]) -> bool {
+    pub fn is_prefix_of(&self, text: &[u8]) -> bool {
         text.get(..self.bytes).is_some_and(|prefix| Hash::of(prefix) == self.hash)
     }
 }
 
 /// Checks the ledger by itself. `archived` are ids that moved to an archive and still resolve;
 /// `known_gaps` are ids whose loss a person has accepted.
-pub fn examine(
+pub fn check_ledger(
     ledger: &Ledger,
     archived: &HashSet<EventId>,
     known_gaps: &BTreeSet<EventId>,
-) -> Vec<Finding> {
+) -> Vec<IntegrityFinding> {
     let mut found = Vec::new();
     for fault in ledger.faults() {
         let what = format!("line {} {}", fault.line, fault.fault.what);
-        let finding = Finding {
+        let finding = IntegrityFinding {
             fails: fault.fault.severity == Severity::Bad,
-            ..Finding::failure(Check::ValidLines, what)
+            ..IntegrityFinding::failure(IntegrityCheck::ValidLines, what)
         };
-        found.push(finding.on_line(fault.line));
+        found.push(finding.with_line(fault.line));
     }
     for &(line, id, same) in &ledger.duplicates {
         let first = ledger.get(id).map_or(0, |entry| entry.line);
@@ -153,18 +153,22 @@ pub fn examine(
         } else {
             format!("line {line} uses {id} again, already used by line {first}; commands ignore it")
         };
-        found.push(Finding::failure(Check::UniqueIds, what).on_line(line).about(id));
+        found.push(
+            IntegrityFinding::failure(IntegrityCheck::UniqueIds, what)
+                .with_line(line)
+                .with_event(id),
+        );
     }
-    found.extend(gaps(ledger, archived, known_gaps));
+    found.extend(id_gap_findings(ledger, archived, known_gaps));
     for (at, entry) in ledger.entries().iter().enumerate() {
         // A retracted event may refer to anything: retracting is the remedy for a wrong reference.
-        if matches!(entry.standing, Standing::Retracted { .. }) {
+        if matches!(entry.state, EventState::Retracted { .. }) {
             continue;
         }
         found.extend(
-            references(ledger, archived, at, &entry.event)
+            reference_findings(ledger, archived, at, &entry.event)
                 .into_iter()
-                .map(|finding| finding.on_line(entry.line).about(entry.event.id)),
+                .map(|finding| finding.with_line(entry.line).with_event(entry.event.id)),
         );
     }
     found
@@ -172,11 +176,11 @@ pub fn examine(
 
 /// Compares the ledger with an earlier snapshot: returns the missing events, and a finding for each
 /// changed one.
-pub fn compare(
+pub fn compare_with_snapshot(
     ledger: &Ledger,
     told: &HashMap<EventId, Event>,
     archived: &HashSet<EventId>,
-) -> (Vec<EventId>, Vec<Finding>) {
+) -> (Vec<EventId>, Vec<IntegrityFinding>) {
     let (mut gone, mut changed) = (Vec::new(), Vec::new());
     for (&id, event) in told {
         match ledger.get(id) {
@@ -186,8 +190,11 @@ pub fn compare(
                     "{id} on line {} differs from the last snapshot. `icecore doctor --fix` restores it and gives the changed event a new id",
                     entry.line
                 );
-                changed
-                    .push(Finding::failure(Check::Unchanged, what).on_line(entry.line).about(id));
+                changed.push(
+                    IntegrityFinding::failure(IntegrityCheck::Unchanged, what)
+                        .with_line(entry.line)
+                        .with_event(id),
+                );
             }
             _ => {}
         }
@@ -196,7 +203,11 @@ pub fn compare(
     (gone, changed)
 }
 
-fn gaps(ledger: &Ledger, archived: &HashSet<EventId>, known: &BTreeSet<EventId>) -> Vec<Finding> {
+fn id_gap_findings(
+    ledger: &Ledger,
+    archived: &HashSet<EventId>,
+    known: &BTreeSet<EventId>,
+) -> Vec<IntegrityFinding> {
     let mut days: BTreeMap<jiff::civil::Date, BTreeSet<u32>> = BTreeMap::new();
     for id in ledger
         .entries()
@@ -218,7 +229,10 @@ fn gaps(ledger: &Ledger, archived: &HashSet<EventId>, known: &BTreeSet<EventId>)
                 } else {
                     format!("{first} to {last} are missing")
                 };
-                found.push(Finding::failure(Check::SequentialIds, what).about(first));
+                found.push(
+                    IntegrityFinding::failure(IntegrityCheck::SequentialIds, what)
+                        .with_event(first),
+                );
             }
             expected = number + 1;
         }
@@ -233,7 +247,7 @@ pub fn missing_ids(
     known: &BTreeSet<EventId>,
 ) -> Vec<EventId> {
     /// A larger gap in one day is a typing error in a foreign line, not a loss.
-    const MOST: u32 = 10_000;
+    const MAX_DAILY_GAP_IDS: u32 = 10_000;
     let mut missing = Vec::new();
     let taken: HashSet<EventId> = ledger
         .entries()
@@ -249,7 +263,7 @@ pub fn missing_ids(
     }
     for (day, most) in highest {
         missing.extend(
-            (1..most.min(MOST))
+            (1..most.min(MAX_DAILY_GAP_IDS))
                 .map(|number| EventId::new(day, number))
                 .filter(|id| !taken.contains(id)),
         );
@@ -258,7 +272,7 @@ pub fn missing_ids(
 }
 
 /// The ids that a report of `verify` lists as permanently lost; they are never reused.
-pub fn known_gaps(report: &[u8]) -> BTreeSet<EventId> {
+pub fn parse_known_gaps(report: &[u8]) -> BTreeSet<EventId> {
     let report: serde_json::Value = serde_json::from_slice(report).unwrap_or_default();
     report["known_gaps"]
         .as_array()
@@ -268,30 +282,29 @@ pub fn known_gaps(report: &[u8]) -> BTreeSet<EventId> {
         .collect()
 }
 
-fn references(
+fn reference_findings(
     ledger: &Ledger,
     archived: &HashSet<EventId>,
     at: usize,
     event: &Event,
-) -> Vec<Finding> {
+) -> Vec<IntegrityFinding> {
     let mut found = Vec::new();
     let place = |id: &EventId| ledger.by_id.get(id).copied();
     for (check, verb, targets) in [
-        (Check::Supersedes, "supersedes", &event.supersedes),
-        (Check::Related, "refers to", &event.related),
+        (IntegrityCheck::Supersedes, "supersedes", &event.supersedes),
+        (IntegrityCheck::Related, "refers to", &event.related),
     ] {
         for target in targets {
             match place(target) {
                 None if archived.contains(target) => {}
-                None => found.push(Finding::failure(
+                None => found.push(IntegrityFinding::failure(
                     check,
                     format!("{} {verb} {target}, which does not exist", event.id),
                 )),
-                Some(there) if there == at => {
-                    found.push(Finding::failure(check, format!("{} {verb} itself", event.id)))
-                }
-                Some(there) if there > at && check == Check::Supersedes => {
-                    found.push(Finding::failure(
+                Some(there) if there == at => found
+                    .push(IntegrityFinding::failure(check, format!("{} {verb} itself", event.id))),
+                Some(there) if there > at && check == IntegrityCheck::Supersedes => {
+                    found.push(IntegrityFinding::failure(
                         check,
                         format!(
                             "{} {verb} {target}, which comes after it; it has no effect",
@@ -304,19 +317,20 @@ fn references(
         }
     }
     if event.act != Act::Assert && event.related.is_empty() {
-        found.push(Finding::failure(
-            Check::Related,
+        found.push(IntegrityFinding::failure(
+            IntegrityCheck::Related,
             format!("{} has the act {} but names no event", event.id, event.act),
         ));
     }
-    let closes_nothing =
-        event.is_statement() && event.status == Some(Status::Closed) && event.supersedes.is_empty();
-    if closes_nothing && event.kind == Kind::Commitment && !event.related.is_empty() {
+    let closes_nothing = event.is_statement()
+        && event.status == Some(LoopStatus::Closed)
+        && event.supersedes.is_empty();
+    if closes_nothing && event.kind == EventType::Commitment && !event.related.is_empty() {
         let what = format!(
             "{} has status closed but closes no other event; to close a commitment, name it in `supersedes`",
             event.id
         );
-        found.push(Finding::oddity(Check::Related, what));
+        found.push(IntegrityFinding::warning(IntegrityCheck::Related, what));
     }
     found
 }
@@ -328,8 +342,8 @@ mod tests {
     use crate::ledger::tests::story;
 
     fn check(text: &str, expected: &[&str]) {
-        let ledger = Ledger::read(text.as_bytes(), None);
-        let found = examine(&ledger, &HashSet::new(), &BTreeSet::new());
+        let ledger = Ledger::parse(text.as_bytes(), None);
+        let found = check_ledger(&ledger, &HashSet::new(), &BTreeSet::new());
         let found: Vec<&str> = found
             .iter()
             .filter(|finding| finding.fails)
@@ -342,7 +356,7 @@ mod tests {
     }
 
     fn written(words: &str) -> Vec<String> {
-        story(words).iter().map(line::write).collect()
+        story(words).iter().map(line::format_line).collect()
     }
 
     // L12
@@ -376,9 +390,9 @@ mod tests {
     #[test]
     fn archived_and_known_ids_leave_no_gap() {
         let text = written("f f s1")[1..].concat();
-        let ledger = Ledger::read(text.as_bytes(), None);
+        let ledger = Ledger::parse(text.as_bytes(), None);
         let first = EventId::new(ledger.entries()[0].event.id.day(), 1);
-        assert_eq!(examine(&ledger, &HashSet::from([first]), &BTreeSet::new()), []);
+        assert_eq!(check_ledger(&ledger, &HashSet::from([first]), &BTreeSet::new()), []);
         assert_eq!(missing_ids(&ledger, &HashSet::new(), &BTreeSet::new()), [first]);
         assert!(missing_ids(&ledger, &HashSet::new(), &BTreeSet::from([first])).is_empty());
     }
@@ -386,9 +400,9 @@ mod tests {
     // L12
     #[test]
     fn a_changed_prefix_is_noticed() {
-        let prefix = Prefix::of(b"one\ntwo\n");
-        assert!(prefix.holds(b"one\ntwo\nthree\n"));
-        assert!(!prefix.holds(b"one\nTwo\nthree\n"));
-        assert!(!prefix.holds(b"one\n"));
+        let prefix = LedgerPrefix::from_text(b"one\ntwo\n");
+        assert!(prefix.is_prefix_of(b"one\ntwo\nthree\n"));
+        assert!(!prefix.is_prefix_of(b"one\nTwo\nthree\n"));
+        assert!(!prefix.is_prefix_of(b"one\n"));
     }
 }

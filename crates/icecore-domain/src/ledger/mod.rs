@@ -20,14 +20,14 @@ use jiff::Timestamp;
 use serde::{Serialize, Serializer};
 
 use crate::calendar::Moment;
-use crate::event::{Effect, Event, Kind, Status};
-use crate::format::line::{self, Fault, Severity};
+use crate::event::{Effect, Event, EventType, LoopStatus};
+use crate::format::line::{self, ParseFault, Severity};
 use crate::id::EventId;
 use crate::record::Trust;
 
 /// The state of an event after all later events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Standing {
+pub enum EventState {
     /// Valid; for a commitment, open.
     Active,
     /// A later event replaced it.
@@ -38,12 +38,12 @@ pub enum Standing {
     Retracted { by: EventId },
 }
 
-impl Standing {
+impl EventState {
     /// The state of an event before any later event.
-    pub fn at_first(event: &Event) -> Self {
+    pub fn initial(event: &Event) -> Self {
         if event.is_statement()
-            && event.kind == Kind::Commitment
-            && event.status == Some(Status::Closed)
+            && event.kind == EventType::Commitment
+            && event.status == Some(LoopStatus::Closed)
         {
             Self::Closed { by: event.id }
         } else {
@@ -54,7 +54,7 @@ impl Standing {
     /// The state after one more effect. The first event that ends this one stays responsible; only
     /// a retraction overrides it.
     #[must_use]
-    pub fn after(self, effect: Effect, by: EventId) -> Self {
+    pub fn apply(self, effect: Effect, by: EventId) -> Self {
         match (self, effect) {
             (_, Effect::Retract) => Self::Retracted { by },
             (Self::Active, Effect::Supersede) => Self::Superseded { by },
@@ -79,7 +79,7 @@ impl Standing {
     }
 
     /// The event that ended it.
-    pub fn by(self) -> Option<EventId> {
+    pub fn ended_by(self) -> Option<EventId> {
         match self {
             Self::Active => None,
             Self::Superseded { by } | Self::Closed { by } | Self::Retracted { by } => Some(by),
@@ -100,29 +100,29 @@ impl Standing {
 
 /// An event with its line and state.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Entry {
+pub struct LedgerEntry {
     pub event: Event,
     /// The line number, from 1.
     pub line: usize,
-    pub standing: Standing,
+    pub state: EventState,
     /// When it was last recorded or confirmed.
     pub verified: Moment,
     /// Whether a trusted later event confirmed it.
     pub confirmed: bool,
 }
 
-impl Entry {
+impl LedgerEntry {
     /// Whether this is an open commitment.
     pub fn is_open_loop(&self) -> bool {
-        self.standing.is_active()
+        self.state.is_active()
             && self.event.is_statement()
-            && self.event.kind == Kind::Commitment
+            && self.event.kind == EventType::Commitment
     }
 
     /// An entry without later events.
-    pub fn fresh(event: Event, line: usize) -> Self {
+    pub fn from_event(event: Event, line: usize) -> Self {
         Self {
-            standing: Standing::at_first(&event),
+            state: EventState::initial(&event),
             verified: event.ts,
             confirmed: false,
             line,
@@ -133,11 +133,11 @@ impl Entry {
     /// Whether it comes from a tool or another person and is unconfirmed. No pack shows such an
     /// entry.
     pub fn is_quarantined(&self) -> bool {
-        Trust::of(self.event.origin) == Trust::Low && !self.confirmed
+        Trust::from_origin(self.event.origin) == Trust::Low && !self.confirmed
     }
 }
 
-impl Serialize for Entry {
+impl Serialize for LedgerEntry {
     /// Writes the event's own fields, then its state in the ledger.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         #[derive(serde::Serialize)]
@@ -158,8 +158,8 @@ impl Serialize for Entry {
         Flat {
             event: &told,
             line,
-            standing: self.standing.word(),
-            ended_by: self.standing.by(),
+            standing: self.state.word(),
+            ended_by: self.state.ended_by(),
             verified,
         }
         .serialize(serializer)
@@ -171,12 +171,12 @@ impl Serialize for Entry {
 pub struct LineFault {
     /// The line number, from 1.
     pub line: usize,
-    pub fault: Fault,
+    pub fault: ParseFault,
 }
 
 /// The fault of a line whose id another line already uses.
-pub fn second_use(id: EventId) -> Fault {
-    Fault { severity: Severity::Bad, what: format!("uses {id} again and is ignored") }
+pub fn duplicate_id_fault(id: EventId) -> ParseFault {
+    ParseFault { severity: Severity::Bad, what: format!("uses {id} again and is ignored") }
 }
 
 /// One raw line of a file with its position.
@@ -193,7 +193,7 @@ pub struct RawLine<'a> {
 }
 
 /// The lines of `bytes`, the first one numbered `first`.
-pub fn lines(bytes: &[u8], first: usize) -> impl Iterator<Item = RawLine<'_>> {
+pub fn raw_lines(bytes: &[u8], first: usize) -> impl Iterator<Item = RawLine<'_>> {
     let mut offset = 0;
     let mut number = first;
     std::iter::from_fn(move || {
@@ -216,18 +216,18 @@ pub fn lines(bytes: &[u8], first: usize) -> impl Iterator<Item = RawLine<'_>> {
 
 /// The byte offset of a torn last line, if any: bytes after the last line break that are not a
 /// complete event. A complete event without a line break is not torn.
-pub fn torn_tail(bytes: &[u8]) -> Option<usize> {
+pub fn find_torn_tail(bytes: &[u8]) -> Option<usize> {
     let start = memchr::memrchr(b'\n', bytes).map_or(0, |at| at + 1);
     let tail = &bytes[start..];
     if tail.is_empty() {
         return None;
     }
-    let parsed = line::parse(tail);
+    let parsed = line::parse_line(tail);
     (parsed.events.is_empty() || !parsed.is_sound()).then_some(start)
 }
 
 /// The events that are linked to `ids` by their effects, directly or indirectly.
-pub fn tied<E: Borrow<Event>>(events: Vec<E>, ids: &[EventId]) -> Vec<E> {
+pub fn linked_events<E: Borrow<Event>>(events: Vec<E>, ids: &[EventId]) -> Vec<E> {
     let mut neighbours: HashMap<EventId, Vec<EventId>> = HashMap::new();
     for event in events.iter().map(E::borrow) {
         for (target, _) in event.effects() {
@@ -248,7 +248,7 @@ pub fn tied<E: Borrow<Event>>(events: Vec<E>, ids: &[EventId]) -> Vec<E> {
 /// The parsed ledger with the state of every event.
 #[derive(Debug, Clone, Default)]
 pub struct Ledger {
-    entries: Vec<Entry>,
+    entries: Vec<LedgerEntry>,
     by_id: HashMap<EventId, usize>,
     duplicates: Vec<(usize, EventId, bool)>,
     faults: Vec<LineFault>,
@@ -261,7 +261,10 @@ pub struct Ledger {
 /// Merges archived events into the ledger's events. Each archived event goes before the first event
 /// with a greater id, because ids grow with the file. An archived event whose id is in the ledger
 /// is dropped. The numbers are the line numbers.
-pub fn woven(own: Vec<(Event, usize)>, mut older: Vec<(Event, usize)>) -> Vec<(Event, usize)> {
+pub fn merge_by_id(
+    own: Vec<(Event, usize)>,
+    mut older: Vec<(Event, usize)>,
+) -> Vec<(Event, usize)> {
     let known: HashSet<EventId> = own.iter().map(|(event, _)| event.id).collect();
     older.retain(|(event, _)| !known.contains(&event.id));
     if older.is_empty() {
@@ -283,45 +286,45 @@ pub fn woven(own: Vec<(Event, usize)>, mut older: Vec<(Event, usize)>) -> Vec<(E
 
 impl Ledger {
     /// Reads a whole ledger; with `until`, as it was at that moment.
-    pub fn read(bytes: &[u8], until: Option<Timestamp>) -> Self {
+    pub fn parse(bytes: &[u8], until: Option<Timestamp>) -> Self {
         let mut ledger = Self::default();
-        ledger.take(bytes, until);
-        ledger.fold();
+        ledger.push_lines(bytes, until);
+        ledger.compute_states();
         ledger
     }
 
     /// Reads appended lines. All earlier lines must have been read without `until` and must end
     /// with a line break. The result equals that of reading the whole file again. It costs only the
     /// new lines, unless they contain a retraction.
-    pub fn read_on(&mut self, bytes: &[u8]) {
+    pub fn parse_appended(&mut self, bytes: &[u8]) {
         let known = self.entries.len();
-        self.take(bytes, None);
+        self.push_lines(bytes, None);
         let takes_back = (known..self.entries.len())
-            .any(|at| !self.targets(at, |effect| effect == Effect::Retract).is_empty());
+            .any(|at| !self.earlier_targets(at, |effect| effect == Effect::Retract).is_empty());
         if takes_back {
             for entry in &mut self.entries {
-                (entry.standing, entry.verified, entry.confirmed) =
-                    (Standing::at_first(&entry.event), entry.event.ts, false);
+                (entry.state, entry.verified, entry.confirmed) =
+                    (EventState::initial(&entry.event), entry.event.ts, false);
             }
-            self.fold();
+            self.compute_states();
         } else {
-            (known..self.entries.len()).for_each(|at| self.have_effect(at));
+            (known..self.entries.len()).for_each(|at| self.apply_effects(at));
         }
     }
 
     /// Parses and adds the following lines.
-    fn take(&mut self, bytes: &[u8], until: Option<Timestamp>) {
-        let torn = torn_tail(bytes);
+    fn push_lines(&mut self, bytes: &[u8], until: Option<Timestamp>) {
+        let torn = find_torn_tail(bytes);
         let most = memchr::memchr_iter(b'\n', bytes).count() + 1;
         self.entries.reserve(most);
         self.by_id.reserve(most);
-        for raw in lines(&bytes[..torn.unwrap_or(bytes.len())], self.lines + 1) {
-            let parsed = line::parse(raw.bytes);
+        for raw in raw_lines(&bytes[..torn.unwrap_or(bytes.len())], self.lines + 1) {
+            let parsed = line::parse_line(raw.bytes);
             self.faults.extend(
                 parsed.faults.into_iter().map(|fault| LineFault { line: raw.number, fault }),
             );
             for event in parsed.events {
-                if until.is_none_or(|until| event.ts.at() <= until) {
+                if until.is_none_or(|until| event.ts.timestamp() <= until) {
                     self.push(event, raw.number);
                 }
             }
@@ -332,12 +335,12 @@ impl Ledger {
     }
 
     /// Builds a ledger from these events, in this order.
-    pub fn of(events: impl IntoIterator<Item = Event>) -> Self {
+    pub fn from_events(events: impl IntoIterator<Item = Event>) -> Self {
         let mut ledger = Self::default();
         for (at, event) in events.into_iter().enumerate() {
             ledger.push(event, at + 1);
         }
-        ledger.fold();
+        ledger.compute_states();
         ledger
     }
 
@@ -345,18 +348,18 @@ impl Ledger {
     /// because ids grow with the file. Each comes with its line number in the archive; an event
     /// whose id is in the ledger is dropped.
     #[must_use]
-    pub fn with_older(mut self, older: Vec<(Event, usize)>) -> Self {
+    pub fn with_archived(mut self, older: Vec<(Event, usize)>) -> Self {
         if older.is_empty() {
             return self;
         }
         let own = std::mem::take(&mut self.entries);
         self.by_id.clear();
         for (event, line) in
-            woven(own.into_iter().map(|entry| (entry.event, entry.line)).collect(), older)
+            merge_by_id(own.into_iter().map(|entry| (entry.event, entry.line)).collect(), older)
         {
             self.push(event, line);
         }
-        self.fold();
+        self.compute_states();
         self
     }
 
@@ -369,42 +372,42 @@ impl Ledger {
             return;
         }
         self.by_id.insert(event.id, self.entries.len());
-        self.entries.push(Entry::fresh(event, line));
+        self.entries.push(LedgerEntry::from_event(event, line));
     }
 
     /// Computes the state of every event. Retractions are resolved from the end backwards, because
     /// a retraction counts only if no later event retracted it. The remaining effects apply in
     /// order.
-    fn fold(&mut self) {
+    fn compute_states(&mut self) {
         let mut retracted: Vec<Option<EventId>> = vec![None; self.entries.len()];
         for at in (0..self.entries.len()).rev() {
             if retracted[at].is_some() {
                 continue;
             }
-            for target in self.targets(at, |effect| effect == Effect::Retract) {
+            for target in self.earlier_targets(at, |effect| effect == Effect::Retract) {
                 retracted[target.0].get_or_insert(self.entries[at].event.id);
             }
         }
         for (at, gone) in retracted.iter().enumerate() {
             if gone.is_none() {
-                self.have_effect(at);
+                self.apply_effects(at);
             }
         }
         for (entry, by) in self.entries.iter_mut().zip(retracted) {
             if let Some(by) = by {
-                entry.standing = entry.standing.after(Effect::Retract, by);
+                entry.state = entry.state.apply(Effect::Retract, by);
             }
         }
     }
 
     /// Applies the effects of the entry at `at` to earlier entries, except retractions.
-    fn have_effect(&mut self, at: usize) {
+    fn apply_effects(&mut self, at: usize) {
         let (by, ts) = (self.entries[at].event.id, self.entries[at].event.ts);
         // A confirmation by an untrusted origin does not lift the quarantine.
-        let trusted = Trust::of(self.entries[at].event.origin) != Trust::Low;
-        for (target, effect) in self.targets(at, |effect| effect != Effect::Retract) {
+        let trusted = Trust::from_origin(self.entries[at].event.origin) != Trust::Low;
+        for (target, effect) in self.earlier_targets(at, |effect| effect != Effect::Retract) {
             let entry = &mut self.entries[target];
-            entry.standing = entry.standing.after(effect, by);
+            entry.state = entry.state.apply(effect, by);
             if effect == Effect::Confirm {
                 entry.verified = entry.verified.max(ts);
                 entry.confirmed |= trusted;
@@ -413,7 +416,7 @@ impl Ledger {
     }
 
     /// The earlier entries on which the entry at `at` has such an effect.
-    fn targets(&self, at: usize, wanted: impl Fn(Effect) -> bool) -> Vec<(usize, Effect)> {
+    fn earlier_targets(&self, at: usize, wanted: impl Fn(Effect) -> bool) -> Vec<(usize, Effect)> {
         let event = &self.entries[at].event;
         if event.is_statement() && event.supersedes.is_empty() {
             return Vec::new();
@@ -427,17 +430,17 @@ impl Ledger {
     }
 
     /// All entries, in file order.
-    pub fn entries(&self) -> &[Entry] {
+    pub fn entries(&self) -> &[LedgerEntry] {
         &self.entries
     }
 
     /// All entries, in file order, by value.
-    pub fn into_entries(self) -> Vec<Entry> {
+    pub fn into_entries(self) -> Vec<LedgerEntry> {
         self.entries
     }
 
     /// The entry with this id.
-    pub fn get(&self, id: EventId) -> Option<&Entry> {
+    pub fn get(&self, id: EventId) -> Option<&LedgerEntry> {
         self.by_id.get(&id).map(|&at| &self.entries[at])
     }
 
@@ -452,23 +455,25 @@ impl Ledger {
     }
 
     /// The lines that no command shows: lines that are not events, and repeated ids.
-    pub fn unread(&self) -> Vec<LineFault> {
+    pub fn unreadable_lines(&self) -> Vec<LineFault> {
         let mut unread: Vec<LineFault> = self.bad_lines().cloned().collect();
         unread.extend(
-            self.duplicates.iter().map(|&(line, id, _)| LineFault { line, fault: second_use(id) }),
+            self.duplicates
+                .iter()
+                .map(|&(line, id, _)| LineFault { line, fault: duplicate_id_fault(id) }),
         );
         unread.sort_by_key(|found| found.line);
         unread
     }
 
     /// The byte offset of a torn last line.
-    pub fn torn(&self) -> Option<usize> {
+    pub fn torn_tail_offset(&self) -> Option<usize> {
         self.torn
     }
 
     /// Open commitments, oldest first (L10).
-    pub fn open_loops(&self) -> Vec<&Entry> {
-        let mut open: Vec<&Entry> =
+    pub fn open_loops(&self) -> Vec<&LedgerEntry> {
+        let mut open: Vec<&LedgerEntry> =
             self.entries.iter().filter(|entry| entry.is_open_loop()).collect();
         open.sort_by_key(|entry| (entry.event.ts, entry.event.id));
         open
@@ -476,7 +481,7 @@ impl Ledger {
 
     /// The supersession chain of `id` in file order: what it replaced, what replaced it, and the
     /// acts on any of these.
-    pub fn chain(&self, id: EventId) -> Vec<&Entry> {
+    pub fn chain(&self, id: EventId) -> Vec<&LedgerEntry> {
         let mut members: Vec<EventId> = vec![id];
         let mut next = 0;
         while next < members.len() {
@@ -484,7 +489,7 @@ impl Ledger {
             next += 1;
             let Some(&at) = self.by_id.get(&member) else { continue };
             let backwards = self
-                .targets(at, |_| true)
+                .earlier_targets(at, |_| true)
                 .into_iter()
                 .map(|(target, _)| self.entries[target].event.id);
             let forwards = self.entries[at + 1..]
@@ -507,23 +512,29 @@ impl Ledger {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::event::{Act, Draft, Priority};
+    use crate::event::{Act, EventDraft, Priority};
     use proptest::prelude::*;
 
     /// A story in short form: each word is one event. `f` fact, `c` commitment, `s1` supersedes the
     /// first, `x1` closes, `k1` confirms, `r1` retracts it.
     pub(crate) fn story(words: &str) -> Vec<Event> {
         let ts = |n: usize| {
-            Moment::read(&format!("2026-02-13T09:{:02}:00+01:00", n % 60)).unwrap().moment
+            Moment::parse(&format!("2026-02-13T09:{:02}:00+01:00", n % 60)).unwrap().moment
         };
         let mut events: Vec<Event> = Vec::new();
         for (n, word) in words.split_whitespace().enumerate() {
             let id = EventId::new(ts(n).day(), u32::try_from(n).unwrap() + 1);
             let target = word[1..].parse().ok().map(|n| EventId::new(ts(0).day(), n));
-            let mut draft = Draft::new(ts(n), Kind::Fact, Priority::P2, format!("event {n}"));
+            let mut draft =
+                EventDraft::new(ts(n), EventType::Fact, Priority::P2, format!("event {n}"));
             match &word[..1] {
                 "c" => {
-                    draft = Draft::new(ts(n), Kind::Commitment, Priority::P2, format!("event {n}"))
+                    draft = EventDraft::new(
+                        ts(n),
+                        EventType::Commitment,
+                        Priority::P2,
+                        format!("event {n}"),
+                    )
                 }
                 "s" => draft.supersedes = target.into_iter().collect(),
                 "f" => {}
@@ -542,14 +553,14 @@ pub(crate) mod tests {
     }
 
     fn check(words: &str, standings: &str) {
-        let found: Vec<String> = Ledger::of(story(words))
+        let found: Vec<String> = Ledger::from_events(story(words))
             .entries()
             .iter()
             .map(|entry| {
                 format!(
                     "{}{}",
-                    &entry.standing.word()[..1],
-                    entry.standing.by().map_or(String::new(), |by| by.number().to_string())
+                    &entry.state.word()[..1],
+                    entry.state.ended_by().map_or(String::new(), |by| by.number().to_string())
                 )
             })
             .collect();
@@ -591,20 +602,20 @@ pub(crate) mod tests {
     // L2
     #[test]
     fn the_ledger_can_be_read_as_of_a_moment() {
-        let text: String = story("f s1").iter().map(line::write).collect();
-        let before = Ledger::read(text.as_bytes(), "2026-02-13T08:00:30Z".parse().ok());
+        let text: String = story("f s1").iter().map(line::format_line).collect();
+        let before = Ledger::parse(text.as_bytes(), "2026-02-13T08:00:30Z".parse().ok());
         assert_eq!(before.entries().len(), 1);
-        assert!(before.entries()[0].standing.is_active());
-        assert!(!Ledger::read(text.as_bytes(), None).entries()[0].standing.is_active());
+        assert!(before.entries()[0].state.is_active());
+        assert!(!Ledger::parse(text.as_bytes(), None).entries()[0].state.is_active());
     }
 
     // L12: cut at every byte
     #[test]
     fn a_ledger_cut_anywhere_loses_at_most_its_last_event() {
         let events = story("f c s1 x2 f");
-        let text: String = events.iter().map(line::write).collect();
+        let text: String = events.iter().map(line::format_line).collect();
         for cut in 0..=text.len() {
-            let ledger = Ledger::read(&text.as_bytes()[..cut], None);
+            let ledger = Ledger::parse(&text.as_bytes()[..cut], None);
             let whole = text[..cut].matches('\n').count();
             let found = ledger.entries().len();
             assert!(found == whole || found == whole + 1, "cut at {cut}: {found} of {whole}");
@@ -618,15 +629,15 @@ pub(crate) mod tests {
     // L12
     #[test]
     fn nul_bytes_at_the_end_are_a_torn_tail() {
-        let text: String = story("f f").iter().map(line::write).collect();
+        let text: String = story("f f").iter().map(line::format_line).collect();
         let nul = [text.as_bytes(), &[0; 512]].concat();
-        let ledger = Ledger::read(&nul, None);
-        assert_eq!((ledger.torn(), ledger.entries().len()), (Some(text.len()), 2));
+        let ledger = Ledger::parse(&nul, None);
+        assert_eq!((ledger.torn_tail_offset(), ledger.entries().len()), (Some(text.len()), 2));
     }
 
     #[test]
     fn a_chain_holds_everything_that_hangs_together() {
-        let ledger = Ledger::of(story("f s1 f k2 s2 r5"));
+        let ledger = Ledger::from_events(story("f s1 f k2 s2 r5"));
         let chain = |n| {
             ledger
                 .chain(EventId::new(ledger.entries()[0].event.id.day(), n))
@@ -645,16 +656,16 @@ pub(crate) mod tests {
         fn step_by_step_equals_the_fold(plan in proptest::collection::vec((0_usize..5, 1_usize..20), 1..20)) {
             let words: Vec<String> = plan.iter().map(|&(what, n)| format!("{}{n}", ["f", "c", "s", "x", "k"][what])).collect();
             let events = story(&words.join(" "));
-            let mut stepwise: Vec<(EventId, Standing)> = Vec::new();
+            let mut stepwise: Vec<(EventId, EventState)> = Vec::new();
             for event in &events {
                 for (target, effect) in event.effects() {
                     if let Some(known) = stepwise.iter_mut().find(|(id, _)| *id == target) {
-                        known.1 = known.1.after(effect, event.id);
+                        known.1 = known.1.apply(effect, event.id);
                     }
                 }
-                stepwise.push((event.id, Standing::at_first(event)));
+                stepwise.push((event.id, EventState::initial(event)));
             }
-            let folded: Vec<_> = Ledger::of(events).entries().iter().map(|e| (e.event.id, e.standing)).collect();
+            let folded: Vec<_> = Ledger::from_events(events).entries().iter().map(|e| (e.event.id, e.state)).collect();
             prop_assert_eq!(stepwise, folded);
         }
 
@@ -662,7 +673,7 @@ pub(crate) mod tests {
         #[test]
         fn reading_on_equals_reading_anew(plan in proptest::collection::vec((0_usize..7, 1_usize..20), 1..20), parts in proptest::collection::vec(0_usize..20, 0..3)) {
             let words: Vec<String> = plan.iter().map(|&(what, n)| format!("{}{n}", ["f", "c", "s", "x", "k", "r", "r"][what])).collect();
-            let mut lines: Vec<String> = story(&words.join(" ")).iter().map(line::write).collect();
+            let mut lines: Vec<String> = story(&words.join(" ")).iter().map(line::format_line).collect();
             lines.insert(lines.len() / 2, "not an event\n".into());
             lines.push(lines[0].clone());
             lines.push("torn".into());
@@ -670,11 +681,11 @@ pub(crate) mod tests {
             cuts.sort_unstable();
             let mut grown = Ledger::default();
             for pair in cuts.windows(2) {
-                grown.read_on(lines[pair[0]..pair[1]].concat().as_bytes());
+                grown.parse_appended(lines[pair[0]..pair[1]].concat().as_bytes());
             }
-            let whole = Ledger::read(lines.concat().as_bytes(), None);
+            let whole = Ledger::parse(lines.concat().as_bytes(), None);
             prop_assert_eq!(grown.entries(), whole.entries());
-            prop_assert_eq!((grown.faults(), grown.unread(), grown.torn()), (whole.faults(), whole.unread(), whole.torn()));
+            prop_assert_eq!((grown.faults(), grown.unreadable_lines(), grown.torn_tail_offset()), (whole.faults(), whole.unreadable_lines(), whole.torn_tail_offset()));
         }
     }
 }

@@ -2,14 +2,14 @@
 
 use jiff::civil::Date;
 
-use crate::event::{Kind, Priority, Scope};
+use crate::event::{EventType, Priority, Scope};
 use crate::id::EventId;
-use crate::ledger::Entry;
-use crate::plain;
+use crate::ledger::LedgerEntry;
+use crate::sanitize;
 
 /// A filter by event state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Wanted {
+pub enum EventStateFilter {
     /// All events in any state, acts included.
     Any,
     /// Active statements.
@@ -20,11 +20,11 @@ pub enum Wanted {
 /// A query on the ledger. Empty lists and `None` match everything.
 #[derive(Debug, Clone, Default)]
 pub struct EventQuery {
-    pub standing: Wanted,
+    pub state: EventStateFilter,
     /// Only these ids, sorted.
     pub ids: Vec<EventId>,
     /// Only these types.
-    pub kinds: Vec<Kind>,
+    pub kinds: Vec<EventType>,
     /// Only these priorities.
     pub priorities: Vec<Priority>,
     /// Only about this entity.
@@ -61,28 +61,28 @@ pub struct EventQuery {
 
 impl EventQuery {
     /// All events.
-    pub fn everything() -> Self {
-        Self { standing: Wanted::Any, ..Self::default() }
+    pub fn all() -> Self {
+        Self { state: EventStateFilter::Any, ..Self::default() }
     }
 
     /// Exactly these events, in any state.
-    pub fn these(ids: &[EventId]) -> Self {
+    pub fn for_ids(ids: &[EventId]) -> Self {
         let mut ids = ids.to_vec();
         ids.sort_unstable();
         ids.dedup();
-        Self { ids, ..Self::everything() }
+        Self { ids, ..Self::all() }
     }
 
     /// Open commitments.
     pub fn open_loops() -> Self {
-        Self { kinds: vec![Kind::Commitment], ..Self::default() }
+        Self { kinds: vec![EventType::Commitment], ..Self::default() }
     }
 
     /// Whether this entry matches; `limit` and `after` are not considered.
-    pub fn admits(&self, entry: &Entry) -> bool {
+    pub fn matches(&self, entry: &LedgerEntry) -> bool {
         let event = &entry.event;
-        let any_of = |list: &[Kind]| list.is_empty() || list.contains(&event.kind);
-        (self.standing == Wanted::Any || (entry.standing.is_active() && event.is_statement()))
+        let any_of = |list: &[EventType]| list.is_empty() || list.contains(&event.kind);
+        (self.state == EventStateFilter::Any || (entry.state.is_active() && event.is_statement()))
             && (self.ids.is_empty() || self.ids.binary_search(&event.id).is_ok())
             && any_of(&self.kinds)
             && (self.priorities.is_empty() || self.priorities.contains(&event.priority))
@@ -97,23 +97,23 @@ impl EventQuery {
             && self.verified_until.is_none_or(|day| entry.verified.day() <= day)
             && self.quarantined.is_none_or(|wanted| entry.is_quarantined() == wanted)
             && self.saying.as_ref().is_none_or(|saying| {
-                plain::sameness_key(&event.content) == plain::sameness_key(saying)
+                sanitize::sameness_key(&event.content) == sanitize::sameness_key(saying)
             })
             && self.text.as_ref().is_none_or(|text| {
-                plain::sameness_key(&event.content).contains(&plain::sameness_key(text))
+                sanitize::sameness_key(&event.content).contains(&sanitize::sameness_key(text))
             })
     }
 
     /// The matching entries in their order; with a limit, the newest.
-    pub fn choose<'a>(&self, entries: &'a [Entry]) -> Vec<&'a Entry> {
+    pub fn select<'a>(&self, entries: &'a [LedgerEntry]) -> Vec<&'a LedgerEntry> {
         let limit = self.limit.unwrap_or(usize::MAX);
         let from = self
             .after
             .and_then(|after| entries.iter().position(|entry| entry.event.id == after))
             .map_or(0, |at| at + 1);
-        let newest_first = entries[from..].iter().rev().filter(|entry| self.admits(entry));
-        let mut chosen: Vec<&Entry> = if self.weightiest {
-            let mut all: Vec<&Entry> = newest_first.collect();
+        let newest_first = entries[from..].iter().rev().filter(|entry| self.matches(entry));
+        let mut chosen: Vec<&LedgerEntry> = if self.weightiest {
+            let mut all: Vec<&LedgerEntry> = newest_first.collect();
             all.sort_by_key(|entry| entry.event.priority);
             all.truncate(limit);
             all.sort_by_key(|entry| std::cmp::Reverse(entry.line));

@@ -1,13 +1,13 @@
 //! Which acts on an event are allowed, and what to do instead of a forbidden one.
 
-use crate::event::{Effect, Kind, Origin};
+use crate::event::{Effect, EventType, Origin};
 use crate::id::EventId;
-use crate::ledger::{Entry, Standing};
+use crate::ledger::{EventState, LedgerEntry};
 use crate::record::Trust;
 
 /// Why an event cannot be superseded, closed, confirmed or retracted.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
+pub enum RevisionError {
     /// There is no such event.
     #[error("there is no event {0}; `icecore events --all` lists every one")]
     Unknown(EventId),
@@ -29,12 +29,12 @@ pub enum Refusal {
     #[error(
         "{id} is a {kind}, and only commitments can be closed; `icecore retract {id}` retracts it, `icecore remember … --supersedes {id}` replaces it"
     )]
-    NotACommitment { id: EventId, kind: Kind },
+    NotACommitment { id: EventId, kind: EventType },
     /// An untrusted origin cannot end a trusted statement.
     #[error(
         "the source is a tool or another person, which cannot end {id}; ask the user to confirm it"
     )]
-    Stranger { id: EventId },
+    Untrusted { id: EventId },
     /// Acts cannot be replaced, closed or confirmed.
     #[error(
         "{id} is not a statement but acts on others; only `icecore retract {id}` applies to it"
@@ -44,37 +44,41 @@ pub enum Refusal {
 
 /// Like [`check_revision`], for an act of that origin. An untrusted origin cannot end an event that
 /// is in effect, because its own acts have no effect until they are confirmed.
-pub fn may_by(
+pub fn check_revision_by(
     origin: Origin,
     id: EventId,
-    entry: Option<&Entry>,
+    entry: Option<&LedgerEntry>,
     effect: Effect,
-) -> Result<(), Refusal> {
-    may(id, entry, effect)?;
+) -> Result<(), RevisionError> {
+    check_revision(id, entry, effect)?;
     let ends = matches!(effect, Effect::Supersede | Effect::Close | Effect::Retract);
     let counts = entry.is_some_and(|entry| !entry.is_quarantined());
-    if ends && counts && Trust::of(origin) == Trust::Low {
-        Err(Refusal::Stranger { id })
+    if ends && counts && Trust::from_origin(origin) == Trust::Low {
+        Err(RevisionError::Untrusted { id })
     } else {
         Ok(())
     }
 }
 
 /// Checks whether `effect` is allowed on the event `id`, whose entry is `entry` if it exists.
-pub fn may(id: EventId, entry: Option<&Entry>, effect: Effect) -> Result<(), Refusal> {
-    let Some(entry) = entry else { return Err(Refusal::Unknown(id)) };
-    match (entry.standing, effect) {
-        (Standing::Retracted { by }, _) => return Err(Refusal::Retracted { id, by }),
+pub fn check_revision(
+    id: EventId,
+    entry: Option<&LedgerEntry>,
+    effect: Effect,
+) -> Result<(), RevisionError> {
+    let Some(entry) = entry else { return Err(RevisionError::Unknown(id)) };
+    match (entry.state, effect) {
+        (EventState::Retracted { by }, _) => return Err(RevisionError::Retracted { id, by }),
         (_, Effect::Retract | Effect::None) => return Ok(()),
-        (Standing::Superseded { by }, _) => return Err(Refusal::Superseded { id, by }),
-        (Standing::Closed { by }, _) => return Err(Refusal::Closed { id, by }),
-        (Standing::Active, _) => {}
+        (EventState::Superseded { by }, _) => return Err(RevisionError::Superseded { id, by }),
+        (EventState::Closed { by }, _) => return Err(RevisionError::Closed { id, by }),
+        (EventState::Active, _) => {}
     }
     if !entry.event.is_statement() {
-        return Err(Refusal::NotAStatement { id });
+        return Err(RevisionError::NotAStatement { id });
     }
-    if effect == Effect::Close && entry.event.kind != Kind::Commitment {
-        return Err(Refusal::NotACommitment { id, kind: entry.event.kind });
+    if effect == Effect::Close && entry.event.kind != EventType::Commitment {
+        return Err(RevisionError::NotACommitment { id, kind: entry.event.kind });
     }
     Ok(())
 }
@@ -86,9 +90,10 @@ mod tests {
     use crate::ledger::tests::story;
 
     fn check(words: &str, target: u32, effect: Effect, refused: Option<&str>) {
-        let ledger = Ledger::of(story(words));
+        let ledger = Ledger::from_events(story(words));
         let id = EventId::new(ledger.entries()[0].event.id.day(), target);
-        let found = may(id, ledger.get(id), effect).err().map(|refusal| refusal.to_string());
+        let found =
+            check_revision(id, ledger.get(id), effect).err().map(|refusal| refusal.to_string());
         match (&found, refused) {
             (None, None) => {}
             (Some(found), Some(part)) if found.contains(part) => {}
@@ -99,26 +104,32 @@ mod tests {
     // L3
     #[test]
     fn a_stranger_ends_nothing_that_counts() {
-        let ledger = Ledger::of(story("c f"));
+        let ledger = Ledger::from_events(story("c f"));
         let id = |number: u32| EventId::new(ledger.entries()[0].event.id.day(), number);
         for effect in [Effect::Supersede, Effect::Close, Effect::Retract] {
             for origin in [Origin::Tool, Origin::Import] {
                 assert_eq!(
-                    may_by(origin, id(1), ledger.get(id(1)), effect),
-                    Err(Refusal::Stranger { id: id(1) }),
+                    check_revision_by(origin, id(1), ledger.get(id(1)), effect),
+                    Err(RevisionError::Untrusted { id: id(1) }),
                     "{effect:?}"
                 );
             }
             assert_eq!(
-                may_by(Origin::Assistant, id(1), ledger.get(id(1)), effect),
+                check_revision_by(Origin::Assistant, id(1), ledger.get(id(1)), effect),
                 Ok(()),
                 "{effect:?}"
             );
         }
-        assert_eq!(may_by(Origin::Tool, id(2), ledger.get(id(2)), Effect::Confirm), Ok(()));
+        assert_eq!(
+            check_revision_by(Origin::Tool, id(2), ledger.get(id(2)), Effect::Confirm),
+            Ok(())
+        );
         let mut whispered = ledger.get(id(2)).unwrap().clone();
         whispered.event.draft.origin = Origin::Tool;
-        assert_eq!(may_by(Origin::Tool, id(2), Some(&whispered), Effect::Retract), Ok(()));
+        assert_eq!(
+            check_revision_by(Origin::Tool, id(2), Some(&whispered), Effect::Retract),
+            Ok(())
+        );
     }
 
     // L3

@@ -1,14 +1,14 @@
-//! Archives: batches of lines that left the ledger, each line in one of them.
+//! Archives: batches of lines that left the ledger. Every line is in exactly one batch.
 
 use std::collections::{BTreeMap, HashMap};
 
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::events::Named;
-use super::{Clash, Sides, lines};
+use super::events::IdentifiedLines;
+use super::{MergeConflict, MergeInput, lines};
 use crate::calendar::Moment;
-use crate::forget::FORGOTTEN;
+use crate::forget::FORGOTTEN_MARK;
 use crate::format::line;
 use crate::id::EventId;
 use crate::layout::DocPath;
@@ -19,19 +19,19 @@ struct Batch<'a> {
     at: Option<Timestamp>,
     head: Option<&'a [u8]>,
     lines: Vec<&'a [u8]>,
-    /// Whether lines were taken out, so that the head counts too many.
+    /// Whether lines were removed, so that the head's count is too high.
     fewer: bool,
 }
 
-fn head(line: &[u8]) -> Option<Timestamp> {
+fn parse_head(line: &[u8]) -> Option<Timestamp> {
     let Value::Object(fields) = serde_json::from_slice(line).ok()? else { return None };
-    Some(Moment::read(fields.get("archived")?.as_str()?)?.moment.at())
+    Some(Moment::parse(fields.get("archived")?.as_str()?)?.moment.timestamp())
 }
 
-fn batches(text: &[u8]) -> Vec<Batch<'_>> {
+fn parse_batches(text: &[u8]) -> Vec<Batch<'_>> {
     let mut batches: Vec<Batch<'_>> = Vec::new();
-    for line in lines::of(text) {
-        match (head(line), batches.last_mut()) {
+    for line in lines::content_lines(text) {
+        match (parse_head(line), batches.last_mut()) {
             (Some(at), _) => batches.push(Batch {
                 at: Some(at),
                 head: Some(line),
@@ -47,21 +47,23 @@ fn batches(text: &[u8]) -> Vec<Batch<'_>> {
     batches
 }
 
-fn written(batches: &[Batch<'_>]) -> Vec<u8> {
+fn render_batches(batches: &[Batch<'_>]) -> Vec<u8> {
     let mut out = Vec::new();
     for batch in batches.iter().filter(|batch| !batch.lines.is_empty()) {
-        let recounted =
-            batch.head.filter(|_| batch.fewer).and_then(|head| recounted(head, batch.lines.len()));
+        let recounted = batch
+            .head
+            .filter(|_| batch.fewer)
+            .and_then(|head| update_head_count(head, batch.lines.len()));
         if let Some(head) = recounted.as_deref().or(batch.head) {
             out.extend_from_slice(head);
             out.push(b'\n');
         }
-        out.extend(lines::text(batch.lines.iter().copied()));
+        out.extend(lines::join_lines(batch.lines.iter().copied()));
     }
     out
 }
 
-fn recounted(head: &[u8], count: usize) -> Option<Vec<u8>> {
+fn update_head_count(head: &[u8], count: usize) -> Option<Vec<u8>> {
     let Value::Object(fields) = serde_json::from_slice(head).ok()? else { return None };
     let others = fields
         .iter()
@@ -70,23 +72,23 @@ fn recounted(head: &[u8], count: usize) -> Option<Vec<u8>> {
     Some(format!(r#"{{{}"lines":{count}}}"#, others.collect::<String>()).into_bytes())
 }
 
-/// Where a line stands: when its batch was archived, the file, the batch and the line.
-type Place = (Option<Timestamp>, usize, usize, usize);
+/// The position of a line: archive time of its batch, file, batch and line.
+type LinePosition = (Option<Timestamp>, usize, usize, usize);
 
-/// The one event on a line.
-fn event_of(line: &[u8]) -> Option<(EventId, bool)> {
-    let parsed = line::parse(line);
+/// The only event on a line.
+fn event_on_line(line: &[u8]) -> Option<(EventId, bool)> {
+    let parsed = line::parse_line(line);
     match parsed.events.as_slice() {
-        [event] if parsed.is_sound() => Some((event.id, event.content == FORGOTTEN)),
+        [event] if parsed.is_sound() => Some((event.id, event.content == FORGOTTEN_MARK)),
         _ => None,
     }
 }
 
-/// The batches of both: those that both began with, in the wording in which a side has forgotten
-/// something, then the new ones in the order of time. A line that both have moved out is in the
-/// earlier batch alone.
-pub(super) fn merge(sides: Sides<'_>) -> Result<Vec<u8>, Clash> {
-    let (base, ours, theirs) = (batches(sides.base), batches(sides.ours), batches(sides.theirs));
+/// Merges the batches: those of the base, in the wording of a side that forgot something, then the
+/// new ones in order of time. A line that both sides archived is in the earlier batch only.
+pub(super) fn merge_archives(sides: MergeInput<'_>) -> Result<Vec<u8>, MergeConflict> {
+    let (base, ours, theirs) =
+        (parse_batches(sides.base), parse_batches(sides.ours), parse_batches(sides.theirs));
     let begins = |side: &[Batch<'_>]| {
         side.len() >= base.len()
             && side
@@ -95,54 +97,59 @@ pub(super) fn merge(sides: Sides<'_>) -> Result<Vec<u8>, Clash> {
                 .all(|(one, then)| one.head == then.head && one.lines.len() == then.lines.len())
     };
     if !begins(&ours) || !begins(&theirs) {
-        return Err(Clash::Rewritten);
+        return Err(MergeConflict::Rewritten);
     }
-    let (first, second) = (Named::read(sides.ours), Named::read(sides.theirs));
+    let (first, second) =
+        (IdentifiedLines::parse(sides.ours), IdentifiedLines::parse(sides.theirs));
     let mut all: Vec<Batch<'_>> = Vec::new();
     for (at, batch) in base.iter().enumerate() {
         let mut kept = batch.clone();
         for (place, line) in kept.lines.iter_mut().enumerate() {
-            *line = settle(line, ours[at].lines[place], theirs[at].lines[place])?;
+            *line = merge_base_batch(line, ours[at].lines[place], theirs[at].lines[place])?;
         }
         all.push(kept);
     }
-    let new = lines::woven(&ours[base.len()..], &theirs[base.len()..], Ord::cmp);
+    let new = lines::interleave(&ours[base.len()..], &theirs[base.len()..], Ord::cmp);
     all.extend(new);
     let is_forgotten = |id: EventId| {
         [&first, &second].iter().any(|named| {
-            let line = named.lines.get(&super::events::Name::Event(id));
+            let line = named.lines.get(&super::events::LineId::Event(id));
             line.and_then(|(_, event)| event.as_ref())
-                .is_some_and(|event| event.content == FORGOTTEN)
+                .is_some_and(|event| event.content == FORGOTTEN_MARK)
         })
     };
-    Ok(written(&unique(vec![all], is_forgotten).concat()))
+    Ok(render_batches(&dedup_lines(vec![all], is_forgotten).concat()))
 }
 
-fn settle<'a>(base: &'a [u8], ours: &'a [u8], theirs: &'a [u8]) -> Result<&'a [u8], Clash> {
+fn merge_base_batch<'a>(
+    base: &'a [u8],
+    ours: &'a [u8],
+    theirs: &'a [u8],
+) -> Result<&'a [u8], MergeConflict> {
     if ours == theirs || theirs == base {
         return Ok(ours);
     }
     if ours == base {
         return Ok(theirs);
     }
-    match (event_of(ours), event_of(theirs)) {
+    match (event_on_line(ours), event_on_line(theirs)) {
         (Some((_, true)), Some((_, true))) => Ok(ours.min(theirs)),
         (Some((_, true)), _) => Ok(ours),
         (_, Some((_, true))) => Ok(theirs),
-        _ => Err(Clash::Rewritten),
+        _ => Err(MergeConflict::Rewritten),
     }
 }
 
-/// Leaves every line in one batch: the earliest, but in the wording of the forgotten one if one is.
-fn unique<'a>(
+/// Keeps every line in one batch: the earliest, but in the forgotten wording if there is one.
+fn dedup_lines<'a>(
     files: Vec<Vec<Batch<'a>>>,
     is_forgotten: impl Fn(EventId) -> bool,
 ) -> Vec<Vec<Batch<'a>>> {
-    let mut places: HashMap<EventId, Vec<Place>> = HashMap::new();
+    let mut places: HashMap<EventId, Vec<LinePosition>> = HashMap::new();
     for (file, batches) in files.iter().enumerate() {
         for (at, batch) in batches.iter().enumerate() {
             for (place, line) in batch.lines.iter().enumerate() {
-                if let Some((id, _)) = event_of(line) {
+                if let Some((id, _)) = event_on_line(line) {
                     places.entry(id).or_default().push((batch.at, file, at, place));
                 }
             }
@@ -152,13 +159,13 @@ fn unique<'a>(
     let mut instead: HashMap<(usize, usize, usize), &'a [u8]> = HashMap::new();
     for (id, mut places) in places.into_iter().filter(|(_, places)| places.len() > 1) {
         places.sort_unstable();
-        let line = |(_, file, at, place): Place| files[file][at].lines[place];
+        let line = |(_, file, at, place): LinePosition| files[file][at].lines[place];
         let (first, rest) = (places[0], &places[1..]);
         for &other in rest {
             let erased = [first, other]
                 .into_iter()
                 .map(line)
-                .find(|line| event_of(line).is_some_and(|(_, erased)| erased));
+                .find(|line| event_on_line(line).is_some_and(|(_, erased)| erased));
             if line(first) != line(other) && !is_forgotten(id) && erased.is_none() {
                 continue;
             }
@@ -184,14 +191,14 @@ fn unique<'a>(
     files
 }
 
-/// Archives in which a line stands twice, each once; only those files that change.
-pub fn once(archives: &[(DocPath, Vec<u8>)]) -> BTreeMap<DocPath, Vec<u8>> {
-    let read: Vec<Vec<Batch<'_>>> = archives.iter().map(|(_, text)| batches(text)).collect();
+/// Removes duplicate lines across archives; returns only the files that change.
+pub fn dedup_archives(archives: &[(DocPath, Vec<u8>)]) -> BTreeMap<DocPath, Vec<u8>> {
+    let read: Vec<Vec<Batch<'_>>> = archives.iter().map(|(_, text)| parse_batches(text)).collect();
     let before = read.clone();
-    let after = unique(read, |_| false);
+    let after = dedup_lines(read, |_| false);
     let changed = archives
         .iter()
         .zip(before.iter().zip(&after))
         .filter(|(_, (before, after))| before != after);
-    changed.map(|((path, _), (_, after))| (path.clone(), written(after))).collect()
+    changed.map(|((path, _), (_, after))| (path.clone(), render_batches(after))).collect()
 }

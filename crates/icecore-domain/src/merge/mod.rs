@@ -1,10 +1,10 @@
-//! Two machines on one vault: what a file becomes that both have changed.
+//! Three-way merge of a vault's files that were changed on two machines.
 //!
-//! Everything is decided from three texts: what both began with, ours and theirs. Of files that
-//! only grow, a line that one side took out stays out, a line that one side has added is there
-//! once, and a line that one side has changed is there in that wording. What was forgotten goes
-//! over everything. What cannot be decided so is a [`Clash`] and is left to a person; no merge ever
-//! loses a line, brings one back or lets an id mean two things.
+//! Every decision depends on three texts only: the common base, ours and theirs. In files that only
+//! grow, a line that one side removed stays removed, a line that one side added exists once, and a
+//! line that one side changed has that wording. Forgetting wins over every change. Anything else is
+//! a [`MergeConflict`] for a person. A merge never loses a line, restores a removed one, or lets an
+//! id mean two things.
 
 mod archive;
 mod events;
@@ -15,27 +15,27 @@ mod report;
 mod summaries;
 
 use crate::id::EventId;
-use crate::layout::{self, DocPath, Nature};
+use crate::layout::{self, DocPath, FileKind};
 use crate::page::{self, PageKey};
-use crate::summary::{Period, ReadView, read_file};
+use crate::summary::{Period, SummaryFileState, classify_summary_file};
 
-pub use self::archive::once;
-pub use self::ids::{Renumbering, extend_renumbering, rename, renumbering};
+pub use self::archive::dedup_archives;
+pub use self::ids::{Renumbering, extend_renumbering, renumber_file, renumbering};
 
-/// Three versions of a file; one that is not there is empty.
+/// Three versions of a file; a missing file is empty.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Sides<'a> {
-    /// What both began with.
+pub struct MergeInput<'a> {
+    /// The common base.
     pub base: &'a [u8],
-    /// What it is here.
+    /// The version on this machine.
     pub ours: &'a [u8],
-    /// What it is on the other machine.
+    /// The version on the other machine.
     pub theirs: &'a [u8],
 }
 
-impl Sides<'_> {
-    /// The answer where only one side has changed anything.
-    fn settled(&self) -> Option<Vec<u8>> {
+impl MergeInput<'_> {
+    /// The result if only one side changed anything.
+    fn one_sided(&self) -> Option<Vec<u8>> {
         if self.ours == self.theirs || self.theirs == self.base {
             Some(self.ours.to_vec())
         } else if self.ours == self.base {
@@ -46,57 +46,55 @@ impl Sides<'_> {
     }
 }
 
-/// What a file becomes.
+/// The result of a merge.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Merged {
-    /// These bytes.
+pub enum MergeOutcome {
+    /// The merged content.
     Whole(Vec<u8>),
-    /// Whatever a merge of its lines makes of it, if nothing in that contradicts.
+    /// A line-based merge decides, if it has no conflicts.
     ByLines,
 }
 
-/// What cannot be decided here.
+/// A conflict that a person has to resolve.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Clash {
+pub enum MergeConflict {
     /// Two events have one id.
     #[error(
-        "both machines gave {id} to an event of their own: here “{ours}”, there “{theirs}”. `git merge --abort`, then `icecore merge` gives ours an id of its own"
+        "both machines used {id} for a new event: here “{ours}”, there “{theirs}”. Run `git merge --abort`, then `icecore merge`, which renumbers ours"
     )]
     SameId {
-        /// The id.
         id: EventId,
-        /// What it says here.
+        /// The content here.
         ours: String,
-        /// What it says there.
+        /// The content there.
         theirs: String,
     },
-    /// One event was changed on both sides, or changed on one and taken out on the other.
+    /// One event was changed on both sides, or changed on one and removed on the other.
     #[error(
-        "{id} was changed by hand: here “{ours}”, there “{theirs}”. Make the line the same on both machines, commit, and merge again"
+        "{id} was edited by hand: here “{ours}”, there “{theirs}”. Make the line equal on both machines, commit, and merge again"
     )]
     Changed {
-        /// The event.
         id: EventId,
-        /// What it says here.
+        /// The content here.
         ours: String,
-        /// What it says there.
+        /// The content there.
         theirs: String,
     },
-    /// The older part of an archive is not what it was.
+    /// The common part of an archive was changed.
     #[error(
-        "what was archived long ago is another on the two machines. Make the file the same on both, commit, and merge again"
+        "an old part of the archive differs between the machines. Make the file equal on both, commit, and merge again"
     )]
     Rewritten,
-    /// A person wrote on both sides.
+    /// Both sides edited a person's text.
     #[error(
-        "somebody has edited it on both machines. Put into one what is missing from the other, commit, and merge again"
+        "the file was edited on both machines. Copy what is missing from one into the other, commit, and merge again"
     )]
     BothEdited,
 }
 
-/// How files of a kind are merged.
+/// The merge strategy for a kind of file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum How {
+enum MergeStrategy {
     Ledger,
     Archive,
     Summaries,
@@ -106,87 +104,93 @@ enum How {
     Grown,
     Integrity,
     Checkpoint,
-    /// Made again from the rest; either side does.
+    /// Derived from other files; either side is fine.
     Derived,
-    /// Shows a summary, and says whether it was edited.
+    /// A view of a summary that records whether it was edited.
     View,
-    /// Shows events; what was written into it is known by comparing.
+    /// A view of events; edits are found by comparison.
     Page,
-    /// A person's or a model's own.
+    /// Written by a person or a model.
     Own,
 }
 
-fn how(path: &str) -> How {
+fn strategy(path: &str) -> MergeStrategy {
     match path {
-        layout::LEDGER => return How::Ledger,
-        layout::SUMMARIES => return How::Summaries,
-        layout::INTEGRITY => return How::Integrity,
-        layout::CHECKPOINT => return How::Checkpoint,
-        layout::OPEN_LOOPS | layout::RECALL | layout::STATE => return How::Derived,
+        layout::LEDGER => return MergeStrategy::Ledger,
+        layout::SUMMARIES => return MergeStrategy::Summaries,
+        layout::INTEGRITY => return MergeStrategy::Integrity,
+        layout::CHECKPOINT => return MergeStrategy::Checkpoint,
+        layout::OPEN_LOOPS | layout::RECALL | layout::STATE => return MergeStrategy::Derived,
         _ => {}
     }
-    let Ok(document) = path.parse::<DocPath>() else { return How::Own };
+    let Ok(document) = path.parse::<DocPath>() else { return MergeStrategy::Own };
     if document.is_archive() {
-        return How::Archive;
+        return MergeStrategy::Archive;
     }
     if document.is_tool_file() {
-        return How::Own;
+        return MergeStrategy::Own;
     }
-    match document.nature() {
-        Nature::Log(_) => return How::Grown,
-        Nature::AppendOnly if path.ends_with(".jsonl") => return How::Lines,
-        Nature::AppendOnly => return How::Grown,
+    match document.file_kind() {
+        FileKind::Log(_) => return MergeStrategy::Grown,
+        FileKind::AppendOnly if path.ends_with(".jsonl") => return MergeStrategy::Lines,
+        FileKind::AppendOnly => return MergeStrategy::Grown,
         _ => {}
     }
     let is_period =
         || document.name().strip_suffix(".md").is_some_and(|name| name.parse::<Period>().is_ok());
     if path.starts_with("conversations/") && path.ends_with(".jsonl") {
-        How::Lines
+        MergeStrategy::Lines
     } else if path.starts_with(layout::REPORTS) {
-        How::Grown
+        MergeStrategy::Grown
     } else if path.starts_with("primers/upload/") || path.starts_with("memory/summaries/") {
-        How::Derived
+        MergeStrategy::Derived
     } else if path.starts_with("primers/") && is_period() {
-        How::View
-    } else if PageKey::of_path(&document).is_some() || path.starts_with(layout::MEMORIES) {
-        How::Page
+        MergeStrategy::View
+    } else if PageKey::from_path(&document).is_some() || path.starts_with(layout::MEMORIES) {
+        MergeStrategy::Page
     } else {
-        How::Own
+        MergeStrategy::Own
     }
 }
 
-/// What becomes of the file at `path`. `adopted`: what people wrote into our pages is in the ledger
-/// already, so that theirs may take their place.
-pub fn merge(path: &str, sides: Sides<'_>, adopted: bool) -> Result<Merged, Clash> {
-    if let Some(settled) = sides.settled() {
-        return Ok(Merged::Whole(settled));
+/// Merges the file at `path`. `adopted`: edits of our pages are in the ledger already, so the other
+/// side's page may replace ours.
+pub fn merge_file(
+    path: &str,
+    sides: MergeInput<'_>,
+    adopted: bool,
+) -> Result<MergeOutcome, MergeConflict> {
+    if let Some(settled) = sides.one_sided() {
+        return Ok(MergeOutcome::Whole(settled));
     }
-    let whole = match how(path) {
-        How::Ledger => events::merge(sides)?,
-        How::Archive => archive::merge(sides)?,
-        How::Summaries => summaries::merge(sides),
-        How::Lines => lines::merge(sides),
-        How::Grown => log::merge(sides),
-        How::Integrity => report::integrity(sides),
-        How::Checkpoint => report::checkpoint(sides),
-        How::Derived => sides.ours.to_vec(),
-        How::View => view(sides)?,
-        How::Page if adopted && !is_own_page(path, sides.ours) => sides.theirs.to_vec(),
-        How::Page | How::Own => return Ok(Merged::ByLines),
+    let whole = match strategy(path) {
+        MergeStrategy::Ledger => events::merge_ledger(sides)?,
+        MergeStrategy::Archive => archive::merge_archives(sides)?,
+        MergeStrategy::Summaries => summaries::merge_summaries(sides),
+        MergeStrategy::Lines => lines::merge_lines(sides),
+        MergeStrategy::Grown => log::merge_log(sides),
+        MergeStrategy::Integrity => report::merge_integrity(sides),
+        MergeStrategy::Checkpoint => report::merge_checkpoint(sides),
+        MergeStrategy::Derived => sides.ours.to_vec(),
+        MergeStrategy::View => merge_view(sides)?,
+        MergeStrategy::Page if adopted && !is_own_page(path, sides.ours) => sides.theirs.to_vec(),
+        MergeStrategy::Page | MergeStrategy::Own => return Ok(MergeOutcome::ByLines),
     };
-    Ok(Merged::Whole(whole))
+    Ok(MergeOutcome::Whole(whole))
 }
 
-/// Whether a person or another program wrote a page: none of its lines names an event. What it says
-/// is in the ledger, and not how it says it.
+/// Whether a person or another program wrote a page: none of its lines names an event. Its content
+/// is in the ledger, but not its form.
 fn is_own_page(path: &str, text: &[u8]) -> bool {
-    let is_page = path.parse().is_ok_and(|path| PageKey::of_path(&path).is_some());
-    is_page && !text.trim_ascii().is_empty() && page::ids(&String::from_utf8_lossy(text)).is_empty()
+    let is_page = path.parse().is_ok_and(|path| PageKey::from_path(&path).is_some());
+    is_page
+        && !text.trim_ascii().is_empty()
+        && page::referenced_ids(&String::from_utf8_lossy(text)).is_empty()
 }
 
-/// How often a line is to be there: what one side did to it is done, and what both did is done
-/// once.
-fn wanted(base: usize, ours: usize, theirs: usize) -> usize {
+/// The number of copies of a line: each side's change applies, and the same change on both sides
+/// applies once.
+fn merged_count(base: usize, ours: usize, theirs: usize) -> usize {
     if ours == base {
         theirs
     } else if theirs == base {
@@ -198,15 +202,16 @@ fn wanted(base: usize, ours: usize, theirs: usize) -> usize {
     }
 }
 
-/// The file of a summary: the one that somebody has edited, if only one is.
-fn view(sides: Sides<'_>) -> Result<Vec<u8>, Clash> {
+/// Merges the view of a summary: the edited one wins, if only one was edited.
+fn merge_view(sides: MergeInput<'_>) -> Result<Vec<u8>, MergeConflict> {
     let is_ours = |bytes: &[u8]| {
-        std::str::from_utf8(bytes).is_ok_and(|text| read_file(text) == ReadView::Ours)
+        std::str::from_utf8(bytes)
+            .is_ok_and(|text| classify_summary_file(text) == SummaryFileState::Ours)
     };
     match (is_ours(sides.ours), is_ours(sides.theirs)) {
         (true, _) => Ok(sides.theirs.to_vec()),
         (false, true) => Ok(sides.ours.to_vec()),
-        (false, false) => Err(Clash::BothEdited),
+        (false, false) => Err(MergeConflict::BothEdited),
     }
 }
 

@@ -1,37 +1,37 @@
-//! What is known of the vault itself: how far it was verified, and how far consolidation is.
+//! The vault's own state files: the integrity report and the consolidation checkpoint.
 
 use std::collections::BTreeSet;
 
 use serde_json::{Map, Value, json};
 
-use super::Sides;
+use super::MergeInput;
 use crate::calendar::Moment;
 use crate::ledger::integrity;
 
-fn pretty(value: &Value) -> Vec<u8> {
+fn to_pretty_json(value: &Value) -> Vec<u8> {
     format!("{}\n", serde_json::to_string_pretty(value).unwrap_or_default()).into_bytes()
 }
 
-fn fields(bytes: &[u8]) -> Map<String, Value> {
+fn json_object(bytes: &[u8]) -> Map<String, Value> {
     serde_json::from_slice(bytes).unwrap_or_default()
 }
 
-/// Ids that are lost on either side are lost; the merged ledger has still to be verified.
-pub(super) fn integrity(sides: Sides<'_>) -> Vec<u8> {
+/// Ids lost on either side are lost; the merged ledger has still to be verified.
+pub(super) fn merge_integrity(sides: MergeInput<'_>) -> Vec<u8> {
     let gaps: BTreeSet<_> =
-        [sides.ours, sides.theirs].into_iter().flat_map(integrity::known_gaps).collect();
-    pretty(&json!({ "known_gaps": gaps }))
+        [sides.ours, sides.theirs].into_iter().flat_map(integrity::parse_known_gaps).collect();
+    to_pretty_json(&json!({ "known_gaps": gaps }))
 }
 
-/// Pages have taken up what both had; sessions and logs that were distilled on one machine need not
-/// be on the other.
-pub(super) fn checkpoint(sides: Sides<'_>) -> Vec<u8> {
-    let (ours, theirs) = (fields(sides.ours), fields(sides.theirs));
+/// Merges the checkpoints: the earlier run counts, and sessions or logs that the two sides
+/// distilled in different states are distilled again.
+pub(super) fn merge_checkpoint(sides: MergeInput<'_>) -> Vec<u8> {
+    let (ours, theirs) = (json_object(sides.ours), json_object(sides.theirs));
     let mut merged = Map::new();
     let run = |side: &Map<String, Value>| {
         side.get("last_run_ts")
             .and_then(Value::as_str)
-            .and_then(Moment::read)
+            .and_then(Moment::parse)
             .map(|read| read.moment)
     };
     if let (Some(one), Some(other)) = (run(&ours), run(&theirs)) {
@@ -58,5 +58,5 @@ pub(super) fn checkpoint(sides: Sides<'_>) -> Vec<u8> {
         distilled.insert(part.into(), all.into());
     }
     merged.insert("distilled".into(), distilled.into());
-    pretty(&merged.into())
+    to_pretty_json(&merged.into())
 }

@@ -1,21 +1,22 @@
-//! Summaries: every accepted version of every period. What both machines have pressed keeps both,
-//! one version after the other.
+//! Summaries: every accepted version of every period. If both machines summarized a period, both
+//! versions stay, one after the other.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use super::{Sides, lines};
+use super::{MergeInput, lines};
 use crate::record::SessionKey;
 use crate::summary::{Period, Summary};
 
-/// By set theory; then two sessions that were given the same number get two, and two versions of
-/// the same number likewise. The one that was made first keeps it.
-pub(super) fn merge(sides: Sides<'_>) -> Vec<u8> {
-    let merged = lines::merge(sides);
+/// A set merge of the lines. Two sessions with the same number get two numbers, and so do two
+/// versions with the same number; the older one keeps it.
+pub(super) fn merge_summaries(sides: MergeInput<'_>) -> Vec<u8> {
+    let merged = lines::merge_lines(sides);
     let (mut sessions, mut given): (HashMap<Period, SessionKey>, HashMap<SessionKey, Period>) =
         (HashMap::new(), HashMap::new());
     let mut numbers: BTreeMap<jiff::civil::Date, BTreeSet<u32>> = BTreeMap::new();
-    let read: Vec<(&[u8], Option<Summary>)> =
-        lines::of(&merged).map(|line| (line, Summary::read(line.trim_ascii()).ok())).collect();
+    let read: Vec<(&[u8], Option<Summary>)> = lines::content_lines(&merged)
+        .map(|line| (line, Summary::parse_line(line.trim_ascii()).ok()))
+        .collect();
     for summary in read.iter().filter_map(|(_, summary)| summary.as_ref()) {
         if let Period::Session { day, number } = summary.period {
             numbers.entry(day).or_default().insert(number);
@@ -25,7 +26,7 @@ pub(super) fn merge(sides: Sides<'_>) -> Vec<u8> {
     let mut out = Vec::new();
     for (line, summary) in read {
         let Some(mut summary) = summary else {
-            out.extend(lines::text([line]));
+            out.extend(lines::join_lines([line]));
             continue;
         };
         let before = (summary.period, summary.version);
@@ -49,8 +50,8 @@ pub(super) fn merge(sides: Sides<'_>) -> Vec<u8> {
         }
         known.insert(summary.version);
         match before == (summary.period, summary.version) {
-            true => out.extend(lines::text([line])),
-            false => out.extend_from_slice(summary.line().as_bytes()),
+            true => out.extend(lines::join_lines([line])),
+            false => out.extend_from_slice(summary.to_line().as_bytes()),
         }
     }
     out

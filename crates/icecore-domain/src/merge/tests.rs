@@ -1,4 +1,4 @@
-//! Merging, as tables and by set theory.
+//! Merges, as tables and as set properties.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,17 +16,22 @@ fn joined(lines: &[&str]) -> Vec<u8> {
     lines.iter().flat_map(|line| [line.as_bytes(), b"\n"].concat()).collect()
 }
 
-fn merged(path: &str, base: &[&str], ours: &[&str], theirs: &[&str]) -> Result<Vec<String>, Clash> {
+fn merged(
+    path: &str,
+    base: &[&str],
+    ours: &[&str],
+    theirs: &[&str],
+) -> Result<Vec<String>, MergeConflict> {
     let (base, ours, theirs) = (joined(base), joined(ours), joined(theirs));
-    match merge(path, Sides { base: &base, ours: &ours, theirs: &theirs }, false)? {
-        Merged::Whole(bytes) => {
+    match merge_file(path, MergeInput { base: &base, ours: &ours, theirs: &theirs }, false)? {
+        MergeOutcome::Whole(bytes) => {
             Ok(String::from_utf8(bytes).unwrap().lines().map(str::to_owned).collect())
         }
-        Merged::ByLines => Ok(vec!["BY LINES".into()]),
+        MergeOutcome::ByLines => Ok(vec!["BY LINES".into()]),
     }
 }
 
-/// Both ways round: the same comes out.
+/// The merge in both directions has the same result.
 fn check(path: &str, base: &[&str], ours: &[&str], theirs: &[&str], wanted: &[&str]) {
     assert_eq!(merged(path, base, ours, theirs).unwrap(), wanted, "{path}");
     assert_eq!(merged(path, base, theirs, ours).unwrap(), wanted, "{path}, the other way round");
@@ -38,11 +43,11 @@ fn the_ledger_has_what_either_added_and_neither_took_out() {
     let (three, four) = (&*event("003", "09:02", "three", ""), &*event("004", "09:03", "four", ""));
     let ledger = layout::LEDGER;
     check(ledger, &[one], &[one, two], &[one, three], &[one, two, three]);
-    // What a compaction moved out stays out, also if the other side only added.
+    // What a compaction removed stays removed, also if the other side only added.
     check(ledger, &[one, two], &[two, three], &[one, two, four], &[two, three, four]);
-    // Both moved it out.
+    // Both archived it.
     check(ledger, &[one, two], &[two, three], &[two, four], &[two, three, four]);
-    // Both have it, once.
+    // Both added it: it exists once.
     check(ledger, &[one], &[one, two, three], &[one, two, four], &[one, two, three, four]);
     // A line that is no event is a line.
     check(ledger, &[one, "what?"], &[one, two], &[one, "what?", three], &[one, two, three]);
@@ -57,11 +62,11 @@ fn what_was_forgotten_wins() {
     );
     let gone = &*event("001", "09:00", "[forgotten]", "");
     let ledger = layout::LEDGER;
-    // It stays where it was, so that what refers to it stands behind it.
+    // It keeps its position, so that lines that refer to it come after it.
     check(ledger, &[one, two], &[gone, two], &[one, two, three], &[gone, two, three]);
     // Forgotten here and archived there: the archive has it.
     check(ledger, &[one, two], &[gone, two], &[two, three], &[two, three]);
-    // Forgotten here and changed by hand there.
+    // Forgotten here and edited there.
     check(ledger, &[one], &[gone], &[&event("001", "09:00", "uno", "")], &[gone]);
 }
 
@@ -73,17 +78,20 @@ fn an_id_never_means_two_things() {
     for word in ["EVT-20260213-001", "“here”", "“there”", "icecore merge"] {
         assert!(told.contains(word), "{told}");
     }
-    // What both machines made of the same is one thing.
+    // Both machines recorded the same statement: it is one event.
     let later = &*event("001", "09:05", "here", "");
     check(layout::LEDGER, &[], &[here], &[later], &[here]);
-    // One event, changed by two hands.
+    // Both sides edited one event.
     let base = &*event("001", "09:00", "as it was", "");
     assert!(matches!(
         merged(layout::LEDGER, &[base], &[here], &[there]),
-        Err(Clash::Changed { .. })
+        Err(MergeConflict::Changed { .. })
     ));
-    // Changed by hand and archived.
-    assert!(matches!(merged(layout::LEDGER, &[base], &[here], &[]), Err(Clash::Changed { .. })));
+    // Edited and archived.
+    assert!(matches!(
+        merged(layout::LEDGER, &[base], &[here], &[]),
+        Err(MergeConflict::Changed { .. })
+    ));
 }
 
 #[test]
@@ -99,7 +107,7 @@ fn archives_have_each_line_in_one_batch() {
     };
     let (early, late, one_less) = (&*head("03:00", 2), &*head("04:00", 2), &*head("04:00", 1));
     check(path, &[], &[early, one, two], &[late, two, three], &[early, one, two, one_less, three]);
-    // The whole batch again is no batch.
+    // A complete duplicate of the batch is removed.
     check(path, &[], &[early, one, two], &[late, one, two], &[early, one, two]);
     // Forgotten in one of them.
     let gone = &*event("002", "09:01", "[forgotten]", "");
@@ -121,15 +129,15 @@ fn archives_have_each_line_in_one_batch() {
     let file = |name: &str, lines: &[&str]| (name.parse::<DocPath>().unwrap(), joined(lines));
     let files =
         [file("memory/archive/2026-Q1.jsonl", &[early, one, two]), file(path, &[late, two, three])];
-    let changed = once(&files);
+    let changed = dedup_archives(&files);
     assert_eq!(changed, BTreeMap::from([file(path, &[one_less, three])]));
-    assert!(once(&[files[0].clone()]).is_empty());
+    assert!(dedup_archives(&[files[0].clone()]).is_empty());
 }
 
 #[test]
 fn summaries_keep_every_version_under_a_number_of_its_own() {
     let moment = |time: &str| {
-        crate::calendar::Moment::read(&format!("2026-02-14T{time}:00+01:00")).unwrap().moment
+        crate::calendar::Moment::parse(&format!("2026-02-14T{time}:00+01:00")).unwrap().moment
     };
     let day = |version: u32, time: &str, said: &str| {
         let summary = crate::summary::Summary {
@@ -146,20 +154,20 @@ fn summaries_keep_every_version_under_a_number_of_its_own() {
             source: crate::hash::Hash::of(said.as_bytes()),
             log: None,
             sources: Vec::new(),
-            maker: crate::summary::Maker::Extract,
+            maker: crate::summary::SummaryAuthor::Extract,
             provisional: true,
             importance: crate::summary::Importance::Ordinary,
             left_out: Vec::new(),
             cost: Default::default(),
             similar: None,
         };
-        summary.line().trim_end().to_owned()
+        summary.to_line().trim_end().to_owned()
     };
     let (ours, theirs) = (day(1, "03:00", "ours"), day(1, "03:30", "theirs"));
     let out = merged(layout::SUMMARIES, &[], &[&ours], &[&theirs]).unwrap();
     let versions: Vec<(u32, String)> = out
         .iter()
-        .map(|line| crate::summary::Summary::read(line.as_bytes()).unwrap())
+        .map(|line| crate::summary::Summary::parse_line(line.as_bytes()).unwrap())
         .map(|summary| (summary.version, summary.headline))
         .collect();
     assert_eq!(versions, [(1, "ours".into()), (2, "theirs".into())]);
@@ -183,7 +191,7 @@ fn logs_grow_on_both_sides() {
         &[title, "", "- 08:00 b"],
         &[title, "", "- 08:00 b", "- 09:00 a"],
     );
-    // A third machine's line stands before what both began with.
+    // A third machine's line is before those of the base.
     check(
         log,
         &["- 09:00 b"],
@@ -191,7 +199,7 @@ fn logs_grow_on_both_sides() {
         &["- 08:00 a", "- 09:00 b", "- 09:05 d"],
         &["- 08:00 a", "- 09:00 b", "- 09:05 d", "- 09:10 c"],
     );
-    // A line that one side changed is there in that wording, one that both changed in both.
+    // A line that one side changed has that wording, one that both changed has both.
     check(
         log,
         &["- 09:00 a", "- 09:01 x"],
@@ -200,7 +208,7 @@ fn logs_grow_on_both_sides() {
         &["- 09:00 A", "- 09:01 x", "- 09:05 c", "- 09:10 b"],
     );
     check(log, &["- 09:00 a"], &["- 09:00 one"], &["- 09:00 two"], &["- 09:00 one", "- 09:00 two"]);
-    // Both have it from a third machine, in different places.
+    // Both have it from a third machine, in different positions.
     check(
         log,
         &["- 09:00 b"],
@@ -208,8 +216,7 @@ fn logs_grow_on_both_sides() {
         &["- 09:00 b", "- 08:00 a"],
         &["- 08:00 a", "- 09:00 b"],
     );
-    // Equal lines that belong to different entries stay two, and so do those below different
-    // headings.
+    // Equal lines of different entries stay two, and so do those under different headings.
     check(
         log,
         &[title],
@@ -232,7 +239,7 @@ fn logs_grow_on_both_sides() {
         &[title, "", "- 09:00 a", "", extracts, "- [P1] x", "- [P2] two"],
         &[title, "", "- 09:00 a", "", extracts, "- [P1] x", "- [P1] one", "- [P2] two"],
     );
-    // One side took a section out, and the other wrote into it.
+    // One side removed a section, and the other added to it.
     check(
         log,
         &[title, extracts, "- old"],
@@ -240,7 +247,7 @@ fn logs_grow_on_both_sides() {
         &[title, extracts, "- old", "- new"],
         &[title, extracts, "- new"],
     );
-    // The log of checks, whose moments may have been written in different zones.
+    // The log of checks, whose times may be in different zones.
     let checks = "# Integrity log";
     check(
         layout::INTEGRITY_LOG,
@@ -294,31 +301,31 @@ fn logs_grow_on_both_sides() {
 #[test]
 fn every_file_is_merged_by_its_kind() {
     for (path, wanted) in [
-        (layout::LEDGER, How::Ledger),
-        ("memory/archive/2026-Q1.jsonl", How::Archive),
-        (layout::SUMMARIES, How::Summaries),
-        (layout::FORGOTTEN, How::Lines),
-        (layout::RUNS, How::Lines),
-        ("memory/messages/2026-02-13.jsonl", How::Lines),
-        ("memory/snapshots/2026-02-13.jsonl", How::Lines),
-        ("memory/tool-versions/2026-02.jsonl", How::Lines),
-        ("conversations/trip/turn-log.jsonl", How::Lines),
-        ("memory/tool/plan.jsonl", How::Own),
-        ("memory/2026-02-13.md", How::Grown),
-        (layout::INTEGRITY_LOG, How::Grown),
-        ("knowledge/consolidation-reports/2026-02-13.md", How::Grown),
-        (layout::OPEN_LOOPS, How::Derived),
-        (layout::RECALL, How::Derived),
-        (layout::UPLOAD, How::Derived),
-        (layout::LAST_DAY, How::Derived),
-        ("primers/daily/2026-02-13.md", How::View),
-        ("knowledge/entities/apollo.md", How::Page),
-        ("memory/memories/a.md", How::Page),
-        ("USER.md", How::Own),
-        (layout::CONFIG, How::Own),
-        (layout::TRIGGERS, How::Own),
+        (layout::LEDGER, MergeStrategy::Ledger),
+        ("memory/archive/2026-Q1.jsonl", MergeStrategy::Archive),
+        (layout::SUMMARIES, MergeStrategy::Summaries),
+        (layout::FORGOTTEN, MergeStrategy::Lines),
+        (layout::RUNS, MergeStrategy::Lines),
+        ("memory/messages/2026-02-13.jsonl", MergeStrategy::Lines),
+        ("memory/snapshots/2026-02-13.jsonl", MergeStrategy::Lines),
+        ("memory/tool-versions/2026-02.jsonl", MergeStrategy::Lines),
+        ("conversations/trip/turn-log.jsonl", MergeStrategy::Lines),
+        ("memory/tool/plan.jsonl", MergeStrategy::Own),
+        ("memory/2026-02-13.md", MergeStrategy::Grown),
+        (layout::INTEGRITY_LOG, MergeStrategy::Grown),
+        ("knowledge/consolidation-reports/2026-02-13.md", MergeStrategy::Grown),
+        (layout::OPEN_LOOPS, MergeStrategy::Derived),
+        (layout::RECALL, MergeStrategy::Derived),
+        (layout::UPLOAD, MergeStrategy::Derived),
+        (layout::LAST_DAY, MergeStrategy::Derived),
+        ("primers/daily/2026-02-13.md", MergeStrategy::View),
+        ("knowledge/entities/apollo.md", MergeStrategy::Page),
+        ("memory/memories/a.md", MergeStrategy::Page),
+        ("USER.md", MergeStrategy::Own),
+        (layout::CONFIG, MergeStrategy::Own),
+        (layout::TRIGGERS, MergeStrategy::Own),
     ] {
-        assert_eq!(how(path), wanted, "{path}");
+        assert_eq!(strategy(path), wanted, "{path}");
     }
 }
 
@@ -334,14 +341,16 @@ fn our_ids_give_way_with_everything_that_names_them() {
     let map = renumbering(&[&base], &[&ours], &[&theirs], &BTreeSet::new()).unwrap();
     let told: Vec<String> = map.iter().map(|(old, new)| format!("{old} {new}")).collect();
     assert_eq!(told, ["EVT-20260213-002 EVT-20260213-003", "EVT-20260213-003 EVT-20260213-004"]);
-    let renamed = rename(layout::LEDGER, &ours, &map).unwrap();
-    let Merged::Whole(all) =
-        merge(layout::LEDGER, Sides { base: &base, ours: &renamed, theirs: &theirs }, false)
-            .unwrap()
-    else {
+    let renamed = renumber_file(layout::LEDGER, &ours, &map).unwrap();
+    let MergeOutcome::Whole(all) = merge_file(
+        layout::LEDGER,
+        MergeInput { base: &base, ours: &renamed, theirs: &theirs },
+        false,
+    )
+    .unwrap() else {
         panic!()
     };
-    let ledger = crate::ledger::Ledger::read(&all, None);
+    let ledger = crate::ledger::Ledger::parse(&all, None);
     let said: Vec<(String, &str)> = ledger
         .entries()
         .iter()
@@ -358,17 +367,17 @@ fn our_ids_give_way_with_everything_that_names_them() {
     );
     assert_eq!(ledger.entries()[3].event.supersedes, [ledger.entries()[2].event.id]);
     let text = |path: &str, text: &str| {
-        rename(path, text.as_bytes(), &map).map(|bytes| String::from_utf8(bytes).unwrap())
+        renumber_file(path, text.as_bytes(), &map).map(|bytes| String::from_utf8(bytes).unwrap())
     };
     assert_eq!(
         text("knowledge/entities/a.md", "- x (EVT-20260213-002)\n").unwrap(),
         "- x (EVT-20260213-003)\n"
     );
     assert_eq!(text("a.md", "EVT-20260213-0021 EVT-20260213-001"), None);
-    // A conversation counts its own, and words stay as they were said.
+    // Conversation ids and verbatim text are not renumbered.
     assert_eq!(text(layout::FORGOTTEN, r#""conversations/x/events.jsonl#EVT-20260213-002""#), None);
     assert_eq!(text("memory/messages/2026-02-13.jsonl", "EVT-20260213-002"), None);
-    // On a day of ours alone, nothing gives way.
+    // On a day with only our events, nothing is renumbered.
     assert!(renumbering(&[&base], &[&ours], &[&base], &BTreeSet::new()).unwrap().is_empty());
 }
 
@@ -400,8 +409,8 @@ fn text_of(set: &BTreeSet<u8>, kind: bool) -> Vec<u8> {
     set.iter().flat_map(|&number| format!("{}\n", line_of(number, kind)).into_bytes()).collect()
 }
 
-/// A log with these entries; those from `below` on stand under a heading of their own. `backwards`:
-/// whoever wrote it did not go by time.
+/// A log with these entries; those from `below` on are under a heading of their own. `backwards`:
+/// the entries are not ordered by time.
 fn log_of(set: &BTreeSet<u8>, backwards: bool, below: u8) -> Vec<u8> {
     let entry = |number: &u8| format!("- 09:{:02} said {number}\n  by somebody\n", number % 7);
     let (first, last): (Vec<&u8>, Vec<&u8>) = set.iter().partition(|number| **number < below);
@@ -418,16 +427,15 @@ fn log_of(set: &BTreeSet<u8>, backwards: bool, below: u8) -> Vec<u8> {
 }
 
 fn merged_log(base: &[u8], ours: &[u8], theirs: &[u8]) -> Vec<u8> {
-    let Merged::Whole(bytes) =
-        merge("memory/2026-02-13.md", Sides { base, ours, theirs }, false).unwrap()
+    let MergeOutcome::Whole(bytes) =
+        merge_file("memory/2026-02-13.md", MergeInput { base, ours, theirs }, false).unwrap()
     else {
         panic!()
     };
     bytes
 }
 
-/// The lines that say something, in the order of the alphabet. A heading below which nothing is
-/// left may stay.
+/// The lines with content, sorted. A heading without content may stay.
 fn entries_in(bytes: &[u8]) -> Vec<String> {
     let lines = lines_in(bytes);
     assert!(lines.iter().filter(|line| line.starts_with("## ")).count() <= 1, "{lines:?}");
@@ -436,7 +444,9 @@ fn entries_in(bytes: &[u8]) -> Vec<String> {
 
 fn three_way(kind: bool, base: &[u8], ours: &[u8], theirs: &[u8]) -> Vec<u8> {
     let path = if kind { layout::LEDGER } else { layout::RUNS };
-    let Merged::Whole(bytes) = merge(path, Sides { base, ours, theirs }, false).unwrap() else {
+    let MergeOutcome::Whole(bytes) =
+        merge_file(path, MergeInput { base, ours, theirs }, false).unwrap()
+    else {
         panic!()
     };
     bytes
@@ -461,14 +471,14 @@ proptest! {
         let (b, o, t) = (text_of(&base, kind), text_of(&ours, kind), text_of(&theirs, kind));
         let one = three_way(kind, &b, &o, &t);
         prop_assert_eq!(lines_in(&one), lines_in(&text_of(&wanted, kind)));
-        // The other way round, the very bytes, unless one side has nothing new: then its file is
-        // taken as it is.
+        // In the other direction the result has the same bytes, unless one side has nothing new:
+        // then its file is used unchanged.
         let other = three_way(kind, &b, &t, &o);
         prop_assert_eq!(lines_in(&other), lines_in(&one));
         if b != o && b != t {
             prop_assert_eq!(&other, &one);
         }
-        // Once more changes nothing.
+        // A second merge changes nothing.
         prop_assert_eq!(three_way(kind, &one, &one, &one), one.clone());
         prop_assert_eq!(lines_in(&three_way(kind, &b, &one, &t)), lines_in(&one));
         prop_assert_eq!(lines_in(&three_way(kind, &b, &o, &one)), lines_in(&one));
@@ -489,7 +499,7 @@ proptest! {
         if b != o && b != t {
             prop_assert_eq!(merged_log(&b, &t, &o), one.clone());
         }
-        // Once more changes nothing, whichever side has it already.
+        // A second merge changes nothing, whichever side has it already.
         prop_assert_eq!(entries_in(&merged_log(&b, &one, &t)), entries_in(&one));
         prop_assert_eq!(entries_in(&merged_log(&t, &t, &one)), entries_in(&one));
     }
@@ -515,9 +525,9 @@ proptest! {
     #[test]
     fn no_bytes_can_upset_it(base in proptest::collection::vec(any::<u8>(), 0..80), ours in proptest::collection::vec(any::<u8>(), 0..80), theirs in proptest::collection::vec(any::<u8>(), 0..80)) {
         for path in [layout::LEDGER, "memory/ledger-archive-2026.jsonl", layout::SUMMARIES, layout::RUNS, "memory/2026-02-13.md", layout::CHECKPOINT, layout::INTEGRITY, "primers/daily/2026-02-13.md"] {
-            let _ = merge(path, Sides { base: &base, ours: &ours, theirs: &theirs }, false);
+            let _ = merge_file(path, MergeInput { base: &base, ours: &ours, theirs: &theirs }, false);
         }
         let map = Renumbering::from([("EVT-20260213-001".parse().unwrap(), "EVT-20260213-002".parse().unwrap())]);
-        let _ = rename(layout::LEDGER, &ours, &map);
+        let _ = renumber_file(layout::LEDGER, &ours, &map);
     }
 }

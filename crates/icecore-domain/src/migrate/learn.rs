@@ -1,35 +1,39 @@
-//! What is learnt from old files: statements of texts that somebody tended, and the events of an
-//! older ledger.
+//! Events from old files: statements of curated texts, and the events of an older ledger.
 //!
-//! A text says a thing once, however many files repeat it. A ledger's line is known by its old id
-//! and what it says, so that closing a commitment in the very words it was opened with is not taken
-//! for a repetition.
+//! A text counts a statement once, however many files repeat it. A ledger line is identified by its
+//! old id and its content, so closing a commitment in the words in which it was opened is no
+//! duplicate.
 
 use std::collections::BTreeMap;
 
-use super::place::Shape;
-use super::plan::{Planner, shown};
-use super::read::{self, OldEvent, Statement, Which};
-use super::{Account, Found, Step, WAS};
-use crate::event::{Draft, MAX_FIELD_BYTES, Origin, Unfit};
+use super::old_file::OldFileKind;
+use super::plan::{Planner, display_name};
+use super::read::{self, OldEvent, Statement, StatementSelection};
+use super::{FileAccount, MigrationStep, OLD_ID_FIELD, SourceFile};
+use crate::event::{EventDraft, EventDraftError, MAX_FIELD_BYTES, Origin};
 use crate::ledger;
-use crate::plain;
+use crate::sanitize;
 
 impl Planner<'_> {
-    /// Learns what a text says, as far as the vault does not know it.
-    pub(super) fn learn(&mut self, found: &Found, which: Which, account: &mut Account) {
+    /// Adds the statements of a text that the vault does not know yet.
+    pub(super) fn learn_statements(
+        &mut self,
+        found: &SourceFile,
+        which: StatementSelection,
+        account: &mut FileAccount,
+    ) {
         let text = String::from_utf8_lossy(&found.bytes);
         if matches!(text, std::borrow::Cow::Owned(_)) {
-            self.complain(format!(
-                "{}: not all of it is UTF-8; it is kept as it is, and read without the rest",
-                shown(&found.path)
+            self.add_complaint(format!(
+                "{}: not valid UTF-8; stored unchanged, read without the invalid bytes",
+                display_name(&found.path)
             ));
         }
-        let reading = read::statements(&text, which);
+        let reading = read::parse_statements(&text, which);
         if reading.beyond > 0 {
-            let path = shown(&found.path);
-            self.complain(format!(
-                "{path}: {} statements beyond the first {} are kept as text only",
+            let path = display_name(&found.path);
+            self.add_complaint(format!(
+                "{path}: {} statements beyond the first {} are stored as text only",
                 reading.beyond,
                 read::MAX_STATEMENTS
             ));
@@ -37,29 +41,29 @@ impl Planner<'_> {
         let (mut new, mut known, mut lines) = (0, 0, 0);
         for said in reading.statements {
             let (line, span) = (said.line, said.lines);
-            let draft = match fit(self.statement(found, said)) {
+            let draft = match validate_draft(self.statement_draft(found, said)) {
                 Ok(draft) => draft,
                 Err(unfit) => {
-                    self.complain(format!(
-                        "{}:{line} is kept as text only: {unfit}",
-                        shown(&found.path)
+                    self.add_complaint(format!(
+                        "{}:{line} is stored as text only: {unfit}",
+                        display_name(&found.path)
                     ));
                     continue;
                 }
             };
-            let key = plain::sameness_key(&draft.content);
+            let key = sanitize::sameness_key(&draft.content);
             if key.is_empty() {
                 continue;
             }
             lines += span;
-            if self.learnt.contains(&key) || (self.vault.said)(&key).is_some() {
+            if self.learnt.contains(&key) || (self.vault.event_with_content)(&key).is_some() {
                 known += 1;
                 continue;
             }
             new += 1;
             self.learnt.insert(key);
             let draft = Box::new(draft);
-            self.plan.steps.push(Step::Learn {
+            self.plan.steps.push(MigrationStep::Learn {
                 from: found.path.clone(),
                 line,
                 draft,
@@ -68,15 +72,15 @@ impl Planner<'_> {
                 related: Vec::new(),
             });
         }
-        account.becomes.push(("event".into(), new));
-        account.becomes.push(("event known already".into(), known));
-        account.becomes.push(("line of text only".into(), account.lines.saturating_sub(lines)));
+        account.produced.push(("event".into(), new));
+        account.produced.push(("known event".into(), known));
+        account.produced.push(("text line".into(), account.lines.saturating_sub(lines)));
     }
 
-    fn statement(&self, found: &Found, said: Statement) -> Draft {
-        let mut draft = Draft::new(self.now, said.kind, said.priority, said.text);
+    fn statement_draft(&self, found: &SourceFile, said: Statement) -> EventDraft {
+        let mut draft = EventDraft::new(self.now, said.kind, said.priority, said.text);
         draft.origin = Origin::File;
-        let path = plain::one_line(&found.path);
+        let path = sanitize::one_line(&found.path);
         draft.source =
             format!("{}:{}", &path[..path.floor_char_boundary(MAX_FIELD_BYTES - 24)], said.line);
         draft.entity = said.entity;
@@ -85,47 +89,52 @@ impl Planner<'_> {
         draft
     }
 
-    /// Finds out what earlier runs have taken from these ledgers.
-    pub(super) fn know<'f>(&mut self, ledgers: impl Iterator<Item = &'f Found>) {
+    /// Loads the events that earlier runs created from these ledgers.
+    pub(super) fn load_migrated_events<'f>(
+        &mut self,
+        ledgers: impl Iterator<Item = &'f SourceFile>,
+    ) {
         for found in ledgers {
-            if self.is_at_home(found, &Shape::Ledger) {
+            if self.is_in_place(found, &OldFileKind::Ledger) {
                 continue;
             }
-            for line in ledger::lines(&found.bytes, 1) {
-                for event in read::old_events(line.bytes, self.now, self.zone).unwrap_or_default() {
-                    let key = fit(event.draft)
-                        .map_or(String::new(), |draft| plain::sameness_key(&draft.content));
-                    self.taken.extend((self.vault.taken)(&event.was, &key));
+            for line in ledger::raw_lines(&found.bytes, 1) {
+                for event in
+                    read::parse_old_events(line.bytes, self.now, self.zone).unwrap_or_default()
+                {
+                    let key = validate_draft(event.draft)
+                        .map_or(String::new(), |draft| sanitize::sameness_key(&draft.content));
+                    self.migrated_events.extend((self.vault.migrated_event)(&event.was, &key));
                 }
             }
         }
     }
 
-    pub(super) fn learn_ledger(&mut self, found: &Found, account: &mut Account) {
+    pub(super) fn learn_ledger(&mut self, found: &SourceFile, account: &mut FileAccount) {
         let (mut new, mut known, mut foreign) = (0, 0, 0);
         let mut ids: BTreeMap<String, String> = BTreeMap::new();
         for line in
-            ledger::lines(&found.bytes, 1).filter(|line| !line.bytes.trim_ascii().is_empty())
+            ledger::raw_lines(&found.bytes, 1).filter(|line| !line.bytes.trim_ascii().is_empty())
         {
-            let at = format!("{}:{}", shown(&found.path), line.number);
-            let events = match read::old_events(line.bytes, self.now, self.zone) {
+            let at = format!("{}:{}", display_name(&found.path), line.number);
+            let events = match read::parse_old_events(line.bytes, self.now, self.zone) {
                 Ok(events) => events,
                 Err(why) => {
                     foreign += 1;
-                    self.complain(format!("{at} {why}; it is kept as text only"));
+                    self.add_complaint(format!("{at} {why}; it is stored as text only"));
                     continue;
                 }
             };
             for mut event in events {
-                for odd in std::mem::take(&mut event.odd) {
-                    self.complain(format!("{at} {odd}"));
+                for odd in std::mem::take(&mut event.assumptions) {
+                    self.add_complaint(format!("{at} {odd}"));
                 }
                 let first =
                     ids.entry(event.was.clone()).or_insert_with(|| event.draft.content.clone());
                 if *first != event.draft.content {
-                    self.complain(format!(
-                        "{at} uses the id {} again for something else; both are taken",
-                        shown(&event.was)
+                    self.add_complaint(format!(
+                        "{at} uses the id {} again for other content; both are migrated",
+                        display_name(&event.was)
                     ));
                 }
                 match self.learn_event(found, line.number, event) {
@@ -133,36 +142,41 @@ impl Planner<'_> {
                     Ok(false) => known += 1,
                     Err(unfit) => {
                         foreign += 1;
-                        self.complain(format!("{at} is kept as text only: {unfit}"));
+                        self.add_complaint(format!("{at} is stored as text only: {unfit}"));
                     }
                 }
             }
         }
-        account.becomes.push(("event".into(), new));
-        account.becomes.push(("event known already".into(), known));
-        account.becomes.push(("line of text only".into(), foreign));
+        account.produced.push(("event".into(), new));
+        account.produced.push(("known event".into(), known));
+        account.produced.push(("text line".into(), foreign));
     }
 
-    /// Learns an event of an older ledger; false if it is known.
-    fn learn_event(&mut self, found: &Found, line: usize, event: OldEvent) -> Result<bool, Unfit> {
-        let states = event.only_states();
-        let draft = fit(event.draft.clone())?;
-        let key = plain::sameness_key(&draft.content);
-        let said = (self.vault.said)(&key);
+    /// Adds an event of an older ledger; false if it is known.
+    fn learn_event(
+        &mut self,
+        found: &SourceFile,
+        line: usize,
+        event: OldEvent,
+    ) -> Result<bool, EventDraftError> {
+        let states = event.is_plain_statement();
+        let draft = validate_draft(event.draft.clone())?;
+        let key = sanitize::sameness_key(&draft.content);
+        let said = (self.vault.event_with_content)(&key);
         let OldEvent { was, replaces, related, .. } = event;
         if !self.lines_taken.insert((was.clone(), key.clone())) {
             return Ok(false);
         }
-        // Said before by something that is not from these ledgers: then this is the repetition.
-        let known =
-            (self.vault.taken)(&was, &key).or(said.filter(|id| states && !self.taken.contains(id)));
+        // If an event from elsewhere has the same content, this one is the duplicate.
+        let known = (self.vault.migrated_event)(&was, &key)
+            .or(said.filter(|id| states && !self.migrated_events.contains(id)));
         self.learnt.insert(key);
         if let Some(id) = known {
-            self.plan.known.push((was, id));
+            self.plan.known_old_ids.push((was, id));
             return Ok(false);
         }
-        let draft = Box::new(draft.with_field(WAS, &was));
-        self.plan.steps.push(Step::Learn {
+        let draft = Box::new(draft.with_extra_field(OLD_ID_FIELD, &was));
+        self.plan.steps.push(MigrationStep::Learn {
             from: found.path.clone(),
             line,
             draft,
@@ -174,12 +188,16 @@ impl Planner<'_> {
     }
 }
 
-/// The draft as it will be kept; without the fields that would make it unfit.
-fn fit(draft: Draft) -> Result<Draft, Unfit> {
-    match draft.clone().cleaned() {
+/// The draft as it will be stored, without the fields that would make it invalid.
+fn validate_draft(draft: EventDraft) -> Result<EventDraft, EventDraftError> {
+    match draft.clone().sanitize() {
         Ok((draft, _)) => Ok(draft),
-        Err(Unfit::NotAName { .. }) => fit(Draft { entity: None, ..draft }),
-        Err(Unfit::NotOwed { .. }) => fit(Draft { due: None, waiting_on: None, ..draft }),
+        Err(EventDraftError::InvalidEntityName { .. }) => {
+            validate_draft(EventDraft { entity: None, ..draft })
+        }
+        Err(EventDraftError::NotACommitment { .. }) => {
+            validate_draft(EventDraft { due: None, waiting_on: None, ..draft })
+        }
         Err(unfit) => Err(unfit),
     }
 }

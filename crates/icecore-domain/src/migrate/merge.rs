@@ -1,43 +1,43 @@
-//! Two texts of one day becoming one: what the second has and the first has not is appended, under
-//! a heading of its own.
+//! Merging two texts of one day: lines of the second that the first lacks are appended under a
+//! heading of their own.
 
 use std::collections::HashSet;
 
 use jiff::civil::Date;
 
 use super::read;
-use crate::calendar::{Week, weekday};
-use crate::extract;
+use crate::calendar::{Week, weekday_name};
+use crate::priority_extracts;
 
-/// A line as it is compared: without what editors put around it.
-pub(super) fn key(mut line: &[u8]) -> &[u8] {
+/// A line normalized for comparison: without what editors put around it.
+pub(super) fn line_key(mut line: &[u8]) -> &[u8] {
     while let Some(rest) = line.strip_prefix("\u{feff}".as_bytes()) {
         line = rest;
     }
     line.trim_ascii_end()
 }
 
-/// The lines of a text that are not blank, as they are compared.
-pub(super) fn lines(text: &[u8]) -> impl Iterator<Item = &[u8]> {
-    text.split(|&byte| byte == b'\n').map(key).filter(|line| !line.trim_ascii().is_empty())
+/// The normalized lines of a text that are not blank.
+pub(super) fn comparable_lines(text: &[u8]) -> impl Iterator<Item = &[u8]> {
+    text.split(|&byte| byte == b'\n').map(line_key).filter(|line| !line.trim_ascii().is_empty())
 }
 
-/// What has to be appended to `so_far`, the log of `day`, for it to have every line of `source`:
-/// the lines it has not, in their order, under `title` and the headings they stood under. `None` if
-/// it has them all.
-pub(super) fn missing(
+/// What has to be appended to `so_far`, the log of `day`, so that it has every line of `source`:
+/// the missing lines, in order, under `title` and their headings. `None` if nothing is missing.
+pub(super) fn missing_lines(
     so_far: Option<&[u8]>,
     day: Date,
     title: &str,
     source: &[u8],
 ) -> Option<(Vec<u8>, usize)> {
-    let have: HashSet<&[u8]> = so_far.map_or(HashSet::new(), |text| lines(text).collect());
+    let have: HashSet<&[u8]> =
+        so_far.map_or(HashSet::new(), |text| comparable_lines(text).collect());
     let mut gathered =
-        Gathered { have: &have, out: Vec::new(), headings: Vec::new(), titled: false, gap: false };
+        MergedLog { have: &have, out: Vec::new(), headings: Vec::new(), titled: false, gap: false };
     let mut new = 0;
-    for block in blocks(source) {
+    for block in split_blocks(source) {
         new += block.lines.iter().filter(|line| gathered.is_new(line)).count();
-        gathered.take(&block);
+        gathered.add_block(&block);
     }
     if gathered.out.is_empty() {
         return None;
@@ -45,14 +45,15 @@ pub(super) fn missing(
     let mut bytes = Vec::new();
     let mut level = 2;
     match so_far {
-        None | Some([]) => bytes
-            .extend_from_slice(format!("# {day} {}, {}\n", weekday(day), Week::of(day)).as_bytes()),
+        None | Some([]) => bytes.extend_from_slice(
+            format!("# {day} {}, {}\n", weekday_name(day), Week::containing(day)).as_bytes(),
+        ),
         Some(text) => {
             if !text.ends_with(b"\n") {
                 bytes.push(b'\n');
             }
-            // What comes now must not slip into a section whose lines become events.
-            level = extract::extracts(&String::from_utf8_lossy(text))
+            // The appended lines must not end up in a section whose lines become events.
+            level = priority_extracts::parse_extracts(&String::from_utf8_lossy(text))
                 .open_section
                 .map_or(level, |open| open.min(level));
         }
@@ -62,20 +63,19 @@ pub(super) fn missing(
     Some((bytes, new))
 }
 
-/// Lines that make sense only together: a fence with what it holds, an item with what goes on with
-/// it.
-struct Block<'a> {
+/// Lines that belong together: a fenced block, or an item with its continuation lines.
+struct LineBlock<'a> {
     level: Option<usize>,
     lines: Vec<&'a [u8]>,
-    /// Something blank stood before it.
+    /// It follows a blank line.
     apart: bool,
 }
 
-fn blocks(text: &[u8]) -> Vec<Block<'_>> {
-    let mut found: Vec<Block<'_>> = Vec::new();
+fn split_blocks(text: &[u8]) -> Vec<LineBlock<'_>> {
+    let mut found: Vec<LineBlock<'_>> = Vec::new();
     let mut fence: Option<&[u8]> = None;
     let (mut apart, mut goes_on) = (false, false);
-    for line in text.split(|&byte| byte == b'\n').map(key) {
+    for line in text.split(|&byte| byte == b'\n').map(line_key) {
         let bare = line.trim_ascii();
         if let (Some(mark), Some(open)) = (fence, found.last_mut()) {
             open.lines.push(line);
@@ -95,9 +95,9 @@ fn blocks(text: &[u8]) -> Vec<Block<'_>> {
         }
         let text = String::from_utf8_lossy(line);
         fence = [b"```".as_slice(), b"~~~"].into_iter().find(|mark| bare.starts_with(mark));
-        goes_on = fence.is_none() && read::bullet(text.trim_start()).is_some();
-        found.push(Block {
-            level: read::heading(&text).map(|(level, _)| level),
+        goes_on = fence.is_none() && read::parse_bullet(text.trim_start()).is_some();
+        found.push(LineBlock {
+            level: read::parse_heading(&text).map(|(level, _)| level),
             lines: vec![line],
             apart,
         });
@@ -106,7 +106,7 @@ fn blocks(text: &[u8]) -> Vec<Block<'_>> {
     found
 }
 
-struct Gathered<'a> {
+struct MergedLog<'a> {
     have: &'a HashSet<&'a [u8]>,
     out: Vec<u8>,
     /// The headings above that have not been written yet.
@@ -115,19 +115,19 @@ struct Gathered<'a> {
     gap: bool,
 }
 
-impl<'a> Gathered<'a> {
+impl<'a> MergedLog<'a> {
     fn is_new(&self, line: &[u8]) -> bool {
         !line.trim_ascii().is_empty() && !self.have.contains(line)
     }
 
-    fn take(&mut self, block: &Block<'a>) {
+    fn add_block(&mut self, block: &LineBlock<'a>) {
         let new = block.lines.iter().any(|line| self.is_new(line));
         let first = !std::mem::replace(&mut self.titled, true);
         self.gap |= block.apart;
         if let (Some(level), Some(line)) = (block.level, block.lines.first()) {
             self.headings.retain(|(outer, _)| *outer < level);
-            // The title of the day is not said again; a section is, so that its lines stay what
-            // they were.
+            // The title of the day is not repeated. Section headings are, so that their lines keep
+            // their meaning.
             if new || !(first && level == 1) {
                 self.headings.push((level, line));
             }
@@ -139,7 +139,7 @@ impl<'a> Gathered<'a> {
         if new {
             self.write_headings();
             for line in &block.lines {
-                self.write(line);
+                self.write_line(line);
             }
         }
     }
@@ -147,12 +147,12 @@ impl<'a> Gathered<'a> {
     fn write_headings(&mut self) {
         for (_, line) in std::mem::take(&mut self.headings) {
             self.gap = true;
-            self.write(line);
+            self.write_line(line);
             self.gap = true;
         }
     }
 
-    fn write(&mut self, line: &[u8]) {
+    fn write_line(&mut self, line: &[u8]) {
         if std::mem::take(&mut self.gap) && !self.out.is_empty() {
             self.out.push(b'\n');
         }
@@ -168,8 +168,12 @@ mod tests {
     use proptest::prelude::*;
 
     fn check(so_far: Option<&str>, source: &str, added: &str) {
-        let found =
-            missing(so_far.map(str::as_bytes), date(2026, 2, 3), "from b.md", source.as_bytes());
+        let found = missing_lines(
+            so_far.map(str::as_bytes),
+            date(2026, 2, 3),
+            "from b.md",
+            source.as_bytes(),
+        );
         assert_eq!(
             found.map_or(String::new(), |(bytes, _)| String::from_utf8(bytes).unwrap()),
             added,
@@ -211,15 +215,15 @@ mod tests {
         fn no_line_is_lost_and_no_second_time_adds(a in "([-#` ]{0,4}[abc]{0,2}\r?\n){0,12}", b in "([-#`~ ]{0,4}[abcd]{0,2}\n){0,12}") {
             let day = date(2026, 2, 3);
             let mut text = a.clone().into_bytes();
-            if let Some((more, new)) = missing(Some(&text), day, "from b", b.as_bytes()) {
+            if let Some((more, new)) = missing_lines(Some(&text), day, "from b", b.as_bytes()) {
                 prop_assert!(new > 0);
                 text.extend_from_slice(&more);
             }
-            let have: HashSet<&[u8]> = lines(&text).collect();
-            for line in lines(a.as_bytes()).chain(lines(b.as_bytes())) {
+            let have: HashSet<&[u8]> = comparable_lines(&text).collect();
+            for line in comparable_lines(a.as_bytes()).chain(comparable_lines(b.as_bytes())) {
                 prop_assert!(have.contains(line), "{:?} is lost", String::from_utf8_lossy(line));
             }
-            prop_assert_eq!(missing(Some(&text), day, "from b", b.as_bytes()), None);
+            prop_assert_eq!(missing_lines(Some(&text), day, "from b", b.as_bytes()), None);
         }
     }
 }

@@ -1,55 +1,60 @@
-//! Working out the steps: file by file, in an order in which each can be stopped after any step and
-//! planned again.
+//! The planner: works out the steps file by file, in an order in which a run can stop after any
+//! step and be planned again.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use jiff::civil::{Date, Time};
 
-use super::place::{self, Shape};
-use super::read::{self, Which};
-use super::{Account, Found, LEFT, MAX_BINARY_BYTES, MAX_COMPLAINTS, Plan, Step, Vault, merge};
+use super::old_file::{self, OldFileKind};
+use super::read::{self, StatementSelection};
+use super::{
+    FileAccount, LEFT_IN_PLACE, MAX_BINARY_BYTES, MAX_COMPLAINTS, MigrationPlan, MigrationStep,
+    SourceFile, VaultView, merge,
+};
 use crate::calendar::{Moment, Zone};
 use crate::hash::Hash;
 use crate::id::EventId;
 use crate::layout::{self, DocPath};
 use crate::ledger;
 use crate::packs::states;
-use crate::plain;
-use crate::record::{self, Captured};
+use crate::record::{self, RecordKind};
+use crate::sanitize;
 use crate::summary::Summary;
 
-/// What is to be done to take the files of an old folder into the vault. `empty` are its empty
-/// folders.
-pub fn plan(
-    found: &[Found],
+/// Plans the migration of the files of an old folder into the vault. `empty` are its empty folders.
+pub fn plan_migration(
+    found: &[SourceFile],
     empty: &[String],
-    vault: &Vault<'_>,
+    vault: &VaultView<'_>,
     now: Moment,
     zone: &Zone,
-) -> Plan {
-    let mut files = shaped(found);
+) -> MigrationPlan {
+    let mut files = classify_files(found);
     files.sort_by(|(one, a), (other, b)| {
         let depth = |path: &str| path.matches('/').count();
         (one, depth(&a.path), &a.path).cmp(&(other, depth(&b.path), &b.path))
     });
     let mut planner = Planner::new(vault, now, zone);
-    planner
-        .know(files.iter().filter(|(shape, _)| *shape == Shape::Ledger).map(|(_, found)| *found));
+    planner.load_migrated_events(
+        files.iter().filter(|(shape, _)| *shape == OldFileKind::Ledger).map(|(_, found)| *found),
+    );
     for (shape, found) in &files {
-        planner.take(found, shape);
+        planner.plan_file(found, shape);
     }
-    planner.clear_folders(found, empty);
+    planner.remove_empty_folders(found, empty);
     planner.finish()
 }
 
-/// What each file is; those that a `MEMORY.md` lists are known only from it.
-fn shaped(found: &[Found]) -> Vec<(Shape, &Found)> {
+/// The kind of each file; topic files are known only from the `MEMORY.md` that lists them.
+fn classify_files(found: &[SourceFile]) -> Vec<(OldFileKind, &SourceFile)> {
     let mut topics: HashSet<String> = HashSet::new();
     let mut indices: HashSet<&str> = HashSet::new();
-    for index in found.iter().filter(|found| place::shape(&found.path) == Shape::Curated) {
+    for index in
+        found.iter().filter(|found| old_file::classify(&found.path) == OldFileKind::Curated)
+    {
         let folder = index.path.strip_suffix("MEMORY.md").unwrap_or_default();
         let text = String::from_utf8_lossy(&index.bytes);
-        let Some(listed) = read::topics(&text) else { continue };
+        let Some(listed) = read::listed_topics(&text) else { continue };
         indices.insert(&index.path);
         topics.extend(listed.iter().map(|name| format!("{folder}{name}")));
         let beside = found.iter().filter(|found| {
@@ -58,77 +63,79 @@ fn shaped(found: &[Found]) -> Vec<(Shape, &Found)> {
                 .strip_prefix(folder)
                 .is_some_and(|name| !name.contains('/') && name.ends_with(".md"))
         });
-        for other in beside.filter(|other| place::shape(&other.path) == Shape::Other) {
+        for other in beside.filter(|other| old_file::classify(&other.path) == OldFileKind::Other) {
             let text = String::from_utf8_lossy(&other.bytes);
             let is_topic = read::front_matter(&text).is_some_and(|matter| {
-                ["name", "type"].iter().any(|name| read::field(&matter, name).is_some())
+                ["name", "type"]
+                    .iter()
+                    .any(|name| read::front_matter_field(&matter, name).is_some())
             });
             if is_topic {
                 topics.insert(other.path.clone());
             }
         }
     }
-    let shape = |found: &Found| match place::shape(&found.path) {
-        Shape::Curated if indices.contains(found.path.as_str()) => Shape::Index,
-        _ if topics.contains(&found.path) => Shape::Topic,
+    let shape = |found: &SourceFile| match old_file::classify(&found.path) {
+        OldFileKind::Curated if indices.contains(found.path.as_str()) => OldFileKind::Index,
+        _ if topics.contains(&found.path) => OldFileKind::Topic,
         other => other,
     };
     found.iter().map(|found| (shape(found), found)).collect()
 }
 
-/// Whether a place in the vault is free for some bytes.
+/// Whether a path in the vault is free for some bytes.
 #[derive(PartialEq, Eq)]
-enum Room {
+enum Availability {
     Free,
     Same,
     Taken,
 }
 
 pub(super) struct Planner<'a> {
-    pub(super) vault: &'a Vault<'a>,
+    pub(super) vault: &'a VaultView<'a>,
     pub(super) now: Moment,
     pub(super) zone: &'a Zone,
-    pub(super) plan: Plan,
+    pub(super) plan: MigrationPlan,
     complaints_beyond: usize,
-    /// What this plan puts where, by the path as the vault's file system sees it.
+    /// The files that this plan creates, by [`Planner::path_key`].
     claimed: HashMap<String, (DocPath, Hash)>,
-    /// Logs as they will be.
+    /// Logs after the planned steps.
     logs: BTreeMap<Date, Option<Vec<u8>>>,
-    /// Saved states as they will be: time and text.
+    /// Saved states after the planned steps: time and text.
     states: BTreeMap<Date, HashSet<(String, String)>>,
-    /// Keys of what this plan learns.
+    /// Sameness keys of the events this plan adds.
     pub(super) learnt: HashSet<String>,
-    /// Lines of older ledgers that this plan has dealt with, by old id and key.
+    /// Lines of older ledgers that this plan has processed, by old id and key.
     pub(super) lines_taken: HashSet<(String, String)>,
-    /// Events that older ledgers have become in earlier runs.
-    pub(super) taken: HashSet<EventId>,
-    /// What summaries say, line by line.
-    told: Option<HashSet<String>>,
+    /// Events that earlier runs created from older ledgers.
+    pub(super) migrated_events: HashSet<EventId>,
+    /// The lines of the vault's summaries.
+    summary_lines: Option<HashSet<String>>,
     moved: HashSet<String>,
     hidden: BTreeMap<String, usize>,
 }
 
 impl<'a> Planner<'a> {
-    fn new(vault: &'a Vault<'a>, now: Moment, zone: &'a Zone) -> Self {
+    fn new(vault: &'a VaultView<'a>, now: Moment, zone: &'a Zone) -> Self {
         Self {
             vault,
             now,
             zone,
-            plan: Plan::default(),
+            plan: MigrationPlan::default(),
             complaints_beyond: 0,
             claimed: HashMap::new(),
             logs: BTreeMap::new(),
             states: BTreeMap::new(),
             learnt: HashSet::new(),
             lines_taken: HashSet::new(),
-            taken: HashSet::new(),
-            told: None,
+            migrated_events: HashSet::new(),
+            summary_lines: None,
             moved: HashSet::new(),
             hidden: BTreeMap::new(),
         }
     }
 
-    pub(super) fn complain(&mut self, complaint: String) {
+    pub(super) fn add_complaint(&mut self, complaint: String) {
         if self.plan.complaints.len() < MAX_COMPLAINTS {
             self.plan.complaints.push(complaint);
         } else {
@@ -136,11 +143,11 @@ impl<'a> Planner<'a> {
         }
     }
 
-    fn finish(mut self) -> Plan {
+    fn finish(mut self) -> MigrationPlan {
         for (name, count) in std::mem::take(&mut self.hidden) {
-            self.complain(format!(
-                "{}: {count} hidden file{} {LEFT}",
-                shown(&name),
+            self.add_complaint(format!(
+                "{}: {count} hidden file{} {LEFT_IN_PLACE}",
+                display_name(&name),
                 if count == 1 { "" } else { "s" }
             ));
         }
@@ -151,85 +158,92 @@ impl<'a> Planner<'a> {
         self.plan
     }
 
-    fn take(&mut self, found: &Found, shape: &Shape) {
+    fn plan_file(&mut self, found: &SourceFile, shape: &OldFileKind) {
         let begun = self.plan.steps.len();
-        let mut account = Account {
+        let mut account = FileAccount {
             path: found.path.clone(),
-            lines: merge::lines(&found.bytes).count(),
+            lines: merge::comparable_lines(&found.bytes).count(),
             bytes: found.bytes.len(),
-            stands: Vec::new(),
-            becomes: Vec::new(),
+            stored_in: Vec::new(),
+            produced: Vec::new(),
         };
-        let (place, why) = if place::is_hidden(&found.path) {
+        let (place, why) = if old_file::is_hidden(&found.path) {
             if !self.vault.in_place {
-                let part = place::core(&found.path)
+                let part = old_file::strip_system_folder(&found.path)
                     .split('/')
                     .find(|part| part.starts_with('.'))
                     .unwrap_or_default();
                 *self.hidden.entry(part.to_owned()).or_default() += 1;
             }
-            (None, "it is hidden, and no part of a memory")
+            (None, "hidden; not part of a memory")
         } else if found.bytes.len() > MAX_BINARY_BYTES && is_binary(&found.bytes) {
-            self.complain(format!(
-                "{}: no text, and {} bytes; {LEFT}",
-                shown(&found.path),
+            self.add_complaint(format!(
+                "{}: binary file of {} bytes; {LEFT_IN_PLACE}",
+                display_name(&found.path),
                 found.bytes.len()
             ));
-            (None, "it is no text, and large")
-        } else if self.is_at_home(found, shape) {
-            self.stay(found, shape, &mut account);
-            (Some(found.path.clone()), "it stands where it belongs")
-        } else if self.vault.in_place && *shape == Shape::Other {
-            (None, "it is no part of the vault")
+            (None, "a large binary file")
+        } else if self.is_in_place(found, shape) {
+            self.plan_in_place(found, shape, &mut account);
+            (Some(found.path.clone()), "already in its place")
+        } else if self.vault.in_place && *shape == OldFileKind::Other {
+            (None, "not part of the vault")
         } else {
-            let place = self.bring(found, shape, &mut account);
+            let place = self.migrate_file(found, shape, &mut account);
             if place.is_none() {
-                self.complain(format!(
-                    "{}: there is no place for it in the vault; {LEFT}",
-                    shown(&found.path)
+                self.add_complaint(format!(
+                    "{}: no valid path in the vault; {LEFT_IN_PLACE}",
+                    display_name(&found.path)
                 ));
             }
-            (place.map(|place| place.to_string()), "all of it is in the vault")
+            (place.map(|place| place.to_string()), "already migrated")
         };
-        account.stands.push((place.unwrap_or_else(|| LEFT.into()), account.lines));
-        account.becomes.retain(|(_, count)| *count > 0);
+        account.stored_in.push((place.unwrap_or_else(|| LEFT_IN_PLACE.into()), account.lines));
+        account.produced.retain(|(_, count)| *count > 0);
         if self.plan.steps.len() == begun {
-            self.plan.steps.push(Step::Nothing { from: found.path.clone(), why: why.into() });
+            self.plan
+                .steps
+                .push(MigrationStep::Nothing { from: found.path.clone(), why: why.into() });
         }
         self.plan.inventory.push(account);
     }
 
-    /// Whether the file is a document of the vault already, at its own place.
-    pub(super) fn is_at_home(&self, found: &Found, shape: &Shape) -> bool {
+    /// Whether the file already is a document of the vault, at its own path.
+    pub(super) fn is_in_place(&self, found: &SourceFile, shape: &OldFileKind) -> bool {
         let Some(here) = self.vault.in_place.then(|| found.path.parse::<DocPath>().ok()).flatten()
         else {
             return false;
         };
         match shape {
-            Shape::Other => here.is_kept(),
-            Shape::Topic => here.as_str().starts_with(place::MEMORIES),
-            _ => shape.home(&found.path).is_some_and(|home| home == here),
+            OldFileKind::Other => here.is_vault_file(),
+            OldFileKind::Topic => here.as_str().starts_with(old_file::MEMORIES),
+            _ => shape.vault_path(&found.path).is_some_and(|home| home == here),
         }
     }
 
-    /// What is to be done about a document of the vault itself.
-    fn stay(&mut self, found: &Found, shape: &Shape, account: &mut Account) {
+    /// Plans the steps for a document of the vault itself.
+    fn plan_in_place(
+        &mut self,
+        found: &SourceFile,
+        shape: &OldFileKind,
+        account: &mut FileAccount,
+    ) {
         match shape {
-            Shape::Curated => self.learn(found, Which::All, account),
-            // These are ours to write anew, so what somebody else wrote there is copied before.
-            Shape::States => {
-                let new = self.unrecorded(found);
+            OldFileKind::Curated => self.learn_statements(found, StatementSelection::All, account),
+            // icecore rewrites these files, so foreign content is copied first.
+            OldFileKind::States => {
+                let new = self.new_states(found);
                 if !new.is_empty() {
-                    self.copy(found);
-                    self.record_all(found, new, account);
+                    self.copy_to_archive(found);
+                    self.record_states(found, new, account);
                 }
             }
-            Shape::Days | Shape::Year => {
+            OldFileKind::Days | OldFileKind::Year => {
                 let text = String::from_utf8_lossy(&found.bytes);
-                if text.lines().any(|line| !self.is_told(line)) {
-                    self.copy(found);
-                    if *shape == Shape::Days {
-                        self.tell_days(found, account);
+                if text.lines().any(|line| !self.is_in_summaries(line)) {
+                    self.copy_to_archive(found);
+                    if *shape == OldFileKind::Days {
+                        self.append_day_summaries(found, account);
                     }
                 }
             }
@@ -237,180 +251,192 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Brings a file into the vault and says where all of it stands then.
-    fn bring(&mut self, found: &Found, shape: &Shape, account: &mut Account) -> Option<DocPath> {
-        let home = shape.home(&found.path);
+    /// Migrates a file and returns the document that holds all of it.
+    fn migrate_file(
+        &mut self,
+        found: &SourceFile,
+        shape: &OldFileKind,
+        account: &mut FileAccount,
+    ) -> Option<DocPath> {
+        let home = shape.vault_path(&found.path);
         match shape {
-            Shape::Identity(name) => {
-                match self.keep(found, home) {
-                    Some(home) => self.retire(found, home),
-                    None => {
-                        let copy = self.put_away(found)?;
-                        self.complain(format!("{}: the vault's {name} says something else; this one is kept as {copy}", shown(&found.path)));
-                        Some(copy)
-                    }
+            OldFileKind::Identity(name) => match self.keep_at(found, home) {
+                Some(home) => self.archive_if_moved(found, home),
+                None => {
+                    let copy = self.archive_file(found)?;
+                    self.add_complaint(format!(
+                        "{}: differs from the vault's {name}; stored as {copy}",
+                        display_name(&found.path)
+                    ));
+                    Some(copy)
                 }
-            }
-            Shape::Ledger => {
+            },
+            OldFileKind::Ledger => {
                 self.learn_ledger(found, account);
-                self.put_away(found)
+                self.archive_file(found)
             }
-            Shape::Curated => {
-                // Learnt first: once it stands at home, a run begun anew would find it there and
-                // name that as the source.
-                self.learn(found, Which::All, account);
-                match self.keep(found, home) {
-                    Some(home) => self.retire(found, home),
-                    None => self.put_away(found),
+            OldFileKind::Curated => {
+                // Events first: once the document is in place, a restarted run would find it
+                // there and record it as the source.
+                self.learn_statements(found, StatementSelection::All, account);
+                match self.keep_at(found, home) {
+                    Some(home) => self.archive_if_moved(found, home),
+                    None => self.archive_file(found),
                 }
             }
-            Shape::Facts => {
-                self.learn(found, Which::All, account);
-                self.put_away(found)
+            OldFileKind::Facts => {
+                self.learn_statements(found, StatementSelection::All, account);
+                self.archive_file(found)
             }
-            Shape::Briefing => {
-                self.learn(found, Which::Marked, account);
-                self.put_away(found)
+            OldFileKind::Briefing => {
+                self.learn_statements(found, StatementSelection::Marked, account);
+                self.archive_file(found)
             }
-            Shape::Log(day, _) => {
-                let new = self.log(found, *day);
-                account.becomes.push(("log line".into(), new));
-                self.retire(found, DocPath::log(*day))
+            OldFileKind::Log(day, _) => {
+                let new = self.merge_log(found, *day);
+                account.produced.push(("log line".into(), new));
+                self.archive_if_moved(found, DocPath::log(*day))
             }
-            Shape::States => {
-                let new = self.unrecorded(found);
-                self.record_all(found, new, account);
-                self.put_away(found)
+            OldFileKind::States => {
+                let new = self.new_states(found);
+                self.record_states(found, new, account);
+                self.archive_file(found)
             }
-            Shape::Days => {
-                self.tell_days(found, account);
-                self.put_away(found)
+            OldFileKind::Days => {
+                self.append_day_summaries(found, account);
+                self.archive_file(found)
             }
-            Shape::State => {
-                // A saved state is soon written over, so it is kept as what was saved, too.
-                self.keep(found, home);
-                let new = self.state(found);
-                account.becomes.push(("state".into(), new));
-                self.put_away(found)
+            OldFileKind::State => {
+                // The last saved state is soon overwritten, so it becomes a record, too.
+                self.keep_at(found, home);
+                let new = self.record_last_state(found);
+                account.produced.push(("state".into(), new));
+                self.archive_file(found)
             }
-            Shape::Memory => {
-                let place = self.keep_beside(found, home?)?;
-                self.retire(found, place)
+            OldFileKind::Memory => {
+                let place = self.keep_or_rename(found, home?)?;
+                self.archive_if_moved(found, place)
             }
-            Shape::Inbox(_) => {
-                let place = self.keep_beside(found, home?)?;
-                self.learn(found, Which::Marked, account);
-                self.retire(found, place)
+            OldFileKind::Inbox(_) => {
+                let place = self.keep_or_rename(found, home?)?;
+                self.learn_statements(found, StatementSelection::Marked, account);
+                self.archive_if_moved(found, place)
             }
-            Shape::Topic => self.topic(found),
-            // Whoever lists topic files goes on using the list, so it is never moved.
-            Shape::Index | Shape::Other => self.copy(found),
-            Shape::Year => self.put_away(found),
+            OldFileKind::Topic => self.migrate_topic(found),
+            // An index of topic files stays in use, so it is never moved.
+            OldFileKind::Index | OldFileKind::Other => self.copy_to_archive(found),
+            OldFileKind::Year => self.archive_file(found),
         }
     }
 
-    fn room(&self, place: &DocPath, bytes: &[u8]) -> Room {
-        if let Some((claimed, hash)) = self.claimed.get(&self.as_seen(place)) {
+    fn availability(&self, place: &DocPath, bytes: &[u8]) -> Availability {
+        if let Some((claimed, hash)) = self.claimed.get(&self.path_key(place)) {
             return if claimed == place && *hash == Hash::of(bytes) {
-                Room::Same
+                Availability::Same
             } else {
-                Room::Taken
+                Availability::Taken
             };
         }
         match (self.vault.documents)(place) {
-            None => Room::Free,
-            Some(there) if there == bytes => Room::Same,
-            Some(_) => Room::Taken,
+            None => Availability::Free,
+            Some(there) if there == bytes => Availability::Same,
+            Some(_) => Availability::Taken,
         }
     }
 
-    fn claim(&mut self, place: &DocPath, bytes: &[u8]) {
-        self.claimed.insert(self.as_seen(place), (place.clone(), Hash::of(bytes)));
+    fn reserve(&mut self, place: &DocPath, bytes: &[u8]) {
+        self.claimed.insert(self.path_key(place), (place.clone(), Hash::of(bytes)));
     }
 
-    /// A path as the vault's file system sees it. Where two names that differ in case came from
-    /// elsewhere it may take them for one; where they stand in the vault itself it does not.
-    fn as_seen(&self, place: &DocPath) -> String {
+    /// A path as the vault's file system compares it. For files from elsewhere, names that differ
+    /// in case may collide; for files of the vault itself they do not.
+    fn path_key(&self, place: &DocPath) -> String {
         if self.vault.in_place { place.to_string() } else { place.as_str().to_lowercase() }
     }
 
-    /// Keeps the file at that place; `None` if other content is there.
-    fn keep(&mut self, found: &Found, place: Option<DocPath>) -> Option<DocPath> {
+    /// Keeps the file at that path; `None` if other content is there.
+    fn keep_at(&mut self, found: &SourceFile, place: Option<DocPath>) -> Option<DocPath> {
         let place = place?;
-        match self.room(&place, &found.bytes) {
-            Room::Taken => return None,
-            Room::Same => {}
-            Room::Free => self.plan.steps.push(Step::Keep {
+        match self.availability(&place, &found.bytes) {
+            Availability::Taken => return None,
+            Availability::Same => {}
+            Availability::Free => self.plan.steps.push(MigrationStep::Keep {
                 from: found.path.clone(),
                 to: place.clone(),
                 bytes: found.bytes.clone(),
             }),
         }
-        self.claim(&place, &found.bytes);
+        self.reserve(&place, &found.bytes);
         Some(place)
     }
 
-    /// Keeps the file at that place, or beside other content there.
-    fn keep_beside(&mut self, found: &Found, place: DocPath) -> Option<DocPath> {
-        let other = place::beside(&place, &found.bytes);
-        self.keep(found, Some(place)).or_else(|| self.keep(found, other))
+    /// Keeps the file at that path, or at an alternative path if other content is there.
+    fn keep_or_rename(&mut self, found: &SourceFile, place: DocPath) -> Option<DocPath> {
+        let other = old_file::conflict_path(&place, &found.bytes);
+        self.keep_at(found, Some(place)).or_else(|| self.keep_at(found, other))
     }
 
     /// Keeps a copy in the archive.
-    fn copy(&mut self, found: &Found) -> Option<DocPath> {
-        self.keep_beside(found, place::archived(&found.path)?)
+    fn copy_to_archive(&mut self, found: &SourceFile) -> Option<DocPath> {
+        self.keep_or_rename(found, old_file::archive_path(&found.path)?)
     }
 
-    /// The file goes to the archive, or a copy of it where the old folder is not ours to touch.
-    fn put_away(&mut self, found: &Found) -> Option<DocPath> {
-        if !self.vault.in_place || !place::is_inside(&found.path) {
-            return self.copy(found);
+    /// Moves the file to the archive, or copies it where the old folder must not be touched.
+    fn archive_file(&mut self, found: &SourceFile) -> Option<DocPath> {
+        if !self.vault.in_place || !old_file::is_inside(&found.path) {
+            return self.copy_to_archive(found);
         }
-        let first = place::archived(&found.path)?;
-        let second = place::beside(&first, &found.bytes);
+        let first = old_file::archive_path(&found.path)?;
+        let second = old_file::conflict_path(&first, &found.bytes);
         let to = [Some(first), second]
             .into_iter()
             .flatten()
-            .find(|place| self.room(place, &found.bytes) != Room::Taken)?;
-        self.claim(&to, &found.bytes);
+            .find(|place| self.availability(place, &found.bytes) != Availability::Taken)?;
+        self.reserve(&to, &found.bytes);
         self.moved.insert(found.path.clone());
-        self.plan.steps.push(Step::Move { from: found.path.clone(), to: to.clone() });
+        self.plan.steps.push(MigrationStep::Move { from: found.path.clone(), to: to.clone() });
         Some(to)
     }
 
-    /// What stands in the vault under another name need not stand where it was.
-    fn retire(&mut self, found: &Found, place: DocPath) -> Option<DocPath> {
+    /// Archives the old file if its content is stored under another path.
+    fn archive_if_moved(&mut self, found: &SourceFile, place: DocPath) -> Option<DocPath> {
         if self.vault.in_place {
-            self.put_away(found);
+            self.archive_file(found);
         }
         Some(place)
     }
 
     // Logs and summaries of days
 
-    fn log(&mut self, found: &Found, day: Date) -> usize {
-        if self.log_of(day).is_none() {
-            self.plan.steps.push(Step::Keep {
+    fn merge_log(&mut self, found: &SourceFile, day: Date) -> usize {
+        if self.planned_log(day).is_none() {
+            self.plan.steps.push(MigrationStep::Keep {
                 from: found.path.clone(),
                 to: DocPath::log(day),
                 bytes: found.bytes.clone(),
             });
             self.logs.insert(day, Some(found.bytes.clone()));
-            return merge::lines(&found.bytes).count();
+            return merge::comparable_lines(&found.bytes).count();
         }
-        self.append(found, day, &format!("from {}", shown(&found.path)), &found.bytes)
+        self.append_to_log(found, day, &format!("from {}", display_name(&found.path)), &found.bytes)
     }
 
-    fn log_of(&mut self, day: Date) -> Option<&Vec<u8>> {
+    fn planned_log(&mut self, day: Date) -> Option<&Vec<u8>> {
         self.logs.entry(day).or_insert_with(|| (self.vault.documents)(&DocPath::log(day))).as_ref()
     }
 
-    /// Adds to a log what it has not, and says how many lines that is.
-    fn append(&mut self, found: &Found, day: Date, title: &str, source: &[u8]) -> usize {
-        let so_far = self.log_of(day).map(Vec::as_slice);
-        let Some((bytes, new)) = merge::missing(so_far, day, title, source) else { return 0 };
+    /// Appends missing lines to a log and returns their number.
+    fn append_to_log(
+        &mut self,
+        found: &SourceFile,
+        day: Date,
+        title: &str,
+        source: &[u8],
+    ) -> usize {
+        let so_far = self.planned_log(day).map(Vec::as_slice);
+        let Some((bytes, new)) = merge::missing_lines(so_far, day, title, source) else { return 0 };
         self.logs.entry(day).or_default().get_or_insert_default().extend_from_slice(&bytes);
-        self.plan.steps.push(Step::Merge {
+        self.plan.steps.push(MigrationStep::Merge {
             from: found.path.clone(),
             to: DocPath::log(day),
             bytes,
@@ -418,41 +444,43 @@ impl<'a> Planner<'a> {
         new
     }
 
-    /// What was told of days goes to their logs, where a summary of the day will find it.
-    fn tell_days(&mut self, found: &Found, account: &mut Account) {
+    /// Appends summaries of days to the logs of those days, where the daily summary will use them.
+    fn append_day_summaries(&mut self, found: &SourceFile, account: &mut FileAccount) {
         let text = String::from_utf8_lossy(&found.bytes);
         let mut days: BTreeMap<Date, Vec<&str>> = BTreeMap::new();
-        for told in read::days(&text).1 {
-            let foreign =
-                told.lines.into_iter().filter(|line| line.trim().is_empty() || !self.is_told(line));
+        for told in read::parse_day_summaries(&text).1 {
+            let foreign = told
+                .lines
+                .into_iter()
+                .filter(|line| line.trim().is_empty() || !self.is_in_summaries(line));
             days.entry(told.day).or_default().extend(foreign);
         }
         let mut new = 0;
         for (day, lines) in days {
-            new += self.append(found, day, "Migrated summary", lines.join("\n").as_bytes());
+            new += self.append_to_log(found, day, "Migrated summary", lines.join("\n").as_bytes());
         }
-        account.becomes.push(("log line".into(), new));
+        account.produced.push(("log line".into(), new));
     }
 
-    /// Whether a line of a file of summaries is one that the vault's own summaries say.
-    fn is_told(&mut self, line: &str) -> bool {
+    /// Whether the vault's own summaries contain that line.
+    fn is_in_summaries(&mut self, line: &str) -> bool {
         let line = line.trim_matches(['\u{feff}', ' ', '\r', '\t']);
-        if line.is_empty() || line == "---" || read::heading(line).is_some() {
+        if line.is_empty() || line == "---" || read::parse_heading(line).is_some() {
             return true;
         }
-        // Elsewhere nobody writes these files for us.
+        // Elsewhere icecore does not generate these files.
         if !self.vault.in_place {
             return false;
         }
         let documents = self.vault.documents;
-        let told = self.told.get_or_insert_with(|| {
+        let told = self.summary_lines.get_or_insert_with(|| {
             let bytes = layout::SUMMARIES
                 .parse()
                 .ok()
                 .and_then(|place| documents(&place))
                 .unwrap_or_default();
-            let summaries =
-                ledger::lines(&bytes, 1).filter_map(|line| Summary::read(line.bytes).ok());
+            let summaries = ledger::raw_lines(&bytes, 1)
+                .filter_map(|line| Summary::parse_line(line.bytes).ok());
             summaries
                 .flat_map(|summary| {
                     summary.headline.lines().map(|line| line.trim().to_owned()).collect::<Vec<_>>()
@@ -464,49 +492,55 @@ impl<'a> Planner<'a> {
 
     // Saved states
 
-    fn unrecorded(&mut self, found: &Found) -> Vec<(Moment, Option<String>, String)> {
+    fn new_states(&mut self, found: &SourceFile) -> Vec<(Moment, Option<String>, String)> {
         let text = String::from_utf8_lossy(&found.bytes);
-        let (_, entries) = states::entries(text.trim_start_matches('\u{feff}'));
+        let (_, entries) = states::parse_entries(text.trim_start_matches('\u{feff}'));
         let mut new = Vec::new();
         for entry in entries {
             let time: Time = entry.clock.parse().unwrap_or_default();
-            let at = self.zone.moment(self.zone.at(entry.day, time));
-            let state = (at.clock(), entry.text);
-            if !state.1.is_empty() && !self.states_of(at.day()).contains(&state) {
-                new.push((at, entry.title.as_deref().map(plain::one_line), state.1));
+            let at = self.zone.moment(self.zone.instant_at(entry.day, time));
+            let state = (at.clock_time(), entry.text);
+            if !state.1.is_empty() && !self.recorded_states(at.day()).contains(&state) {
+                new.push((at, entry.title.as_deref().map(sanitize::one_line), state.1));
             }
         }
         new
     }
 
-    fn record_all(
+    fn record_states(
         &mut self,
-        found: &Found,
+        found: &SourceFile,
         new: Vec<(Moment, Option<String>, String)>,
-        account: &mut Account,
+        account: &mut FileAccount,
     ) {
         let count = new
             .into_iter()
-            .filter(|(at, title, text)| self.record(found, *at, title.clone(), text))
+            .filter(|(at, title, text)| self.record_state(found, *at, title.clone(), text))
             .count();
-        account.becomes.push(("state".into(), count));
+        account.produced.push(("state".into(), count));
     }
 
     /// Records a saved state, unless it is too long for a record or there already.
-    fn record(&mut self, found: &Found, at: Moment, title: Option<String>, text: &str) -> bool {
+    fn record_state(
+        &mut self,
+        found: &SourceFile,
+        at: Moment,
+        title: Option<String>,
+        text: &str,
+    ) -> bool {
         if text.len() > record::MAX_TEXT_BYTES {
-            self.complain(format!(
-                "{}: a state of {} bytes is kept as text only",
-                shown(&found.path),
+            self.add_complaint(format!(
+                "{}: a state of {} bytes is stored as text only",
+                display_name(&found.path),
                 text.len()
             ));
             return false;
         }
-        // The same twice within a minute is one state.
-        if !self.states_of(at.day()).insert((at.clock(), text.to_owned())) {
+        // The same text twice within a minute is one state.
+        if !self.recorded_states(at.day()).insert((at.clock_time(), text.to_owned())) {
             return false;
         }
-        self.plan.steps.push(Step::Record {
+        self.plan.steps.push(MigrationStep::Record {
             from: found.path.clone(),
             at,
             title,
@@ -515,76 +549,81 @@ impl<'a> Planner<'a> {
         true
     }
 
-    fn states_of(&mut self, day: Date) -> &mut HashSet<(String, String)> {
+    fn recorded_states(&mut self, day: Date) -> &mut HashSet<(String, String)> {
         self.states.entry(day).or_insert_with(|| {
-            let bytes =
-                (self.vault.documents)(&DocPath::records(Captured::State, day)).unwrap_or_default();
-            let records = record::read_file(&bytes).0.into_iter();
+            let bytes = (self.vault.documents)(&DocPath::records(RecordKind::State, day))
+                .unwrap_or_default();
+            let records = record::parse_file(&bytes).0.into_iter();
             records
-                .filter(|record| record.kind == Captured::State)
-                .map(|record| (record.ts.clock(), record.text.trim().to_owned()))
+                .filter(|record| record.kind == RecordKind::State)
+                .map(|record| (record.ts.clock_time(), record.text.trim().to_owned()))
                 .collect()
         })
     }
 
-    /// Records the state that was saved last, and says how many that makes.
-    fn state(&mut self, found: &Found) -> usize {
+    /// Records the last saved state and returns the number of new records.
+    fn record_last_state(&mut self, found: &SourceFile) -> usize {
         let text =
             String::from_utf8_lossy(&found.bytes).trim_start_matches('\u{feff}').trim().to_owned();
-        // Without a time of its own it would be another state at every run; the copy in the archive
-        // says that it was taken.
-        let taken = place::archived(&found.path)
-            .is_some_and(|place| self.room(&place, &found.bytes) == Room::Same);
-        let at = found.modified.map_or(self.now, |modified| self.zone.moment(modified.at()));
-        let known = self.states_of(at.day()).iter().any(|(_, known)| *known == text);
+        // Without a time of its own it would be a new state at every run; the copy in the archive
+        // marks it as migrated.
+        let taken = old_file::archive_path(&found.path)
+            .is_some_and(|place| self.availability(&place, &found.bytes) == Availability::Same);
+        let at = found.modified.map_or(self.now, |modified| self.zone.moment(modified.timestamp()));
+        let known = self.recorded_states(at.day()).iter().any(|(_, known)| *known == text);
         if text.is_empty() || known || (taken && found.modified.is_none()) {
             return 0;
         }
-        usize::from(self.record(found, at, Some("Migrated state".into()), &text))
+        usize::from(self.record_state(found, at, Some("Migrated state".into()), &text))
     }
 
-    /// A single memory comes to stand among the others, under the time it was made.
-    fn topic(&mut self, found: &Found) -> Option<DocPath> {
+    /// Stores a single memory among the others, named by the time it was made.
+    fn migrate_topic(&mut self, found: &SourceFile) -> Option<DocPath> {
         let text = String::from_utf8_lossy(&found.bytes);
         let said = read::front_matter(&text)
-            .and_then(|matter| Moment::read(read::field(&matter, "modified")?));
+            .and_then(|matter| Moment::parse(read::front_matter_field(&matter, "modified")?));
         let said = said.map(|read| {
-            if read.offset_assumed { read::in_zone(read.moment, self.zone) } else { read.moment }
+            if read.offset_assumed { read::to_zone(read.moment, self.zone) } else { read.moment }
         });
         let made = said.or(found.modified);
-        let archived = place::archived(&found.path);
-        // Without a time of its own it would get another name at every run; a copy in the archive
-        // says that it was taken.
-        if let Some(copy) =
-            archived.filter(|place| made.is_none() && self.room(place, &found.bytes) == Room::Same)
-        {
-            return self.keep(found, Some(copy));
+        let archived = old_file::archive_path(&found.path);
+        // Without a time of its own it would get a new name at every run; a copy in the archive
+        // marks it as migrated.
+        if let Some(copy) = archived.filter(|place| {
+            made.is_none() && self.availability(place, &found.bytes) == Availability::Same
+        }) {
+            return self.keep_at(found, Some(copy));
         }
-        let at = self.zone.moment(made.unwrap_or(self.now).at());
+        let at = self.zone.moment(made.unwrap_or(self.now).timestamp());
         let name = found.path.rsplit('/').next().unwrap_or_default();
-        let key = plain::entity_key(name.strip_suffix(".md").unwrap_or(name)).replace('_', "-");
+        let key = sanitize::entity_key(name.strip_suffix(".md").unwrap_or(name)).replace('_', "-");
         let slug = match &key[..key.floor_char_boundary(MAX_SLUG_BYTES)] {
-            "" => Hash::of(name.as_bytes()).short(),
+            "" => Hash::of(name.as_bytes()).short_hex(),
             slug => slug.to_owned(),
         };
-        let stamp =
-            format!("{}-{}", at.day().to_string().replace('-', ""), at.clock().replace(':', ""));
-        let place = self
-            .keep_beside(found, format!("{}/{stamp}-{slug}.md", place::MEMORIES).parse().ok()?)?;
+        let stamp = format!(
+            "{}-{}",
+            at.day().to_string().replace('-', ""),
+            at.clock_time().replace(':', "")
+        );
+        let place = self.keep_or_rename(
+            found,
+            format!("{}/{stamp}-{slug}.md", old_file::MEMORIES).parse().ok()?,
+        )?;
         if made.is_none() {
-            self.copy(found);
+            self.copy_to_archive(found);
         }
         Some(place)
     }
 
     // Folders
 
-    /// Folders of summaries that are empty, or will be once their files have moved.
-    fn clear_folders(&mut self, found: &[Found], empty: &[String]) {
+    /// Removes folders of summaries that are empty, or will be after their files have moved.
+    fn remove_empty_folders(&mut self, found: &[SourceFile], empty: &[String]) {
         if !self.vault.in_place {
             return;
         }
-        // A folder that holds only empty folders is empty, once they are gone.
+        // A folder that holds only empty folders is empty after their removal.
         let mut folders: BTreeSet<&str> = empty.iter().map(String::as_str).collect();
         for path in self.moved.iter().chain(empty) {
             folders.extend(path.match_indices('/').map(|(at, _)| &path[..at]));
@@ -595,26 +634,26 @@ impl<'a> Planner<'a> {
         }
         let mut going: Vec<String> = folders
             .into_iter()
-            .filter(|folder| place::is_summary_folder(folder) && !busy.contains(folder))
+            .filter(|folder| old_file::is_summary_folder(folder) && !busy.contains(folder))
             .map(str::to_owned)
             .collect();
-        // What is inside goes before what it is in.
+        // Inner folders come first.
         going.sort_by(|one, other| {
             (other.matches('/').count(), one).cmp(&(one.matches('/').count(), other))
         });
-        self.plan.steps.extend(going.into_iter().map(Step::RemoveFolder));
+        self.plan.steps.extend(going.into_iter().map(MigrationStep::RemoveFolder));
     }
 }
 
-/// The longest name a memory gets from an old file, in bytes.
+/// The longest name a memory gets from an old file.
 const MAX_SLUG_BYTES: usize = 60;
 
 fn is_binary(bytes: &[u8]) -> bool {
     memchr::memchr(0, bytes).is_some() || std::str::from_utf8(bytes).is_err()
 }
 
-/// A name for a complaint or a heading.
-pub(super) fn shown(name: &str) -> String {
+/// A name shortened for a complaint or a heading.
+pub(super) fn display_name(name: &str) -> String {
     const MAX_CHARS: usize = 120;
-    plain::one_line(name).chars().take(MAX_CHARS).collect()
+    sanitize::one_line(name).chars().take(MAX_CHARS).collect()
 }

@@ -1,8 +1,8 @@
-//! What old files say: statements in Markdown, lines of an older ledger, an index of topic files,
+//! Parsing of old files: statements in Markdown, lines of an older ledger, an index of topic files,
 //! summaries of days.
 //!
-//! Reading never fails and decides nothing: what is no statement simply stays text, and every old
-//! text is kept whole elsewhere.
+//! Parsing never fails. What is no statement stays text, and every old text is stored whole
+//! elsewhere.
 
 use std::collections::BTreeSet;
 
@@ -11,57 +11,57 @@ use jiff::tz::Offset;
 use serde_json::Value;
 
 use crate::calendar::{Moment, Zone};
-use crate::event::{Act, Draft, Kind, Priority, Status, guess_kind};
+use crate::event::{Act, EventDraft, EventType, LoopStatus, Priority, guess_event_type};
 use crate::format::line;
 use crate::hash::Hash;
-use crate::plain;
+use crate::sanitize;
 
-/// The longest paragraph that is one statement, in bytes; a longer one is prose.
+/// The longest paragraph that is one statement; a longer one is prose.
 pub const MAX_PARAGRAPH_BYTES: usize = 600;
-/// The longest item of a list that is one statement, in bytes.
+/// The longest list item that is one statement.
 pub const MAX_ITEM_BYTES: usize = 2_000;
-/// The most statements that are taken from one file.
+/// The most statements of one file.
 pub const MAX_STATEMENTS: usize = 20_000;
 /// The most tags that headings give a statement.
 const MAX_TAGS: usize = 8;
-/// The longest heading or label that names a thing, in bytes.
+/// The longest heading or label that names an entity.
 const MAX_NAME_BYTES: usize = 60;
 
-/// How much of a text is taken.
+/// Which statements of a text are extracted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) enum Which {
-    /// Every item, `key: value` line and short paragraph: somebody tends this text.
+pub(crate) enum StatementSelection {
+    /// Every item, `key: value` line and short paragraph of a curated text.
     #[default]
     All,
-    /// Only what says itself that it matters: `[P1]`, or a decision.
+    /// Only what is marked as important: `[P1]`, or a decision.
     Marked,
 }
 
-/// Something an old text says.
+/// A statement of an old text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Statement {
     pub line: usize,
-    /// How many lines it takes up.
+    /// The number of lines it takes up.
     pub lines: usize,
     pub text: String,
-    pub kind: Kind,
+    pub kind: EventType,
     pub priority: Priority,
     pub entity: Option<String>,
     pub tags: Vec<String>,
-    pub status: Option<Status>,
+    pub status: Option<LoopStatus>,
 }
 
-/// What a text came to.
+/// The statements of a text.
 #[derive(Debug, Default)]
-pub(crate) struct Reading {
+pub(crate) struct ParsedStatements {
     pub statements: Vec<Statement>,
-    /// Statements beyond what one file may give.
+    /// The number of statements beyond [`MAX_STATEMENTS`].
     pub beyond: usize,
 }
 
-/// Reads the statements of a Markdown text.
-pub(crate) fn statements(text: &str, which: Which) -> Reading {
-    let mut reader = Reader { which, ..Reader::default() };
+/// Parses the statements of a Markdown text.
+pub(crate) fn parse_statements(text: &str, which: StatementSelection) -> ParsedStatements {
+    let mut reader = StatementParser { which, ..StatementParser::default() };
     let text = text.trim_start_matches('\u{feff}');
     let skip = front_matter(text).map_or(0, |lines| lines.len() + 2);
     let mut fence: Option<&str> = None;
@@ -79,66 +79,71 @@ pub(crate) fn statements(text: &str, which: Which) -> Reading {
         } else if commented || bare.starts_with("<!--") {
             reader.flush();
             commented = !bare.contains("-->");
-        } else if let Some((level, title)) = heading(line) {
+        } else if let Some((level, title)) = parse_heading(line) {
             reader.flush();
-            reader.enter(level, title);
-        } else if bare.is_empty() || bare.starts_with('|') || is_rule(bare) {
+            reader.enter_heading(level, title);
+        } else if bare.is_empty() || bare.starts_with('|') || is_thematic_break(bare) {
             reader.flush();
-        } else if let Some(item) = bullet(bare) {
+        } else if let Some(item) = parse_bullet(bare) {
             reader.flush();
             let indent = line.len() - bare.len();
             reader.labels.retain(|(outer, _)| *outer < indent);
             reader.open =
-                Some(Open { item: Some(indent), first: at + 1, lines: vec![item.to_owned()] });
+                Some(OpenItem { item: Some(indent), first: at + 1, lines: vec![item.to_owned()] });
         } else if let Some(open) = &mut reader.open {
             open.lines.push(bare.to_owned());
         } else {
             reader.labels.clear();
-            reader.open = Some(Open { item: None, first: at + 1, lines: vec![bare.to_owned()] });
+            reader.open =
+                Some(OpenItem { item: None, first: at + 1, lines: vec![bare.to_owned()] });
         }
     }
     reader.flush();
     reader.found
 }
 
-struct Open {
-    /// How far the item is indented; a paragraph has none.
+struct OpenItem {
+    /// The indentation of the item; `None` for a paragraph.
     item: Option<usize>,
     first: usize,
     lines: Vec<String>,
 }
 
 #[derive(Default)]
-struct Reader {
-    which: Which,
-    /// The headings the text is under, outermost first. The title of the whole says nothing about a
+struct StatementParser {
+    which: StatementSelection,
+    /// The headings above the current line, outermost first. The document title is no context of a
     /// line.
     headings: Vec<(usize, String, bool)>,
     titled: bool,
-    /// Items that only introduce those below them, by how far they are indented.
+    /// Items that only introduce the items below them, by indentation.
     labels: Vec<(usize, String)>,
-    open: Option<Open>,
-    found: Reading,
+    open: Option<OpenItem>,
+    found: ParsedStatements,
 }
 
-impl Reader {
-    fn enter(&mut self, level: usize, title: &str) {
+impl StatementParser {
+    fn enter_heading(&mut self, level: usize, title: &str) {
         self.headings.retain(|(outer, ..)| *outer < level);
         self.labels.clear();
         let of_all = level == 1 && !self.titled;
         self.titled = true;
-        self.headings.push((level, plain::clean(title).text.replace(['*', '_', '`'], ""), of_all));
+        self.headings.push((
+            level,
+            sanitize::clean(title).text.replace(['*', '_', '`'], ""),
+            of_all,
+        ));
     }
 
     fn flush(&mut self) {
         let Some(open) = self.open.take() else { return };
-        let marked = |text: &str| mark(text).is_some();
+        let marked = |text: &str| parse_priority_mark(text).is_some();
         if let Some(indent) = open.item {
             let text = open.lines.join(" ");
             let decided = ["decided", "decision:"].iter().any(|word| {
                 text.get(..word.len()).is_some_and(|start| start.eq_ignore_ascii_case(word))
             });
-            if self.which == Which::Marked && !marked(&text) && !decided {
+            if self.which == StatementSelection::Marked && !marked(&text) && !decided {
                 return;
             }
             let label = text.trim_matches('*').trim_end_matches('*');
@@ -146,21 +151,21 @@ impl Reader {
                 self.labels.push((indent, label.trim_end_matches([':', '*']).to_owned()));
                 return;
             }
-            self.state(&text, open.first, open.lines.len(), MAX_ITEM_BYTES, None);
-        } else if self.which == Which::Marked
-            || open.lines.iter().all(|line| marked(line) || key_value(line).is_some())
+            self.add_statement(&text, open.first, open.lines.len(), MAX_ITEM_BYTES, None);
+        } else if self.which == StatementSelection::Marked
+            || open.lines.iter().all(|line| marked(line) || parse_key_value(line).is_some())
         {
             for (at, line) in open.lines.iter().enumerate() {
-                if self.which == Which::All || marked(line) {
-                    self.state(line, open.first + at, 1, MAX_ITEM_BYTES, None);
+                if self.which == StatementSelection::All || marked(line) {
+                    self.add_statement(line, open.first + at, 1, MAX_ITEM_BYTES, None);
                 }
             }
         } else {
             let lines: Vec<&str> =
                 open.lines.iter().map(|line| line.trim_start_matches(['>', ' '])).collect();
             let text = lines.join(" ");
-            if !is_aside(&text) {
-                self.state(
+            if !is_italic_note(&text) {
+                self.add_statement(
                     &text,
                     open.first,
                     open.lines.len(),
@@ -171,8 +176,8 @@ impl Reader {
         }
     }
 
-    /// Takes one statement, unless it is too long to be one.
-    fn state(
+    /// Adds a statement, unless it is too long.
+    fn add_statement(
         &mut self,
         text: &str,
         line: usize,
@@ -188,44 +193,47 @@ impl Reader {
             return;
         }
         let (status, text) = match text.split_at_checked(4) {
-            Some(("[ ] ", rest)) => (Some(Status::Open), rest),
-            Some(("[x] " | "[X] ", rest)) => (Some(Status::Closed), rest),
+            Some(("[ ] ", rest)) => (Some(LoopStatus::Open), rest),
+            Some(("[x] " | "[X] ", rest)) => (Some(LoopStatus::Closed), rest),
             _ => (None, text),
         };
-        let marked = mark(text);
+        let marked = parse_priority_mark(text);
         let text = marked.as_ref().map_or(text, |(.., rest)| rest);
         let (label, said) = bold_label(text).map_or((None, text.to_owned()), |(name, rest)| {
             (Some(name), format!("{name}: {rest}"))
         });
-        let said = plain::clean(&said).text;
+        let said = sanitize::clean(&said).text;
         if !said.contains(char::is_alphanumeric) {
             return;
         }
-        let category = self.headings.iter().rev().find_map(|(_, title, _)| Category::of(title));
+        let category = self
+            .headings
+            .iter()
+            .rev()
+            .find_map(|(_, title, _)| HeadingCategory::from_heading(title));
         let named = self
             .headings
             .last()
-            .filter(|(level, title, _)| *level >= 3 && names_a_thing(title))
+            .filter(|(level, title, _)| *level >= 3 && is_entity_name(title))
             .map(|(_, title, _)| title.as_str());
-        // What the lines above said about this one goes with it: alone, "lives in Hamburg" is about
-        // nobody.
+        // The statement needs its labels: "lives in Hamburg" alone is about no one.
         let mut content = said;
         let above = named.into_iter().chain(self.labels.iter().map(|(_, label)| label.as_str()));
         for name in above.collect::<Vec<_>>().into_iter().rev() {
-            if !plain::sameness_key(&content).contains(&plain::sameness_key(name)) {
+            if !sanitize::sameness_key(&content).contains(&sanitize::sameness_key(name)) {
                 content = format!("{name}: {content}");
             }
         }
-        let guess = guess_kind(&content);
+        let guess = guess_event_type(&content);
         let kind = marked.as_ref().and_then(|(_, kind, _)| *kind).unwrap_or(match category {
-            _ if status.is_some() => Kind::Commitment,
+            _ if status.is_some() => EventType::Commitment,
             Some(category) => category.kind(guess),
             None => guess,
         });
-        let strict = category == Some(Category::Rule) && {
+        let strict = category == Some(HeadingCategory::Rule) && {
             let words = format!(
                 " {} ",
-                plain::sameness_key(&content).replace(|c: char| !c.is_alphanumeric(), " ")
+                sanitize::sameness_key(&content).replace(|c: char| !c.is_alphanumeric(), " ")
             );
             [" must ", " never ", " always "].iter().any(|word| words.contains(word))
         };
@@ -237,7 +245,7 @@ impl Reader {
             .flat_map(|(_, title, _)| heading_words(title))
             .take(MAX_TAGS)
             .collect();
-        tags.extend(category.and_then(Category::tag).map(str::to_owned));
+        tags.extend(category.and_then(HeadingCategory::tag).map(str::to_owned));
         self.found.statements.push(Statement {
             line,
             lines,
@@ -248,15 +256,19 @@ impl Reader {
                 .or(self.labels.last().map(|(_, label)| label.as_str()))
                 .map(str::to_owned),
             tags: tags.into_iter().collect(),
-            status: if kind == Kind::Commitment { status.or(Some(Status::Open)) } else { None },
+            status: if kind == EventType::Commitment {
+                status.or(Some(LoopStatus::Open))
+            } else {
+                None
+            },
             text: content,
         });
     }
 }
 
-/// What a heading says about the lines under it.
+/// What a heading says about the lines below it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Category {
+enum HeadingCategory {
     Preference,
     Rule,
     People,
@@ -268,12 +280,15 @@ enum Category {
     Mission,
 }
 
-impl Category {
-    fn of(title: &str) -> Option<Self> {
-        const WORDS: [(Category, &[&str]); 9] = [
-            (Category::Preference, &["preference", "preferences", "likes", "dislikes", "style"]),
+impl HeadingCategory {
+    fn from_heading(title: &str) -> Option<Self> {
+        const WORDS: [(HeadingCategory, &[&str]); 9] = [
             (
-                Category::Rule,
+                HeadingCategory::Preference,
+                &["preference", "preferences", "likes", "dislikes", "style"],
+            ),
+            (
+                HeadingCategory::Rule,
                 &[
                     "rule",
                     "rules",
@@ -287,9 +302,9 @@ impl Category {
                     "security",
                 ],
             ),
-            (Category::Decision, &["decision", "decisions", "decided"]),
+            (HeadingCategory::Decision, &["decision", "decisions", "decided"]),
             (
-                Category::Owed,
+                HeadingCategory::Owed,
                 &[
                     "todo",
                     "todos",
@@ -304,7 +319,7 @@ impl Category {
                 ],
             ),
             (
-                Category::Procedure,
+                HeadingCategory::Procedure,
                 &[
                     "procedure",
                     "procedures",
@@ -316,10 +331,13 @@ impl Category {
                     "runbook",
                 ],
             ),
-            (Category::Account, &["account", "accounts", "id", "ids", "credentials", "logins"]),
-            (Category::Mission, &["mantra", "mission", "purpose", "vision"]),
             (
-                Category::People,
+                HeadingCategory::Account,
+                &["account", "accounts", "id", "ids", "credentials", "logins"],
+            ),
+            (HeadingCategory::Mission, &["mantra", "mission", "purpose", "vision"]),
+            (
+                HeadingCategory::People,
                 &[
                     "people",
                     "person",
@@ -331,7 +349,7 @@ impl Category {
                     "friends",
                 ],
             ),
-            (Category::Project, &["project", "projects"]),
+            (HeadingCategory::Project, &["project", "projects"]),
         ];
         let title = title.to_lowercase();
         let said: Vec<&str> = title.split(|c: char| !c.is_alphanumeric() && c != '-').collect();
@@ -341,53 +359,57 @@ impl Category {
             .map(|(category, _)| *category)
     }
 
-    fn kind(self, guess: Kind) -> Kind {
+    fn kind(self, guess: EventType) -> EventType {
         match self {
-            Category::Preference => Kind::Preference,
-            Category::Rule => Kind::Constraint,
-            Category::Decision => Kind::Decision,
-            Category::Procedure => Kind::Procedure,
-            Category::Owed => Kind::Commitment,
-            Category::People if guess == Kind::Relationship => guess,
-            Category::People | Category::Account | Category::Mission => Kind::Fact,
-            Category::Project => guess,
+            HeadingCategory::Preference => EventType::Preference,
+            HeadingCategory::Rule => EventType::Constraint,
+            HeadingCategory::Decision => EventType::Decision,
+            HeadingCategory::Procedure => EventType::Procedure,
+            HeadingCategory::Owed => EventType::Commitment,
+            HeadingCategory::People if guess == EventType::Relationship => guess,
+            HeadingCategory::People | HeadingCategory::Account | HeadingCategory::Mission => {
+                EventType::Fact
+            }
+            HeadingCategory::Project => guess,
         }
     }
 
     /// The label under which packs look for such lines.
     fn tag(self) -> Option<&'static str> {
         match self {
-            Category::Account => Some("account"),
-            Category::Mission => Some("mantra"),
+            HeadingCategory::Account => Some("account"),
+            HeadingCategory::Mission => Some("mantra"),
             _ => None,
         }
     }
 }
 
 fn heading_words(title: &str) -> Vec<String> {
-    const SMALL: [&str; 12] =
+    const STOP_WORDS: [&str; 12] =
         ["and", "the", "for", "with", "our", "its", "from", "about", "that", "this", "not", "are"];
     let words = title.split(|c: char| !c.is_alphanumeric()).map(str::to_lowercase);
-    words.filter(|word| (3..=40).contains(&word.len()) && !SMALL.contains(&word.as_str())).collect()
+    words
+        .filter(|word| (3..=40).contains(&word.len()) && !STOP_WORDS.contains(&word.as_str()))
+        .collect()
 }
 
-/// Whether a deep heading is the name of a thing, rather than of a kind of lines.
-fn names_a_thing(title: &str) -> bool {
+/// Whether a deep heading names an entity, rather than a category of lines.
+fn is_entity_name(title: &str) -> bool {
     let words = title.split_whitespace().count();
     let name = title.contains(char::is_alphabetic)
         && title.len() <= MAX_NAME_BYTES
         && (1..=5).contains(&words);
-    name && Category::of(title).is_none()
+    name && HeadingCategory::from_heading(title).is_none()
 }
 
-pub(super) fn heading(line: &str) -> Option<(usize, &str)> {
+pub(super) fn parse_heading(line: &str) -> Option<(usize, &str)> {
     let level = line.bytes().take_while(|&byte| byte == b'#').count();
     let rest = &line[level..];
     ((1..=6).contains(&level) && rest.starts_with([' ', '\t']))
         .then(|| (level, rest.trim().trim_end_matches('#').trim()))
 }
 
-pub(super) fn bullet(line: &str) -> Option<&str> {
+pub(super) fn parse_bullet(line: &str) -> Option<&str> {
     let digits = line.bytes().take_while(u8::is_ascii_digit).count();
     let numbered =
         (1..=9).contains(&digits).then(|| line[digits..].strip_prefix(['.', ')'])).flatten();
@@ -396,14 +418,14 @@ pub(super) fn bullet(line: &str) -> Option<&str> {
     rest.starts_with([' ', '\t']).then(|| rest.trim_start())
 }
 
-pub(super) fn is_rule(line: &str) -> bool {
+pub(super) fn is_thematic_break(line: &str) -> bool {
     line.len() >= 3
         && ['-', '*', '_'].iter().any(|mark| line.chars().all(|c| c == *mark || c == ' '))
 }
 
-/// `[P1] text`, `**[P1 decision]** text`, `P1: text`: what it is said to be worth, what it is said
-/// to be, and the rest.
-fn mark(text: &str) -> Option<(Priority, Option<Kind>, &str)> {
+/// `[P1] text`, `**[P1 decision]** text`, `P1: text`: the priority, the type if stated, and the
+/// rest.
+fn parse_priority_mark(text: &str) -> Option<(Priority, Option<EventType>, &str)> {
     let item =
         ["[ ] ", "[x] ", "[X] "].iter().find_map(|tick| text.strip_prefix(tick)).unwrap_or(text);
     let item = item.trim_start_matches("**");
@@ -435,20 +457,20 @@ fn bold_label(text: &str) -> Option<(&str, &str)> {
         .then_some((name, said))
 }
 
-/// A text all in italics says something about the file: when it was made, and by whom.
-fn is_aside(text: &str) -> bool {
+/// A text entirely in italics is a note about the file: when it was made, and by whom.
+fn is_italic_note(text: &str) -> bool {
     text.starts_with('*') && !text.starts_with("**") && text.ends_with('*')
 }
 
-/// `key: value`, where the key is a name and no half of a sentence.
-fn key_value(line: &str) -> Option<(&str, &str)> {
-    let line = (!is_aside(line)).then_some(line)?;
+/// `key: value`, where the key is a name and not half a sentence.
+fn parse_key_value(line: &str) -> Option<(&str, &str)> {
+    let line = (!is_italic_note(line)).then_some(line)?;
     let (key, value) = line.split_once(": ").or_else(|| line.split_once(":** "))?;
     (key.len() <= 40 && key.split_whitespace().count() <= 4 && !value.trim().is_empty())
         .then_some((key, value))
 }
 
-/// The lines between the rules a text begins with.
+/// The lines between the rules at the beginning of a text.
 pub(crate) fn front_matter(text: &str) -> Option<Vec<&str>> {
     const MAX_LINES: usize = 100;
     let mut lines = text.trim_start_matches('\u{feff}').lines();
@@ -463,8 +485,8 @@ pub(crate) fn front_matter(text: &str) -> Option<Vec<&str>> {
     None
 }
 
-/// The value of a field of the front matter, wherever it is nested.
-pub(crate) fn field<'a>(front_matter: &[&'a str], name: &str) -> Option<&'a str> {
+/// The value of a front matter field, at any nesting.
+pub(crate) fn front_matter_field<'a>(front_matter: &[&'a str], name: &str) -> Option<&'a str> {
     let value = |line: &&'a str| {
         line.trim_start()
             .strip_prefix(name)?
@@ -474,13 +496,17 @@ pub(crate) fn field<'a>(front_matter: &[&'a str], name: &str) -> Option<&'a str>
     front_matter.iter().find_map(value).filter(|value| !value.is_empty())
 }
 
-/// The topic files that a `MEMORY.md` lists, if listing is all it does.
-pub(crate) fn topics(text: &str) -> Option<BTreeSet<&str>> {
+/// The topic files that a `MEMORY.md` lists, if it contains nothing else.
+pub(crate) fn listed_topics(text: &str) -> Option<BTreeSet<&str>> {
     let body = text.trim_start_matches('\u{feff}');
     let skip = front_matter(body).map_or(0, |lines| lines.len() + 2);
     let mut found = BTreeSet::new();
     for line in body.lines().skip(skip).map(str::trim) {
-        if line.is_empty() || heading(line).is_some() || line.starts_with("<!--") || is_rule(line) {
+        if line.is_empty()
+            || parse_heading(line).is_some()
+            || line.starts_with("<!--")
+            || is_thematic_break(line)
+        {
             continue;
         }
         let target = line
@@ -498,23 +524,23 @@ pub(crate) fn topics(text: &str) -> Option<BTreeSet<&str>> {
     (!found.is_empty()).then_some(found)
 }
 
-/// What `30day.md` tells of one day.
+/// The lines of one day in `30day.md`.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Told<'a> {
+pub(super) struct DaySummary<'a> {
     pub day: Date,
     pub lines: Vec<&'a str>,
 }
 
-/// The days a `30day.md` tells of, and how many of its lines belong to none.
-pub(super) fn days(text: &str) -> (usize, Vec<Told<'_>>) {
-    let mut found: Vec<Told<'_>> = Vec::new();
+/// The days of a `30day.md`, and the number of lines that belong to none.
+pub(super) fn parse_day_summaries(text: &str) -> (usize, Vec<DaySummary<'_>>) {
+    let mut found: Vec<DaySummary<'_>> = Vec::new();
     let mut before = 0;
     for line in text.trim_start_matches('\u{feff}').lines().map(str::trim_end) {
-        let begun = heading(line)
+        let begun = parse_heading(line)
             .filter(|(level, _)| (2..=3).contains(level))
             .and_then(|(_, title)| title.get(..10)?.parse().ok());
         match (begun, found.last_mut()) {
-            (Some(day), _) => found.push(Told { day, lines: Vec::new() }),
+            (Some(day), _) => found.push(DaySummary { day, lines: Vec::new() }),
             _ if line == "---" => {}
             (None, Some(told)) => told.lines.push(line),
             (None, None) => before += usize::from(!line.trim().is_empty()),
@@ -526,37 +552,40 @@ pub(super) fn days(text: &str) -> (usize, Vec<Told<'_>>) {
 /// An event of an older ledger.
 #[derive(Debug)]
 pub(super) struct OldEvent {
-    pub draft: Draft,
-    /// Its id there, or one made from its line.
+    pub draft: EventDraft,
+    /// Its old id, or one computed from its line.
     pub was: String,
-    /// The ids it replaces there.
+    /// The old ids of the events it replaces.
     pub replaces: Vec<String>,
-    /// The ids it belongs with there.
+    /// The old ids of related events.
     pub related: Vec<String>,
-    /// What had to be assumed to read it.
-    pub odd: Vec<String>,
+    /// The assumptions made in parsing it.
+    pub assumptions: Vec<String>,
 }
 
 impl OldEvent {
-    /// Whether it only states something, so that saying the same elsewhere makes it a repetition.
-    pub fn only_states(&self) -> bool {
+    /// Whether it only states something, so that the same statement elsewhere is a duplicate.
+    pub fn is_plain_statement(&self) -> bool {
         self.draft.act == Act::Assert
-            && self.draft.status != Some(Status::Closed)
+            && self.draft.status != Some(LoopStatus::Closed)
             && self.replaces.is_empty()
     }
 }
 
-/// Reads a line of an older ledger: as one of ours if it is, else by the names that such fields
-/// usually have.
-pub(super) fn old_events(bytes: &[u8], now: Moment, zone: &Zone) -> Result<Vec<OldEvent>, String> {
-    let parsed = line::parse(bytes);
+/// Parses a line of an older ledger: in icecore's format, else by the usual names of such fields.
+pub(super) fn parse_old_events(
+    bytes: &[u8],
+    now: Moment,
+    zone: &Zone,
+) -> Result<Vec<OldEvent>, String> {
+    let parsed = line::parse_line(bytes);
     if !parsed.events.is_empty() && parsed.is_sound() {
         let assumed = parsed.faults.iter().any(|fault| fault.what.contains("without an offset"));
         let odd: Vec<String> = parsed.faults.into_iter().map(|fault| fault.what).collect();
         return Ok(parsed
             .events
             .into_iter()
-            .map(|event| of_ours(event.id.to_string(), event.draft, assumed, &odd, zone))
+            .map(|event| from_own_event(event.id.to_string(), event.draft, assumed, &odd, zone))
             .collect());
     }
     let why =
@@ -566,18 +595,25 @@ pub(super) fn old_events(bytes: &[u8], now: Moment, zone: &Zone) -> Result<Vec<O
     }
     let text = bytes.strip_prefix("\u{feff}".as_bytes()).unwrap_or(bytes);
     let Ok(Value::Object(fields)) = serde_json::from_slice::<Value>(text) else { return Err(why) };
-    // A line without an id must be known again, too.
-    let made = || format!("line-{}", Hash::of(text.trim_ascii()).short());
-    let was = fields.get("id").and_then(|id| texts(id).into_iter().next()).unwrap_or_else(made);
-    of_theirs(&fields, was, now, zone).map(|event| vec![event]).ok_or(why)
+    // A line without an id must be recognized by the next run, too.
+    let made = || format!("line-{}", Hash::of(text.trim_ascii()).short_hex());
+    let was =
+        fields.get("id").and_then(|id| text_values(id).into_iter().next()).unwrap_or_else(made);
+    from_foreign_object(&fields, was, now, zone).map(|event| vec![event]).ok_or(why)
 }
 
-fn of_ours(was: String, mut draft: Draft, assumed: bool, odd: &[String], zone: &Zone) -> OldEvent {
+fn from_own_event(
+    was: String,
+    mut draft: EventDraft,
+    assumed: bool,
+    odd: &[String],
+    zone: &Zone,
+) -> OldEvent {
     if assumed {
-        draft.ts = in_zone(draft.ts, zone);
+        draft.ts = to_zone(draft.ts, zone);
     }
     let mut names = |field: &str, ids: Vec<crate::id::EventId>| {
-        // Ids of another form stand among the fields that are not understood.
+        // Ids in a foreign format are among the unknown fields.
         let foreign = draft
             .extra
             .iter()
@@ -585,16 +621,16 @@ fn of_ours(was: String, mut draft: Draft, assumed: bool, odd: &[String], zone: &
             .map(|at| draft.extra.remove(at).1);
         let foreign = foreign
             .and_then(|raw| serde_json::from_str::<Value>(&raw).ok())
-            .map_or(Vec::new(), |value| texts(&value));
+            .map_or(Vec::new(), |value| text_values(&value));
         ids.iter().map(ToString::to_string).chain(foreign).collect::<Vec<_>>()
     };
     let (replaced, with) =
         (std::mem::take(&mut draft.supersedes), std::mem::take(&mut draft.related));
     let (replaces, related) = (names("supersedes", replaced), names("related", with));
-    OldEvent { draft, was, replaces, related, odd: odd.to_vec() }
+    OldEvent { draft, was, replaces, related, assumptions: odd.to_vec() }
 }
 
-fn of_theirs(
+fn from_foreign_object(
     fields: &serde_json::Map<String, Value>,
     was: String,
     now: Moment,
@@ -605,7 +641,7 @@ fn of_theirs(
     const KIND: &[&str] = &["type", "kind", "category"];
     const TS: &[&str] = &["ts", "timestamp", "time", "date", "created_at", "created"];
     const REPLACES: &[&str] = &["supersedes", "replaces"];
-    const KNOWN: &[&str] =
+    const KNOWN_FIELDS: &[&str] =
         &["id", "priority", "entity", "tags", "source", "session", "status", "related"];
     let field = |names: &[&str]| {
         names.iter().find_map(|name| fields.get(*name).map(|value| ((*name).to_owned(), value)))
@@ -616,17 +652,17 @@ fn of_theirs(
     let (content_field, content) =
         text(CONTENT).filter(|(_, content)| !content.trim().is_empty())?;
     let mut odd = Vec::new();
-    let (ts_field, ts) = match text(TS).and_then(|(name, ts)| Some((name, Moment::read(&ts)?))) {
+    let (ts_field, ts) = match text(TS).and_then(|(name, ts)| Some((name, Moment::parse(&ts)?))) {
         Some((name, read)) => {
-            (Some(name), if read.offset_assumed { in_zone(read.moment, zone) } else { read.moment })
+            (Some(name), if read.offset_assumed { to_zone(read.moment, zone) } else { read.moment })
         }
         None => {
-            odd.push("does not say when; read as of now".to_owned());
+            odd.push("has no time; the current time is used".to_owned());
             (None, now)
         }
     };
-    let said = text(KIND).and_then(|(name, kind)| Some((name, kind.parse::<Kind>().ok()?)));
-    let kind = said.as_ref().map_or_else(|| guess_kind(&content), |(_, kind)| *kind);
+    let said = text(KIND).and_then(|(name, kind)| Some((name, kind.parse::<EventType>().ok()?)));
+    let kind = said.as_ref().map_or_else(|| guess_event_type(&content), |(_, kind)| *kind);
     let priority = text(&["priority"]).and_then(|(_, priority)| priority.parse().ok());
     if said.is_none() || priority.is_none() {
         odd.push(format!(
@@ -634,12 +670,12 @@ fn of_theirs(
             priority.unwrap_or(Priority::P2)
         ));
     }
-    let mut draft = Draft::new(ts, kind, priority.unwrap_or(Priority::P2), content);
+    let mut draft = EventDraft::new(ts, kind, priority.unwrap_or(Priority::P2), content);
     draft.origin = crate::event::Origin::File;
     draft.source = text(&["source"]).map_or_else(|| "unknown".into(), |(_, source)| source);
     draft.entity = text(&["entity"]).map(|(_, entity)| entity);
     draft.session = text(&["session"]).map(|(_, session)| session);
-    draft.tags = field(&["tags"]).map_or(Vec::new(), |(_, tags)| texts(tags));
+    draft.tags = field(&["tags"]).map_or(Vec::new(), |(_, tags)| text_values(tags));
     if let Some(status) = text(&["status"]).and_then(|(_, status)| status.parse().ok()) {
         draft.status = Some(status);
     }
@@ -650,35 +686,41 @@ fn of_theirs(
         field(REPLACES).map(|(name, _)| name),
     ];
     for (name, value) in fields {
-        let known =
-            KNOWN.contains(&name.as_str()) || taken.iter().flatten().any(|taken| taken == name);
+        let known = KNOWN_FIELDS.contains(&name.as_str())
+            || taken.iter().flatten().any(|taken| taken == name);
         if !known {
             draft.extra.push((name.clone(), value.to_string()));
         }
     }
-    let ids = |names: &[&str]| field(names).map_or(Vec::new(), |(_, value)| texts(value));
-    Some(OldEvent { draft, was, replaces: ids(REPLACES), related: ids(&["related"]), odd })
+    let ids = |names: &[&str]| field(names).map_or(Vec::new(), |(_, value)| text_values(value));
+    Some(OldEvent {
+        draft,
+        was,
+        replaces: ids(REPLACES),
+        related: ids(&["related"]),
+        assumptions: odd,
+    })
 }
 
 /// A text or number, or a list of them, as texts.
-fn texts(value: &Value) -> Vec<String> {
+fn text_values(value: &Value) -> Vec<String> {
     match value {
         Value::String(text) => vec![text.clone()],
         Value::Number(number) => vec![number.to_string()],
         Value::Array(items) => items
             .iter()
             .filter(|item| item.is_string() || item.is_number())
-            .flat_map(texts)
+            .flat_map(text_values)
             .take(crate::event::MAX_ITEMS)
             .collect(),
         _ => Vec::new(),
     }
 }
 
-/// A moment that was written without an offset, as the clocks of the zone showed it.
-pub(super) fn in_zone(moment: Moment, zone: &Zone) -> Moment {
-    let civil = Offset::UTC.to_datetime(moment.at());
-    zone.moment(zone.at(civil.date(), civil.time()))
+/// A moment that was written without an offset, interpreted in the zone's local time.
+pub(super) fn to_zone(moment: Moment, zone: &Zone) -> Moment {
+    let civil = Offset::UTC.to_datetime(moment.timestamp());
+    zone.moment(zone.instant_at(civil.date(), civil.time()))
 }
 
 #[cfg(test)]
@@ -686,7 +728,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn told(text: &str, which: Which) -> Vec<String> {
+    fn told(text: &str, which: StatementSelection) -> Vec<String> {
         let show = |said: &Statement| {
             let entity =
                 said.entity.as_deref().map_or(String::new(), |entity| format!(" @{entity}"));
@@ -696,13 +738,21 @@ mod tests {
                 said.line, said.priority, said.kind, said.tags, said.text
             )
         };
-        statements(text, which).statements.iter().map(show).collect()
+        parse_statements(text, which).statements.iter().map(show).collect()
     }
 
     fn check(text: &str, expected: &[&str]) {
-        assert_eq!(told(text, Which::All), expected, "{text}");
-        assert_eq!(told(&text.replace('\n', "\r\n"), Which::All), expected, "with CRLF: {text}");
-        assert_eq!(told(&format!("\u{feff}{text}"), Which::All), expected, "with BOM: {text}");
+        assert_eq!(told(text, StatementSelection::All), expected, "{text}");
+        assert_eq!(
+            told(&text.replace('\n', "\r\n"), StatementSelection::All),
+            expected,
+            "with CRLF: {text}"
+        );
+        assert_eq!(
+            told(&format!("\u{feff}{text}"), StatementSelection::All),
+            expected,
+            "with BOM: {text}"
+        );
     }
 
     // L18
@@ -806,7 +856,7 @@ mod tests {
     fn of_loose_notes_only_marked_lines_are_taken() {
         let text = "## Rules\n- never mind\n- [P1] keep this\nand this\n\n[P2] and a line\nnot this\n\n- Decided on oak\n- undecided on ash\n";
         assert_eq!(
-            told(text, Which::Marked),
+            told(text, StatementSelection::Marked),
             [
                 "3:P1 constraint [\"rules\"] keep this and this",
                 "6:P2 constraint [\"rules\"] and a line",
@@ -819,7 +869,10 @@ mod tests {
     #[test]
     fn an_index_does_nothing_but_list_files() {
         let index = "# Memory\n\n- [Role](role.md) \u{2014} who they are\n- [Tests](./tests.md)\n";
-        assert_eq!(topics(index).unwrap().into_iter().collect::<Vec<_>>(), ["role.md", "tests.md"]);
+        assert_eq!(
+            listed_topics(index).unwrap().into_iter().collect::<Vec<_>>(),
+            ["role.md", "tests.md"]
+        );
         for other in [
             "",
             "# Memory\n",
@@ -827,14 +880,14 @@ mod tests {
             "- [x](a/role.md)\n",
             "- [x](https://e.example)\n",
         ] {
-            assert_eq!(topics(other), None, "{other}");
+            assert_eq!(listed_topics(other), None, "{other}");
         }
     }
 
     fn old(line: &str) -> Result<String, String> {
-        let zone = Zone::named("Europe/Berlin").unwrap();
-        let now = Moment::read("2026-03-01T12:00:00+01:00").unwrap().moment;
-        let events = old_events(line.as_bytes(), now, &zone)?;
+        let zone = Zone::from_name("Europe/Berlin").unwrap();
+        let now = Moment::parse("2026-03-01T12:00:00+01:00").unwrap().moment;
+        let events = parse_old_events(line.as_bytes(), now, &zone)?;
         let show = |event: &OldEvent| {
             let d = &event.draft;
             format!(
@@ -880,7 +933,7 @@ mod tests {
     // L18
     #[test]
     fn the_days_of_a_summary_are_found() {
-        let (before, found) = days(
+        let (before, found) = parse_day_summaries(
             "intro\n---\n### 2026-02-03 (from 2 snapshots)\n\nBuilt it.\n\n---\n## 2026-02-04\nx\n### February 2026\n",
         );
         assert_eq!(before, 1);
@@ -894,13 +947,13 @@ mod tests {
         // L18
         #[test]
         fn any_text_can_be_read(text in "([-*#>|`~: \\[\\]P0-9a-zäß\t]{0,12}\r?\n){0,20}|.{0,80}") {
-            for which in [Which::All, Which::Marked] {
-                let reading = statements(&text, which);
+            for which in [StatementSelection::All, StatementSelection::Marked] {
+                let reading = parse_statements(&text, which);
                 let used: usize = reading.statements.iter().map(|said| said.lines).sum();
                 prop_assert!(used <= text.lines().filter(|line| !line.trim().is_empty()).count());
                 prop_assert!(reading.statements.windows(2).all(|pair| pair[0].line < pair[1].line));
             }
-            let _ = (topics(&text), days(&text), front_matter(&text));
+            let _ = (listed_topics(&text), parse_day_summaries(&text), front_matter(&text));
         }
     }
 }

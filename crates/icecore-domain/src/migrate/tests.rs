@@ -1,5 +1,5 @@
-//! Old folders taken into vaults: a realistic one, hostile ones, and any; whole, twice, and stopped
-//! after any step.
+//! Migrations of a realistic folder, hostile ones, and random ones: whole, repeated, and
+//! interrupted after every step.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,8 +8,8 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::calendar::Zone;
-use crate::event::{Kind, Origin, Priority, Status};
-use crate::record::{Captured, Record, Role, made_id};
+use crate::event::{EventType, LoopStatus, Origin, Priority};
+use crate::record::{Record, RecordKind, Role, derived_id};
 
 /// A vault in memory, and the old folder; in place they are one.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -17,15 +17,15 @@ struct World {
     documents: BTreeMap<String, Vec<u8>>,
     old: BTreeMap<String, Vec<u8>>,
     folders: BTreeSet<String>,
-    events: Vec<Draft>,
+    events: Vec<EventDraft>,
     in_place: bool,
-    /// The file system sees no difference between `a` and `A`.
+    /// The file system ignores case.
     ignores_case: bool,
     undated: bool,
 }
 
 fn moment(text: &str) -> Moment {
-    Moment::read(text).unwrap().moment
+    Moment::parse(text).unwrap().moment
 }
 
 fn now() -> Moment {
@@ -62,22 +62,22 @@ impl World {
         !self.documents.keys().chain(&self.folders).any(|path| path.starts_with(&inside))
     }
 
-    fn plan(&self) -> Plan {
+    fn plan(&self) -> MigrationPlan {
         self.plan_at(now())
     }
 
-    fn plan_at(&self, now: Moment) -> Plan {
+    fn plan_at(&self, now: Moment) -> MigrationPlan {
         let modified = (!self.undated).then(|| moment("2026-02-20T08:30:00+01:00"));
-        let found: Vec<Found> = self
+        let found: Vec<SourceFile> = self
             .files()
             .iter()
-            .map(|(path, bytes)| Found { path: path.clone(), bytes: bytes.clone(), modified })
+            .map(|(path, bytes)| SourceFile { path: path.clone(), bytes: bytes.clone(), modified })
             .collect();
         let empty: Vec<String> =
             self.folders.iter().filter(|folder| self.is_empty(folder)).cloned().collect();
         let id = |at: usize| EventId::new(date(2026, 3, 1), u32::try_from(at).unwrap() + 1);
-        let key = |draft: &Draft| plain::sameness_key(&draft.content);
-        let vault = Vault {
+        let key = |draft: &EventDraft| sanitize::sameness_key(&draft.content);
+        let vault = VaultView {
             documents: &|path| match self.ignores_case {
                 false => self.documents.get(path.as_str()).cloned(),
                 true => {
@@ -90,42 +90,45 @@ impl World {
                         .cloned()
                 }
             },
-            said: &|wanted| self.events.iter().position(|draft| key(draft) == wanted).map(id),
-            taken: &|was, wanted| {
-                let same = |draft: &Draft| {
-                    draft.field::<String>(WAS).as_deref() == Some(was) && key(draft) == wanted
+            event_with_content: &|wanted| {
+                self.events.iter().position(|draft| key(draft) == wanted).map(id)
+            },
+            migrated_event: &|was, wanted| {
+                let same = |draft: &EventDraft| {
+                    draft.extra_field::<String>(OLD_ID_FIELD).as_deref() == Some(was)
+                        && key(draft) == wanted
                 };
                 self.events.iter().position(same).map(id)
             },
             in_place: self.in_place,
         };
-        plan(&found, &empty, &vault, now, &Zone::named("Europe/Berlin").unwrap())
+        plan_migration(&found, &empty, &vault, now, &Zone::from_name("Europe/Berlin").unwrap())
     }
 
-    fn apply(&mut self, steps: &[Step]) {
+    fn apply(&mut self, steps: &[MigrationStep]) {
         for step in steps {
             match step {
-                Step::Keep { to, bytes, .. } => {
+                MigrationStep::Keep { to, bytes, .. } => {
                     assert_eq!(
                         self.documents.insert(to.to_string(), bytes.clone()),
                         None,
                         "{to} was there"
                     );
                 }
-                Step::Merge { to, bytes, .. } => {
+                MigrationStep::Merge { to, bytes, .. } => {
                     self.documents.entry(to.to_string()).or_default().extend_from_slice(bytes)
                 }
-                Step::Learn { draft, .. } => self.events.push((**draft).clone()),
-                Step::Record { at, title, text, .. } => {
+                MigrationStep::Learn { draft, .. } => self.events.push((**draft).clone()),
+                MigrationStep::Record { at, title, text, .. } => {
                     let record = Record {
                         ts: *at,
                         conversation: "state".into(),
                         session: None,
-                        id: made_id(None, Role::Assistant, title.as_deref(), text, Some(*at), 0),
+                        id: derived_id(None, Role::Assistant, title.as_deref(), text, Some(*at), 0),
                         role: Role::Assistant,
                         name: None,
                         other_speaker: None,
-                        kind: Captured::State,
+                        kind: RecordKind::State,
                         title: title.clone(),
                         text: text.clone(),
                         parts: None,
@@ -137,19 +140,19 @@ impl World {
                     self.documents
                         .entry(record.path().to_string())
                         .or_default()
-                        .extend_from_slice(record.line().as_bytes());
+                        .extend_from_slice(record.to_line().as_bytes());
                 }
-                Step::Move { from, to } => {
+                MigrationStep::Move { from, to } => {
                     assert!(self.in_place);
                     let bytes = self.documents.remove(from).unwrap();
                     let before = self.documents.insert(to.to_string(), bytes.clone());
                     assert!(before.is_none_or(|before| before == bytes), "{to} was something else");
                 }
-                Step::RemoveFolder(folder) => {
+                MigrationStep::RemoveFolder(folder) => {
                     assert!(self.in_place && self.is_empty(folder), "{folder} is not empty");
                     assert!(self.folders.remove(folder), "{folder} is not there");
                 }
-                Step::Nothing { .. } => {}
+                MigrationStep::Nothing { .. } => {}
             }
             for path in self.documents.keys() {
                 self.folders.extend(path.match_indices('/').map(|(at, _)| path[..at].to_owned()));
@@ -158,19 +161,22 @@ impl World {
     }
 
     fn lines(&self) -> BTreeSet<Vec<u8>> {
-        self.documents.values().flat_map(|bytes| merge::lines(bytes).map(<[u8]>::to_vec)).collect()
+        self.documents
+            .values()
+            .flat_map(|bytes| merge::comparable_lines(bytes).map(<[u8]>::to_vec))
+            .collect()
     }
 }
 
-/// Everything that is promised of any folder. `stops` are steps after which the run is stopped and
-/// begun anew.
-fn check(world: &World, stops: impl Fn(usize) -> Vec<usize>) -> (Plan, World) {
+/// Checks every guarantee for a folder. The run is interrupted and restarted after the steps in
+/// `stops`.
+fn check(world: &World, stops: impl Fn(usize) -> Vec<usize>) -> (MigrationPlan, World) {
     let plan = world.plan();
     let mut done = world.clone();
     done.apply(&plan.steps);
     // The old folder is not touched.
     assert_eq!(done.old, world.old);
-    // Every line is accounted for, and stands where the account says.
+    // Every line is accounted for, and stored where the account says.
     assert_eq!(
         plan.inventory.iter().map(|account| &account.path).collect::<Vec<_>>(),
         world.files().keys().collect::<Vec<_>>()
@@ -178,14 +184,14 @@ fn check(world: &World, stops: impl Fn(usize) -> Vec<usize>) -> (Plan, World) {
     let lines = done.lines();
     for account in &plan.inventory {
         let bytes = &world.files()[&account.path];
-        let stands: usize = account.stands.iter().map(|(_, lines)| lines).sum();
+        let stands: usize = account.stored_in.iter().map(|(_, lines)| lines).sum();
         assert_eq!(
-            (account.lines, account.bytes, account.missing()),
-            (merge::lines(bytes).count(), bytes.len(), 0)
+            (account.lines, account.bytes, account.missing_lines()),
+            (merge::comparable_lines(bytes).count(), bytes.len(), 0)
         );
         assert_eq!(stands, account.lines);
-        for (place, _) in &account.stands {
-            if place == LEFT {
+        for (place, _) in &account.stored_in {
+            if place == LEFT_IN_PLACE {
                 assert!(
                     done.files().get(&account.path) == Some(bytes),
                     "{} is not where it was left",
@@ -193,8 +199,8 @@ fn check(world: &World, stops: impl Fn(usize) -> Vec<usize>) -> (Plan, World) {
                 );
                 continue;
             }
-            let there: BTreeSet<&[u8]> = merge::lines(&done.documents[place]).collect();
-            for line in merge::lines(bytes) {
+            let there: BTreeSet<&[u8]> = merge::comparable_lines(&done.documents[place]).collect();
+            for line in merge::comparable_lines(bytes) {
                 assert!(
                     there.contains(line),
                     "{}: {:?} is lost",
@@ -205,21 +211,28 @@ fn check(world: &World, stops: impl Fn(usize) -> Vec<usize>) -> (Plan, World) {
             }
         }
     }
-    // What the vault had, it still has.
+    // The vault keeps what it had.
     for line in world.lines() {
         assert!(lines.contains(&line), "{:?} is lost", String::from_utf8_lossy(&line));
     }
-    // Documents only of the vault, and none that a reader would take for something else.
+    // Only documents of the vault, and none that a reader would mistake for something else.
     for step in &plan.steps {
-        if let Step::Keep { to, .. } | Step::Merge { to, .. } | Step::Move { to, .. } = step {
-            assert!(to.is_kept() && !to.as_str().ends_with(".jsonl"), "{to}");
+        if let MigrationStep::Keep { to, .. }
+        | MigrationStep::Merge { to, .. }
+        | MigrationStep::Move { to, .. } = step
+        {
+            assert!(to.is_vault_file() && !to.as_str().ends_with(".jsonl"), "{to}");
         }
     }
     let again = done.plan();
     assert!(
         again.is_done(),
         "a second run would do {:?}",
-        again.steps.iter().filter(|step| !matches!(step, Step::Nothing { .. })).collect::<Vec<_>>()
+        again
+            .steps
+            .iter()
+            .filter(|step| !matches!(step, MigrationStep::Nothing { .. }))
+            .collect::<Vec<_>>()
     );
     assert!(done.undated || done.plan_at(moment("2027-05-05T05:05:05+02:00")).is_done());
     for stop in stops(plan.steps.len()) {
@@ -252,7 +265,7 @@ fn every(steps: usize) -> Vec<usize> {
     (0..=steps).collect()
 }
 
-/// A folder as somebody's assistant left it after two months.
+/// A folder as an assistant leaves it after two months.
 const OLD: &[(&str, &str)] = &[
     ("SOUL.md", "# Who I am\n\nA calm helper for the bindery.\n"),
     ("USER.md", "# Who you are\n\nIlse, who binds books in Lübeck.\n"),
@@ -304,13 +317,15 @@ const OLD: &[(&str, &str)] = &[
     (".obsidian/app.json", "{}\n"),
 ];
 
-fn told(step: &Step) -> String {
+fn told(step: &MigrationStep) -> String {
     match step {
-        Step::Keep { from, to, bytes } => format!("keep {from} -> {to} ({} bytes)", bytes.len()),
-        Step::Merge { from, to, bytes } => {
+        MigrationStep::Keep { from, to, bytes } => {
+            format!("keep {from} -> {to} ({} bytes)", bytes.len())
+        }
+        MigrationStep::Merge { from, to, bytes } => {
             format!("merge {from} -> {to} {:?}", String::from_utf8_lossy(bytes))
         }
-        Step::Learn { from, line, draft, was, replaces, .. } => {
+        MigrationStep::Learn { from, line, draft, was, replaces, .. } => {
             let status = draft.status.map_or(String::new(), |status| format!(" {status}"));
             let entity =
                 draft.entity.as_deref().map_or(String::new(), |entity| format!(" @{entity}"));
@@ -322,16 +337,16 @@ fn told(step: &Step) -> String {
                 draft.priority, draft.kind, draft.content
             )
         }
-        Step::Record { from, at, title, text } => {
+        MigrationStep::Record { from, at, title, text } => {
             format!("record {from} {at} {} {text:?}", title.as_deref().unwrap_or("-"))
         }
-        Step::Move { from, to } => format!("move {from} -> {to}"),
-        Step::RemoveFolder(folder) => format!("remove {folder}"),
-        Step::Nothing { from, why } => format!("nothing {from}: {why}"),
+        MigrationStep::Move { from, to } => format!("move {from} -> {to}"),
+        MigrationStep::RemoveFolder(folder) => format!("remove {folder}"),
+        MigrationStep::Nothing { from, why } => format!("nothing {from}: {why}"),
     }
 }
 
-fn steps(plan: &Plan) -> Vec<String> {
+fn steps(plan: &MigrationPlan) -> Vec<String> {
     plan.steps.iter().map(told).collect()
 }
 
@@ -377,7 +392,7 @@ fn a_folder_elsewhere_comes_into_the_vault_and_stays_where_it_is() {
             "learn briefing.md:4 P1 fact The press needs oil every month",
             "keep briefing.md -> memory/archive/migrated/briefing.md (71 bytes)",
             "keep heartbeat-state.json -> memory/archive/migrated/heartbeat-state.json (14 bytes)",
-            "nothing .obsidian/app.json: it is hidden, and no part of a memory",
+            "nothing .obsidian/app.json: hidden; not part of a memory",
         ]
     );
     assert_eq!(plan.complaints.len(), 2, "{:?}", plan.complaints);
@@ -389,12 +404,12 @@ fn a_folder_elsewhere_comes_into_the_vault_and_stays_where_it_is() {
     assert_eq!(phone.tags, ["people", "ried", "tomas"]);
     let closing = &done.events[1];
     assert_eq!(
-        (closing.status, closing.field::<String>(WAS).as_deref()),
-        (Some(Status::Closed), Some("EVT-20260130-001"))
+        (closing.status, closing.extra_field::<String>(OLD_ID_FIELD).as_deref()),
+        (Some(LoopStatus::Closed), Some("EVT-20260130-001"))
     );
     assert!(closing.supersedes.is_empty(), "old ids name other events here");
-    // Once the lines are taken, their old ids are known.
-    assert_eq!(done.plan().known.len(), 2);
+    // Once the lines are migrated, their old ids are known.
+    assert_eq!(done.plan().known_old_ids.len(), 2);
 }
 
 // K11
@@ -455,7 +470,7 @@ fn in_place_old_files_move_once_they_are_kept_and_empty_folders_go() {
             "remove summaries/weekly",
         ]
     );
-    // What is no memory is not ours to move.
+    // What is no memory is not moved.
     for path in [
         "src/main.rs",
         "heartbeat-state.json",
@@ -492,7 +507,7 @@ fn what_the_vault_already_has_stays_and_the_other_stands_beside_it() {
     ] {
         world.documents.insert(path.into(), text.as_bytes().to_vec());
     }
-    world.events.push(Draft::new(now(), Kind::Fact, Priority::P1, "the door is blue"));
+    world.events.push(EventDraft::new(now(), EventType::Fact, Priority::P1, "the door is blue"));
     let (plan, _) = check(&world, every);
     assert_eq!(
         steps(&plan),
@@ -541,9 +556,13 @@ fn the_topic_files_of_an_index_become_memories() {
             "keep readme.md -> memory/archive/migrated/readme.md (12 bytes)",
         ]
     );
-    // In place its owner goes on using it.
+    // In place, its owner continues to use it.
     let (plan, done) = check(&World::of(&files, true), every);
-    assert!(!plan.steps.iter().any(|step| matches!(step, Step::Move { .. })), "{:?}", steps(&plan));
+    assert!(
+        !plan.steps.iter().any(|step| matches!(step, MigrationStep::Move { .. })),
+        "{:?}",
+        steps(&plan)
+    );
     assert_eq!(done.documents.keys().filter(|path| path.starts_with(MEMORIES)).count(), 3);
     // Without a time, a later run must not give it another name.
     let (_, done) = check(&World { undated: true, ..World::of(&files, false) }, every);
@@ -558,14 +577,14 @@ fn files_that_icecore_writes_itself_are_no_old_files() {
         "{{\"id\":\"x\",\"tier\":\"day\",\"period\":\"2026-02-03\",\"version\":1,\"start\":\"2026-02-03T09:00:00Z\",\"end\":\"2026-02-03T10:00:00Z\",\
          \"headline\":\"It was done.\",\"body\":\"\",\"messages\":1,\"created_at\":\"2026-02-04T03:00:00Z\",\"source_hash\":\"{hash}\",\"made_by\":\"extract\"}}\n"
     );
-    assert!(crate::summary::Summary::read(summary.as_bytes()).is_ok());
+    assert!(crate::summary::Summary::parse_line(summary.as_bytes()).is_ok());
     let world = |thirty: &str, states: &str| {
         let mut world = World::of(
             &[("memory/summaries/30day.md", thirty), ("memory/summaries/24hr.md", states)],
             true,
         );
         world.documents.insert(crate::layout::SUMMARIES.into(), summary.clone().into_bytes());
-        let steps = [Step::Record {
+        let steps = [MigrationStep::Record {
             from: String::new(),
             at: moment("2026-02-19T09:15:00+01:00"),
             title: None,
@@ -613,7 +632,9 @@ fn one_state_saved_twice_is_one_state() {
     let at: Vec<String> = plan
         .steps
         .iter()
-        .filter_map(|step| if let Step::Record { at, .. } = step { Some(at.clock()) } else { None })
+        .filter_map(|step| {
+            if let MigrationStep::Record { at, .. } = step { Some(at.clock_time()) } else { None }
+        })
         .collect();
     assert_eq!(at, ["09:15", "09:16", "00:00"]);
 }
@@ -643,7 +664,7 @@ fn lines_of_an_older_ledger_are_taken_once_each() {
         false,
     );
     let (plan, done) = check(&world, every);
-    // Said twice in the ledger is two events there, and so here; what another file repeats is none.
+    // Two equal lines of the ledger stay two events; a repetition in another file is none.
     assert_eq!(
         done.events.iter().map(|draft| draft.content.as_str()).collect::<Vec<_>>(),
         ["a", "A.", "b", "c", "no id", "d"]
@@ -653,12 +674,12 @@ fn lines_of_an_older_ledger_are_taken_once_each() {
         "{:?}",
         plan.complaints
     );
-    // What the vault has learnt in another way is not learnt again, and its id is known.
-    world.events.push(Draft::new(now(), Kind::Fact, Priority::P1, "a"));
+    // An event from elsewhere is not added again, and its id is known.
+    world.events.push(EventDraft::new(now(), EventType::Fact, Priority::P1, "a"));
     let (plan, done) = check(&world, every);
     assert_eq!(done.events.len(), 5);
     assert_eq!(
-        plan.known.iter().map(|(was, _)| was.as_str()).collect::<Vec<_>>(),
+        plan.known_old_ids.iter().map(|(was, _)| was.as_str()).collect::<Vec<_>>(),
         ["EVT-20260128-001", "EVT-20260128-002"]
     );
 }
@@ -690,7 +711,7 @@ fn hostile_files_are_kept_as_they_are() {
         let left = plan
             .inventory
             .iter()
-            .filter(|account| account.stands[0].0 == LEFT && account.path == "big.bin")
+            .filter(|account| account.stored_in[0].0 == LEFT_IN_PLACE && account.path == "big.bin")
             .count();
         assert_eq!(left, 1);
         assert!(
@@ -700,7 +721,7 @@ fn hostile_files_are_kept_as_they_are() {
             "{:?}",
             plan.complaints
         );
-        let report = report(&plan);
+        let report = render_report(&plan);
         assert!(report.contains("| a\\|b.md | 1 |") && !report.contains('\u{202e}'), "{report}");
     }
 }
@@ -714,17 +735,17 @@ fn the_report_counts_before_and_after() {
         ("daily/2026-02-04.md", "- x\n\n- y\n"),
     ];
     assert_eq!(
-        report(&World::of(&files, false).plan()),
+        render_report(&World::of(&files, false).plan()),
         "# Migration\n\n## Inventory\n\n\
-         | file | lines | bytes | stands in | becomes |\n|---|---:|---:|---|---|\n\
-         | .env | 1 | 6 | left where it is: 1 | - |\n\
-         | MEMORY.md | 2 | 18 | MEMORY.md: 2 | event: 1, line of text only: 1 |\n\
+         | file | lines | bytes | stored in | produces |\n|---|---:|---:|---|---|\n\
+         | .env | 1 | 6 | left in place: 1 | - |\n\
+         | MEMORY.md | 2 | 18 | MEMORY.md: 2 | event: 1, text line: 1 |\n\
          | daily/2026-02-04.md | 2 | 9 | memory/2026-02-04.md: 2 | log line: 2 |\n\
-         | **3 files** | 5 | 33 | in the vault: 4, left where it is: 1, missing: 0 | event: 1, line of text only: 1, log line: 2 |\n\
-         \n## Steps\n\n- documents kept: 2\n- events learnt: 1\n- files with nothing to do: 1\n\
-         \n## To look at\n\n- .env: 1 hidden file left where it is\n"
+         | **3 files** | 5 | 33 | in the vault: 4, left in place: 1, missing: 0 | event: 1, log line: 2, text line: 1 |\n\
+         \n## Steps\n\n- documents copied: 2\n- events learned: 1\n- files with nothing to do: 1\n\
+         \n## Needs attention\n\n- .env: 1 hidden file left in place\n"
     );
-    assert!(report(&Plan::default()).contains("| **0 files** | 0 | 0 |"));
+    assert!(render_report(&MigrationPlan::default()).contains("| **0 files** | 0 | 0 |"));
 }
 
 fn any_path() -> impl Strategy<Value = String> {
@@ -815,8 +836,8 @@ proptest! {
         said in prop::collection::vec(prop::sample::select(vec!["one", "two", "never this"]), 0..2),
         (in_place, ignores_case, undated) in any::<(bool, bool, bool)>(),
     ) {
-        let had: BTreeMap<_, _> = had.into_iter().filter(|(path, _)| path.parse::<DocPath>().is_ok_and(|path| path.is_kept())).collect();
-        let events = said.into_iter().map(|said| Draft::new(now(), Kind::Fact, Priority::P1, said)).collect();
+        let had: BTreeMap<_, _> = had.into_iter().filter(|(path, _)| path.parse::<DocPath>().is_ok_and(|path| path.is_vault_file())).collect();
+        let events = said.into_iter().map(|said| EventDraft::new(now(), EventType::Fact, Priority::P1, said)).collect();
         let mut world = World { documents: had, old, events, in_place, undated, ignores_case: ignores_case && !in_place, ..World::default() }.settled();
         world.folders.insert("summaries/weekly".into());
         check(&world, every);

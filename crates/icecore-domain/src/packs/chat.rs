@@ -6,12 +6,12 @@ use std::fmt::Write as _;
 
 use jiff::civil::Date;
 
-use super::{Pack, Section};
-use crate::budget::{self, LeftOut};
+use super::{Pack, PackSection};
+use crate::budget::{self, Omission};
 
 /// One line with its source.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Line {
+pub struct ChatPackLine {
     /// The id of the event or turn.
     pub id: String,
     /// The text, on one line.
@@ -20,7 +20,7 @@ pub struct Line {
 
 /// The digest of a turn.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Told {
+pub struct TurnDigest {
     pub turn: u64,
     /// The user's request.
     pub user: String,
@@ -30,33 +30,33 @@ pub struct Told {
 
 /// All candidate content, oldest first.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Material {
+pub struct ChatMaterial {
     /// Rules: must, must not, always, never.
-    pub hard: Vec<Line>,
+    pub hard: Vec<ChatPackLine>,
     /// Facts that hold in every conversation of this user.
-    pub everywhere: Vec<Line>,
+    pub everywhere: Vec<ChatPackLine>,
     /// Facts of this conversation.
-    pub facts: Vec<Line>,
+    pub facts: Vec<ChatPackLine>,
     /// Summaries of older turns, if there are too many turns.
-    pub older: Vec<Line>,
-    pub turns: Vec<Told>,
+    pub older: Vec<ChatPackLine>,
+    pub turns: Vec<TurnDigest>,
     /// Available artifacts: code and drafts.
-    pub artifacts: Vec<Line>,
+    pub artifacts: Vec<ChatPackLine>,
 }
 
 /// The selected content, and what was omitted.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Chosen {
+pub struct ChatSelection {
     /// The selected content.
-    pub told: Material,
+    pub selected: ChatMaterial,
     /// What was omitted, and why.
-    pub left_out: Vec<LeftOut>,
+    pub left_out: Vec<Omission>,
 }
 
-impl Chosen {
+impl ChatSelection {
     /// The ids of the selected events, turns and artifacts.
     pub fn ids(&self) -> Vec<String> {
-        let told = &self.told;
+        let told = &self.selected;
         let lines = [&told.hard, &told.everywhere, &told.facts, &told.older]
             .into_iter()
             .flatten()
@@ -75,25 +75,25 @@ impl Chosen {
 
 /// The context that a chat would get now, as a pack: the block of a request, and the turns that are
 /// sent verbatim.
-pub fn pack(
+pub fn chat_pack(
     date: Date,
     block: &str,
     window: &[(&str, String)],
     sources: Vec<String>,
-    left_out: Vec<LeftOut>,
+    left_out: Vec<Omission>,
 ) -> Pack {
     let mut text = block.trim_end().to_owned();
     for (role, said) in window {
         let _ = write!(text, "\n\n[{role}]\n{}", said.trim_end());
     }
     text.push('\n');
-    let mut sections: Vec<Section> = Vec::new();
+    let mut sections: Vec<PackSection> = Vec::new();
     for line in text.lines() {
         match line.strip_prefix("## ") {
-            Some(title) => sections.push(Section { title: title.into(), words: 0, lines: 0 }),
+            Some(title) => sections.push(PackSection { title: title.into(), words: 0, lines: 0 }),
             None => {
                 if let Some(section) = sections.last_mut() {
-                    section.words += budget::words(line);
+                    section.words += budget::count_words(line);
                     section.lines += usize::from(!line.trim().is_empty());
                 }
             }
@@ -103,8 +103,8 @@ pub fn pack(
         kind: "chat",
         date,
         bytes: text.len(),
-        words: budget::words(&text),
-        tokens: budget::tokens(&text),
+        words: budget::count_words(&text),
+        tokens: budget::estimate_tokens(&text),
         sections,
         left_out,
         sources,
@@ -113,12 +113,12 @@ pub fn pack(
 }
 
 /// The tokens of a line with its bullet.
-fn cost(text: &str) -> usize {
-    budget::tokens(text) + 2
+fn line_tokens(text: &str) -> usize {
+    budget::estimate_tokens(text) + 2
 }
 
 /// The newest items that fit, in their order, and the number of omitted ones.
-fn newest<T: Clone>(
+fn newest_fitting<T: Clone>(
     lines: &[T],
     room: usize,
     cost: impl Fn(&T) -> usize,
@@ -137,12 +137,12 @@ fn newest<T: Clone>(
 }
 
 /// Selects the content that fits into `tokens`.
-pub fn choose(material: &Material, tokens: usize) -> Chosen {
-    let mut chosen = Chosen::default();
-    chosen.told.hard.clone_from(&material.hard);
-    let hard: usize = material.hard.iter().map(|line| cost(&line.text)).sum();
+pub fn select_material(material: &ChatMaterial, tokens: usize) -> ChatSelection {
+    let mut chosen = ChatSelection::default();
+    chosen.selected.hard.clone_from(&material.hard);
+    let hard: usize = material.hard.iter().map(|line| line_tokens(&line.text)).sum();
     if hard > tokens {
-        chosen.left_out.push(LeftOut::new(
+        chosen.left_out.push(Omission::new(
             "the rest of the memory",
             format!(
                 "the hard exceptions alone need {hard} of {tokens} tokens and are never omitted"
@@ -150,12 +150,12 @@ pub fn choose(material: &Material, tokens: usize) -> Chosen {
         ));
     }
     let mut room = tokens.saturating_sub(hard);
-    let line_cost = |line: &Line| cost(&line.text);
-    let turn_cost = |told: &Told| cost(&told.user) + cost(&told.assistant) + 8;
+    let line_cost = |line: &ChatPackLine| line_tokens(&line.text);
+    let turn_cost = |told: &TurnDigest| line_tokens(&told.user) + line_tokens(&told.assistant) + 8;
     let mut note = |what: &str, many: usize, share: usize| {
         if many > 0 {
             let plural = if many == 1 { "" } else { "s" };
-            chosen.left_out.push(LeftOut::new(
+            chosen.left_out.push(Omission::new(
                 format!("{many} older {what}{plural}"),
                 format!("the budget leaves them {share} tokens"),
             ));
@@ -164,28 +164,30 @@ pub fn choose(material: &Material, tokens: usize) -> Chosen {
     // Facts of other conversations get a quarter, facts of this one most of the remainder, turns
     // the rest. Unused tokens pass on to the next group.
     let share = room / 4;
-    let (everywhere, dropped, used) = newest(&material.everywhere, share, line_cost);
+    let (everywhere, dropped, used) = newest_fitting(&material.everywhere, share, line_cost);
     note("fact of other conversations", dropped, share);
     room -= used;
     let all_turns: usize = material.turns.iter().map(turn_cost).sum();
     let share = (room * 2 / 3).max(room.saturating_sub(all_turns));
-    let (facts, dropped, used) = newest(&material.facts, share, line_cost);
+    let (facts, dropped, used) = newest_fitting(&material.facts, share, line_cost);
     note("fact", dropped, share);
     room -= used;
     let artifacts_share = room / 4;
-    let (artifacts, dropped, used) = newest(&material.artifacts, artifacts_share, line_cost);
+    let (artifacts, dropped, used) =
+        newest_fitting(&material.artifacts, artifacts_share, line_cost);
     note("artifact", dropped, artifacts_share);
     room -= used;
-    let (turns, dropped, used) = newest(&material.turns, room, turn_cost);
+    let (turns, dropped, used) = newest_fitting(&material.turns, room, turn_cost);
     // Summaries replace the omitted turns.
     let (older, missing, _) = if dropped > 0 {
-        newest(&material.older, room.saturating_sub(used), line_cost)
+        newest_fitting(&material.older, room.saturating_sub(used), line_cost)
     } else {
         (Vec::new(), 0, 0)
     };
     note("turn", dropped, room);
     note("summary", missing, room.saturating_sub(used));
-    chosen.told = Material { hard: chosen.told.hard, everywhere, facts, older, turns, artifacts };
+    chosen.selected =
+        ChatMaterial { hard: chosen.selected.hard, everywhere, facts, older, turns, artifacts };
     chosen
 }
 
@@ -195,22 +197,22 @@ mod tests {
 
     use super::*;
 
-    fn lines(what: &str, many: usize) -> Vec<Line> {
+    fn lines(what: &str, many: usize) -> Vec<ChatPackLine> {
         (1..=many)
-            .map(|n| Line {
+            .map(|n| ChatPackLine {
                 id: format!("{what}-{n}"),
                 text: format!("{what} number {n} says a little"),
             })
             .collect()
     }
 
-    fn material(hard: usize, facts: usize, turns: usize) -> Material {
-        let told = |turn| Told {
+    fn material(hard: usize, facts: usize, turns: usize) -> ChatMaterial {
+        let told = |turn| TurnDigest {
             turn,
             user: format!("asked for thing {turn}"),
             assistant: format!("made thing {turn}"),
         };
-        Material {
+        ChatMaterial {
             hard: lines("hard", hard),
             everywhere: lines("everywhere", 2),
             facts: lines("fact", facts),
@@ -224,25 +226,27 @@ mod tests {
     #[test]
     fn with_room_everything_is_told() {
         let all = material(2, 5, 10);
-        let chosen = choose(&all, 4_000);
-        assert_eq!(chosen.told, Material { older: Vec::new(), ..all });
+        let chosen = select_material(&all, 4_000);
+        assert_eq!(chosen.selected, ChatMaterial { older: Vec::new(), ..all });
         assert_eq!(chosen.left_out, []);
     }
 
     // C3, C10
     #[test]
     fn the_oldest_turns_give_way_first_and_hard_ones_never() {
-        let chosen = choose(&material(2, 5, 100), 400);
-        assert_eq!((chosen.told.hard.len(), chosen.told.facts.len()), (2, 5));
-        assert!(chosen.told.turns.len() < 100 && chosen.told.turns.last().unwrap().turn == 100);
+        let chosen = select_material(&material(2, 5, 100), 400);
+        assert_eq!((chosen.selected.hard.len(), chosen.selected.facts.len()), (2, 5));
+        assert!(
+            chosen.selected.turns.len() < 100 && chosen.selected.turns.last().unwrap().turn == 100
+        );
         assert!(
             chosen.left_out.iter().any(|left| left.what.ends_with("older turns")),
             "{:?}",
             chosen.left_out
         );
-        let squeezed = choose(&material(20, 5, 5), 50);
-        assert_eq!(squeezed.told.hard.len(), 20);
-        assert!(squeezed.told.turns.is_empty() && squeezed.told.facts.is_empty());
+        let squeezed = select_material(&material(20, 5, 5), 50);
+        assert_eq!(squeezed.selected.hard.len(), 20);
+        assert!(squeezed.selected.turns.is_empty() && squeezed.selected.facts.is_empty());
         assert!(squeezed.left_out[0].why.contains("never left out"));
         assert!(squeezed.left_out.len() >= 4);
     }
@@ -252,11 +256,11 @@ mod tests {
         #[test]
         fn the_budget_holds_and_what_is_left_out_is_counted(hard in 0_usize..5, facts in 0_usize..80, turns in 0_usize..80, tokens in 0_usize..3_000) {
             let all = material(hard, facts, turns);
-            let chosen = choose(&all, tokens);
-            let told = &chosen.told;
-            let of_hard: usize = told.hard.iter().map(|line| cost(&line.text)).sum();
-            let lines: usize = [&told.everywhere, &told.facts, &told.older, &told.artifacts].into_iter().flatten().map(|line| cost(&line.text)).sum();
-            let turns_told: usize = told.turns.iter().map(|told| cost(&told.user) + cost(&told.assistant) + 8).sum();
+            let chosen = select_material(&all, tokens);
+            let told = &chosen.selected;
+            let of_hard: usize = told.hard.iter().map(|line| line_tokens(&line.text)).sum();
+            let lines: usize = [&told.everywhere, &told.facts, &told.older, &told.artifacts].into_iter().flatten().map(|line| line_tokens(&line.text)).sum();
+            let turns_told: usize = told.turns.iter().map(|told| line_tokens(&told.user) + line_tokens(&told.assistant) + 8).sum();
             prop_assert!(of_hard > tokens || of_hard + lines + turns_told <= tokens);
             prop_assert_eq!(told.hard.len(), hard);
             prop_assert_eq!(told.turns.len() < turns, chosen.left_out.iter().any(|left| left.what.contains("older turn")));

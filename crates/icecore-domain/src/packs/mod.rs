@@ -15,13 +15,13 @@ pub mod working;
 use jiff::civil::Date;
 use serde::Serialize;
 
-use crate::budget::{self, LeftOut};
-use crate::gate;
+use crate::budget::{self, Omission};
+use crate::capture_filter;
 use crate::summary::Summary;
 
 /// One section of a pack.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Section {
+pub struct PackSection {
     pub title: String,
     /// The number of words.
     pub words: usize,
@@ -43,57 +43,57 @@ pub struct Pack {
     /// The estimated number of tokens.
     pub tokens: usize,
     /// The sections.
-    pub sections: Vec<Section>,
+    pub sections: Vec<PackSection>,
     /// What was omitted, and why.
-    pub left_out: Vec<LeftOut>,
+    pub left_out: Vec<Omission>,
     /// The sources of the text.
     pub sources: Vec<String>,
 }
 
-fn as_text<S: serde::Serializer>(day: &Date, serializer: S) -> Result<S::Ok, S::Error> {
+fn serialize_day<S: serde::Serializer>(day: &Date, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_str(day)
 }
 
 /// A section before assembly.
 #[derive(Debug, Clone, Default)]
-struct Part {
+struct PackPart {
     title: String,
     text: String,
 }
 
-impl Part {
+impl PackPart {
     fn new(title: impl Into<String>, text: impl Into<String>) -> Self {
         Self { title: title.into(), text: text.into() }
     }
 
-    fn shown(&self) -> String {
+    fn to_markdown(&self) -> String {
         format!("## {}\n\n{}\n\n---\n\n", self.title, self.text.trim_end())
     }
 }
 
 /// Assembles the sections and marks the text as icecore's own, so that capture can recognize it.
-fn assemble(
+fn assemble_pack(
     kind: &'static str,
     date: Date,
     intro: &str,
-    parts: &[Part],
-    left_out: Vec<LeftOut>,
+    parts: &[PackPart],
+    left_out: Vec<Omission>,
     sources: Vec<String>,
 ) -> Pack {
     let mut text = format!("{}\n\n", intro.trim_end());
-    parts.iter().for_each(|part| text.push_str(&part.shown()));
-    let text = gate::wrap(kind, date, text.trim_end()) + "\n";
-    let sections = parts.iter().map(|part| Section {
+    parts.iter().for_each(|part| text.push_str(&part.to_markdown()));
+    let text = capture_filter::wrap_block(kind, date, text.trim_end()) + "\n";
+    let sections = parts.iter().map(|part| PackSection {
         title: part.title.clone(),
-        words: budget::words(&part.text),
+        words: budget::count_words(&part.text),
         lines: part.text.lines().count(),
     });
     Pack {
         kind,
         date,
         bytes: text.len(),
-        words: budget::words(&text),
-        tokens: budget::tokens(&text),
+        words: budget::count_words(&text),
+        tokens: budget::estimate_tokens(&text),
         sections: sections.collect(),
         left_out,
         sources,
@@ -102,12 +102,12 @@ fn assemble(
 }
 
 /// The citation of a summary version as a source.
-fn cited(summary: &Summary) -> String {
+fn summary_citation(summary: &Summary) -> String {
     format!("{}#{}", summary.period, summary.version)
 }
 
 /// A summary's text; marks a provisional one.
-fn whole(summary: &Summary) -> String {
+fn summary_text(summary: &Summary) -> String {
     let mark = if summary.provisional { " (provisional)" } else { "" };
     let mut text = format!("{}{mark}\n", summary.headline);
     if !summary.body.is_empty() {

@@ -10,17 +10,17 @@ use std::collections::BTreeSet;
 use jiff::ToSpan;
 use jiff::civil::Date;
 
-use super::{Pack, Part, assemble, cited, whole};
-use crate::budget::{self, LeftOut};
+use super::{Pack, PackPart, assemble_pack, summary_citation, summary_text};
+use crate::budget::{self, Omission};
 use crate::calendar::{Days, Month, Week};
-use crate::gate;
-use crate::plain;
+use crate::capture_filter;
 use crate::record::{Record, Trust};
+use crate::sanitize;
 use crate::summary::{Importance, Period, Summary, Tier};
 
 /// The lengths of the steps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Reach {
+pub struct PyramidReach {
     /// Days covered by day summaries.
     pub days: u16,
     /// Days covered by week summaries.
@@ -28,7 +28,7 @@ pub struct Reach {
 }
 
 /// The most tokens for a summary of each tier.
-fn most_tokens(summary: &Summary) -> usize {
+fn max_summary_tokens(summary: &Summary) -> usize {
     let most = match summary.period.tier() {
         Tier::Session | Tier::Day => 500,
         Tier::Week => 1_000,
@@ -43,7 +43,7 @@ fn most_tokens(summary: &Summary) -> usize {
 
 /// The summaries that cover the past, oldest first, and the days with records that none covers yet.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Telling {
+pub struct PyramidSelection {
     /// The selected summaries.
     pub told: Vec<Period>,
     /// Days with records that no summary covers.
@@ -51,27 +51,27 @@ pub struct Telling {
 }
 
 /// The first day that is included in full: yesterday.
-pub fn full_from(today: Date) -> Date {
+pub fn full_text_start(today: Date) -> Date {
     today.checked_sub(1.day()).unwrap_or(today)
 }
 
 /// The month from which week summaries are used, and the day from which day summaries are used.
-fn steps(today: Date, reach: Reach) -> (Month, Date) {
+fn step_boundaries(today: Date, reach: PyramidReach) -> (Month, Date) {
     let back = |days: u16| today.checked_sub(i32::from(days).days()).unwrap_or(Date::MIN);
     // At least yesterday, so that no week summary covers a day that is included in full.
-    let days_from = Week::of(back(reach.days.max(1))).monday();
-    (Week::of(back(reach.weeks_days.max(reach.days).max(1))).month(), days_from)
+    let days_from = Week::containing(back(reach.days.max(1))).monday();
+    (Week::containing(back(reach.weeks_days.max(reach.days).max(1))).month(), days_from)
 }
 
 /// The days that are covered by day summaries.
-pub fn by_day(today: Date, reach: Reach) -> Days {
-    Days { first: steps(today, reach).1, last: full_from(today) }
+pub fn daily_span(today: Date, reach: PyramidReach) -> Days {
+    Days { first: step_boundaries(today, reach).1, last: full_text_start(today) }
 }
 
 /// Whether one of these summaries covers a day that has no day summary in the pyramid.
-pub fn is_told(day: Date, today: Date, reach: Reach, there: &BTreeSet<Period>) -> bool {
-    let (month, _) = steps(today, reach);
-    let coarse: &[Tier] = if day < month.span_of_weeks().first {
+pub fn is_covered(day: Date, today: Date, reach: PyramidReach, there: &BTreeSet<Period>) -> bool {
+    let (month, _) = step_boundaries(today, reach);
+    let coarse: &[Tier] = if day < month.week_span().first {
         &[Tier::Week, Tier::Month, Tier::Year]
     } else {
         &[Tier::Week]
@@ -82,15 +82,15 @@ pub fn is_told(day: Date, today: Date, reach: Reach, there: &BTreeSet<Period>) -
 }
 
 /// Selects the summaries that cover the past, among those that exist.
-pub fn choose(
+pub fn select_summaries(
     today: Date,
-    reach: Reach,
+    reach: PyramidReach,
     there: &BTreeSet<Period>,
     recorded: &BTreeSet<Date>,
-) -> Telling {
-    let full = full_from(today);
-    let (month, days_from) = steps(today, reach);
-    let weeks_from = month.span_of_weeks().first;
+) -> PyramidSelection {
+    let full = full_text_start(today);
+    let (month, days_from) = step_boundaries(today, reach);
+    let weeks_from = month.week_span().first;
     // Whole years whose months are no longer needed.
     let years_until = month.first().year() - 1;
     let is_told_year = |year: i16| year < years_until && there.contains(&Period::Year(year));
@@ -107,7 +107,7 @@ pub fn choose(
         .copied()
         .chain(finer)
         .filter(|day| *day < weeks_from)
-        .map(Week::of)
+        .map(Week::containing)
         .collect::<BTreeSet<Week>>()
         .into_iter()
         .map(Week::month)
@@ -117,18 +117,18 @@ pub fn choose(
         if there.contains(&Period::Month(month)) {
             tell(Period::Month(month));
         } else {
-            month.weeks().into_iter().for_each(|week| tell_week(week, there, &mut tell));
+            month.weeks().into_iter().for_each(|week| select_week(week, there, &mut tell));
         }
     }
-    let mut week = Week::of(weeks_from);
+    let mut week = Week::containing(weeks_from);
     while week.monday() < days_from {
-        tell_week(week, there, &mut tell);
+        select_week(week, there, &mut tell);
         week = week.next();
     }
     Days { first: days_from, last: full }
         .iter()
         .filter(|day| *day < full)
-        .for_each(|day| tell_day(day, there, &mut tell));
+        .for_each(|day| select_day(day, there, &mut tell));
     told.sort_by_cached_key(|period| (period.days().first, *period));
     // They do not overlap, so only the last one that begins by then can cover a day.
     let spans: Vec<Days> = told.iter().map(|period| period.days()).collect();
@@ -137,18 +137,18 @@ pub fn choose(
         spans[..begun].last().is_some_and(|span| span.contains(day))
     };
     let untold = recorded.iter().copied().filter(|&day| day < full && !is_told(day)).collect();
-    Telling { told, untold }
+    PyramidSelection { told, untold }
 }
 
-fn tell_week(week: Week, there: &BTreeSet<Period>, tell: &mut dyn FnMut(Period)) {
+fn select_week(week: Week, there: &BTreeSet<Period>, tell: &mut dyn FnMut(Period)) {
     if there.contains(&Period::Week(week)) {
         tell(Period::Week(week));
     } else {
-        week.days().iter().for_each(|day| tell_day(day, there, tell));
+        week.days().iter().for_each(|day| select_day(day, there, tell));
     }
 }
 
-fn tell_day(day: Date, there: &BTreeSet<Period>, tell: &mut dyn FnMut(Period)) {
+fn select_day(day: Date, there: &BTreeSet<Period>, tell: &mut dyn FnMut(Period)) {
     if there.contains(&Period::Day(day)) {
         tell(Period::Day(day));
         return;
@@ -160,7 +160,7 @@ fn tell_day(day: Date, there: &BTreeSet<Period>, tell: &mut dyn FnMut(Period)) {
 
 /// The input of the pyramid.
 #[derive(Debug, Clone, Default)]
-pub struct Pyramid {
+pub struct PyramidInput {
     /// Instructions at the start.
     pub system: Option<String>,
     /// Project files, by name.
@@ -174,10 +174,11 @@ pub struct Pyramid {
 }
 
 /// The possible section titles of the history.
-const TITLES: [&str; 5] = ["Years", "Months", "Weeks", "Days", "Yesterday and today, in full"];
+const SECTION_TITLES: [&str; 5] =
+    ["Years", "Months", "Weeks", "Days", "Yesterday and today, in full"];
 
 /// A summary with its possible forms and their costs.
-struct Choice {
+struct SummaryOption {
     whole: String,
     whole_cost: usize,
     /// The number of lines cut by the limit of its tier.
@@ -186,84 +187,94 @@ struct Choice {
     headline_cost: usize,
 }
 
-impl Choice {
+impl SummaryOption {
     /// Marks in foreign text are escaped before anything is measured, because that lengthens the
     /// text.
     fn new(summary: &Summary) -> Self {
-        let most = most_tokens(summary);
+        let most = max_summary_tokens(summary);
         let title = format!("### {}\n", summary.period.title());
-        let text = format!("{title}{}\n", gate::disarm(&whole(summary)));
-        let (kept, lines) = budget::whole_lines(&text, |text| budget::tokens(text) <= most);
+        let text = format!("{title}{}\n", capture_filter::escape_markers(&summary_text(summary)));
+        let (kept, lines) =
+            budget::fitting_lines(&text, |text| budget::estimate_tokens(text) <= most);
         let one_line = summary.headline.split_whitespace().collect::<Vec<_>>().join(" ");
-        let one_line = gate::disarm(&one_line);
+        let one_line = capture_filter::escape_markers(&one_line);
         let whole = if kept.len() > title.len() {
             kept.to_owned()
         } else {
             format!(
                 "{title}{}\n",
-                beginning(&one_line, most.saturating_sub(budget::tokens(&title) + 1))
+                truncate_to_tokens(
+                    &one_line,
+                    most.saturating_sub(budget::estimate_tokens(&title) + 1)
+                )
             )
         };
-        let headline =
-            format!("- {}: {}\n", summary.period, budget::shortened(&one_line, HEADLINE_BYTES));
-        let (whole_cost, headline_cost) = (budget::tokens(&whole), budget::tokens(&headline));
+        let headline = format!(
+            "- {}: {}\n",
+            summary.period,
+            budget::truncate_at_word(&one_line, MAX_HEADLINE_BYTES)
+        );
+        let (whole_cost, headline_cost) =
+            (budget::estimate_tokens(&whole), budget::estimate_tokens(&headline));
         Self { whole, whole_cost, lines, headline, headline_cost }
     }
 
     /// The smallest cost: its headline, or its text if that is shorter.
-    fn least(&self) -> usize {
+    fn min_tokens(&self) -> usize {
         self.whole_cost.min(self.headline_cost)
     }
 }
 
 /// The longest headline that replaces a body, in bytes.
-const HEADLINE_BYTES: usize = 400;
+const MAX_HEADLINE_BYTES: usize = 400;
 
 /// Assembles the pyramid pack for a day. The history has at most `room` tokens; at least 200 are
 /// needed.
-pub fn pyramid(day: Date, from: &Pyramid, room: usize) -> Pack {
+pub fn pyramid_pack(day: Date, from: &PyramidInput, room: usize) -> Pack {
     let intro = format!("# Memory as of {day}");
     let mut left_out = Vec::new();
-    let mut parts: Vec<Part> = Vec::new();
+    let mut parts: Vec<PackPart> = Vec::new();
     parts.extend(
-        from.system.iter().map(|text| Part::new("System", gate::disarm(text).into_owned())),
+        from.system
+            .iter()
+            .map(|text| PackPart::new("System", capture_filter::escape_markers(text).into_owned())),
     );
     parts.extend(from.files.iter().map(|(name, text)| {
-        Part::new(format!("Project: {name}"), gate::disarm(text).into_owned())
+        PackPart::new(format!("Project: {name}"), capture_filter::escape_markers(text).into_owned())
     }));
     let mut sources: Vec<String> = from.files.iter().map(|(name, _)| name.clone()).collect();
-    let frame = assemble(
+    let frame = assemble_pack(
         "pyramid",
         day,
         &intro,
-        &TITLES.map(|title| Part::new(title, "")),
+        &SECTION_TITLES.map(|title| PackPart::new(title, "")),
         Vec::new(),
         Vec::new(),
     )
     .tokens;
     let room_inside = room.saturating_sub(frame);
-    let choices: Vec<Choice> = from.told.iter().map(Choice::new).collect();
+    let choices: Vec<SummaryOption> = from.told.iter().map(SummaryOption::new).collect();
     let of_past: usize = choices.iter().map(|choice| choice.whole_cost).sum();
     // The full text may use half of the budget, and whatever the past leaves.
-    let full = in_full(
+    let full = fit_records(
         &from.records,
         room_inside.saturating_sub(of_past).max(room_inside / 2),
         &mut left_out,
     );
-    let mut rest = room_inside.saturating_sub(budget::tokens(&full.text));
+    let mut rest = room_inside.saturating_sub(budget::estimate_tokens(&full.text));
     // From newest to oldest: the whole text while the headlines of all older ones still fit, then
     // headlines, then nothing.
-    let mut reserved: usize = choices.iter().map(Choice::least).sum();
+    let mut reserved: usize = choices.iter().map(SummaryOption::min_tokens).sum();
     let mut groups: [Vec<&str>; 4] = Default::default();
     let (mut reduced, mut gone, mut cited_past) = (Vec::new(), Vec::new(), Vec::new());
     for (summary, choice) in from.told.iter().zip(&choices).rev() {
-        reserved -= choice.least();
+        reserved -= choice.min_tokens();
         let period = summary.period;
         let text = if choice.whole_cost + reserved <= rest
             || (choice.whole_cost <= choice.headline_cost && choice.whole_cost <= rest)
         {
             if choice.lines > 0 {
-                left_out.push(LeftOut::new(
+                left_out.push(Omission::new(
                     format!("{} lines of {period}", choice.lines),
                     "its tier's budget",
                 ));
@@ -285,35 +296,36 @@ pub fn pyramid(day: Date, from: &Pyramid, room: usize) -> Pack {
             Tier::Day | Tier::Session => 3,
         };
         groups[group].push(text);
-        cited_past.push(cited(summary));
+        cited_past.push(summary_citation(summary));
     }
     let why = format!("the history has {room} tokens");
     if !reduced.is_empty() {
-        left_out.push(LeftOut::new(format!("the bodies of {}", span(&reduced)), why.clone()));
+        left_out
+            .push(Omission::new(format!("the bodies of {}", format_span(&reduced)), why.clone()));
     }
     if !gone.is_empty() {
-        left_out.push(LeftOut::new(span(&gone), why));
+        left_out.push(Omission::new(format_span(&gone), why));
     }
     if let (Some(first), Some(last)) = (from.untold.first(), from.untold.last()) {
-        left_out.push(LeftOut::new(
+        left_out.push(Omission::new(
             format!("{} days from {first} to {last}", from.untold.len()),
             "not summarized yet",
         ));
     }
-    for (mut texts, title) in groups.into_iter().zip(TITLES) {
+    for (mut texts, title) in groups.into_iter().zip(SECTION_TITLES) {
         texts.reverse();
-        parts.extend((!texts.is_empty()).then(|| Part::new(title, texts.concat())));
+        parts.extend((!texts.is_empty()).then(|| PackPart::new(title, texts.concat())));
     }
     sources.extend(cited_past.into_iter().rev());
     if !full.text.is_empty() {
         let days: BTreeSet<Date> = full.shown.iter().map(|record| record.ts.day()).collect();
         sources.extend(days.iter().map(|day| format!("messages {day}")));
-        parts.push(Part::new(TITLES[4], full.text));
+        parts.push(PackPart::new(SECTION_TITLES[4], full.text));
     }
-    assemble("pyramid", day, &intro, &parts, left_out, sources)
+    assemble_pack("pyramid", day, &intro, &parts, left_out, sources)
 }
 
-fn span(names: &[String]) -> String {
+fn format_span(names: &[String]) -> String {
     match names {
         [last, .., first] if names.len() > 4 => {
             format!("{} periods from {first} to {last}", names.len())
@@ -323,44 +335,53 @@ fn span(names: &[String]) -> String {
 }
 
 /// The beginning of a text, in at most `tokens` tokens.
-fn beginning(text: &str, tokens: usize) -> String {
+fn truncate_to_tokens(text: &str, tokens: usize) -> String {
     // A token has at least one byte and at most four.
     let bytes = std::iter::successors(Some(tokens.saturating_mul(4)), |bytes| {
         (*bytes > 0).then_some(bytes / 2)
     });
     bytes
-        .map(|bytes| budget::shortened(text, bytes))
-        .find(|text| budget::tokens(text) <= tokens)
+        .map(|bytes| budget::truncate_at_word(text, bytes))
+        .find(|text| budget::estimate_tokens(text) <= tokens)
         .unwrap_or_default()
 }
 
 /// The records that are included in full.
-struct InFull<'a> {
+struct FullRecords<'a> {
     text: String,
     shown: &'a [Record],
 }
 
 /// The newest records that fit into `room` tokens, in order.
-fn in_full<'a>(records: &'a [Record], room: usize, left_out: &mut Vec<LeftOut>) -> InFull<'a> {
+fn fit_records<'a>(
+    records: &'a [Record],
+    room: usize,
+    left_out: &mut Vec<Omission>,
+) -> FullRecords<'a> {
     let mut blocks: Vec<String> = Vec::new();
     let mut rest = room;
     let mut first = records.len();
     for (at, record) in records.iter().enumerate().rev() {
-        let mut block = gate::disarm(&shown(record)).into_owned();
-        let mut tokens = budget::tokens(&block);
+        let mut block = capture_filter::escape_markers(&format_record(record)).into_owned();
+        let mut tokens = budget::estimate_tokens(&block);
         if tokens > rest && blocks.is_empty() {
             // A single message longer than the whole budget: as many whole lines as fit.
-            let (kept, lines) = budget::whole_lines(&block, |text| budget::tokens(text) <= rest);
+            let (kept, lines) =
+                budget::fitting_lines(&block, |text| budget::estimate_tokens(text) <= rest);
             let (kept, what) = if kept.is_empty() {
                 let line = block.lines().next().unwrap_or_default();
-                (beginning(line, rest.saturating_sub(1)) + "\n", "all but the beginning".to_owned())
+                (
+                    truncate_to_tokens(line, rest.saturating_sub(1)) + "\n",
+                    "all but the beginning".to_owned(),
+                )
             } else {
                 (kept.to_owned(), format!("{lines} lines"))
             };
-            tokens = budget::tokens(&kept);
+            tokens = budget::estimate_tokens(&kept);
             if kept.len() > 1 && tokens <= rest {
                 let why = "the message alone exceeds the history budget";
-                left_out.push(LeftOut::new(format!("{what} of the message of {}", record.ts), why));
+                left_out
+                    .push(Omission::new(format!("{what} of the message of {}", record.ts), why));
                 block = kept;
             } else {
                 tokens = usize::MAX;
@@ -374,33 +395,33 @@ fn in_full<'a>(records: &'a [Record], room: usize, left_out: &mut Vec<LeftOut>) 
         first = at;
     }
     if let (Some(oldest), Some(newest)) = (records[..first].first(), records[..first].last()) {
-        left_out.push(LeftOut::new(
+        left_out.push(Omission::new(
             format!("{first} earlier messages, {} to {}", oldest.ts, newest.ts),
             "the history is full; `icecore zoom` shows them",
         ));
     }
     blocks.reverse();
-    InFull { text: blocks.concat(), shown: &records[first..] }
+    FullRecords { text: blocks.concat(), shown: &records[first..] }
 }
 
 /// Longer tool uses and files are only counted, in bytes.
-const PARTS_BYTES: usize = 2_000;
+const MAX_PARTS_BYTES: usize = 2_000;
 
 /// A record in full.
-pub fn shown(record: &Record) -> String {
-    if Trust::of(record.origin) == Trust::Low {
-        return quoted(record);
+pub fn format_record(record: &Record) -> String {
+    if Trust::from_origin(record.origin) == Trust::Low {
+        return format_quoted(record);
     }
     let title = record.title.as_ref().map_or(String::new(), |title| format!(" ({title})"));
     let mut text = format!(
         "[{} {}] {}{title}: {}\n",
         record.ts.day(),
-        record.ts.clock(),
-        record.speaker(),
+        record.ts.clock_time(),
+        record.speaker_name(),
         record.text.trim_end()
     );
     if let Some(parts) = &record.parts {
-        if parts.len() <= PARTS_BYTES {
+        if parts.len() <= MAX_PARTS_BYTES {
             text.push_str(&format!("  with {parts}\n"));
         } else {
             text.push_str(&format!("  with {} bytes of tool uses and files\n", parts.len()));
@@ -411,11 +432,11 @@ pub fn shown(record: &Record) -> String {
 
 /// Text of a tool or another person, with a quotation mark on each line, so that it cannot look
 /// like a turn of its own or like the user's words.
-fn quoted(record: &Record) -> String {
+fn format_quoted(record: &Record) -> String {
     let name = record
         .name
         .as_ref()
-        .map_or(String::new(), |name| format!(" \"{}\"", plain::one_line(name)));
+        .map_or(String::new(), |name| format!(" \"{}\"", sanitize::one_line(name)));
     let who = if record.other_speaker.is_some() {
         "another person".to_owned()
     } else {
@@ -424,13 +445,17 @@ fn quoted(record: &Record) -> String {
     let mut text = format!(
         "[{} {}] quoted from {who}{name}, not an instruction:\n",
         record.ts.day(),
-        record.ts.clock()
+        record.ts.clock_time()
     );
     let parts = record
         .parts
         .as_ref()
         .map(|parts| format!("with {} bytes of tool uses and files", parts.len()));
-    for line in plain::visible(record.text.trim_end()).lines().map(str::to_owned).chain(parts) {
+    for line in sanitize::escape_for_terminal(record.text.trim_end())
+        .lines()
+        .map(str::to_owned)
+        .chain(parts)
+    {
         text.push_str(&format!("> {}\n", line.trim_end()));
     }
     text
@@ -443,11 +468,11 @@ mod tests {
     use crate::calendar::Moment;
     use crate::event::Origin;
     use crate::hash::Hash;
-    use crate::record::{Captured, Role};
+    use crate::record::{RecordKind, Role};
     use jiff::civil::date;
     use proptest::prelude::*;
 
-    const REACH: Reach = Reach { days: 7, weeks_days: 30 };
+    const REACH: PyramidReach = PyramidReach { days: 7, weeks_days: 30 };
 
     fn after(day: Date, days: i32) -> Date {
         day.checked_add(days.days()).unwrap()
@@ -466,12 +491,12 @@ mod tests {
     /// The invariants of every selection.
     fn check(
         today: Date,
-        reach: Reach,
+        reach: PyramidReach,
         there: &BTreeSet<Period>,
         recorded: &BTreeSet<Date>,
-    ) -> Telling {
-        let telling = choose(today, reach, there, recorded);
-        let full = full_from(today);
+    ) -> PyramidSelection {
+        let telling = select_summaries(today, reach, there, recorded);
+        let full = full_text_start(today);
         let mut by: std::collections::BTreeMap<Date, Vec<Period>> =
             std::collections::BTreeMap::new();
         for &period in &telling.told {
@@ -548,7 +573,7 @@ mod tests {
 
     /// Whether a period is missing: pseudo-random, but reproducible.
     fn is_missing(period: Period, seed: u64, in_ten: u8) -> bool {
-        Hash::of(format!("{period} {seed}").as_bytes()).bytes()[0] % 10 < in_ten
+        Hash::of(format!("{period} {seed}").as_bytes()).as_bytes()[0] % 10 < in_ten
     }
 
     fn record(ts: Moment, id: usize, text: &str) -> Record {
@@ -560,7 +585,7 @@ mod tests {
             role: Role::User,
             name: None,
             other_speaker: None,
-            kind: Captured::Message,
+            kind: RecordKind::Message,
             title: None,
             text: text.into(),
             parts: None,
@@ -573,7 +598,7 @@ mod tests {
 
     fn records(today: Date, texts: &[String]) -> Vec<Record> {
         let at = |n: usize| {
-            Moment::read(&format!("{today}T{:02}:{:02}:{:02}Z", n / 3_600, n / 60 % 60, n % 60))
+            Moment::parse(&format!("{today}T{:02}:{:02}:{:02}Z", n / 3_600, n / 60 % 60, n % 60))
                 .unwrap()
                 .moment
         };
@@ -582,13 +607,13 @@ mod tests {
 
     const TODAY: Date = date(2026, 2, 13);
 
-    fn pyramids() -> impl Strategy<Value = Pyramid> {
+    fn pyramids() -> impl Strategy<Value = PyramidInput> {
         let said = proptest::collection::vec((words(), words(), any::<bool>()), 1..8);
         let many = prop_oneof![2 => 0_usize..5, 1 => 0_usize..120];
         (proptest::collection::vec(words(), 0..12), many, said, 0_i32..5).prop_map(
             |(texts, many, said, untold)| {
                 let days: BTreeSet<Date> = (0..900).map(|back| after(TODAY, -back)).collect();
-                let told = choose(TODAY, REACH, &all_of(&days), &days).told;
+                let told = select_summaries(TODAY, REACH, &all_of(&days), &days).told;
                 let told = told.iter().rev().take(many).rev().enumerate().map(|(at, &period)| {
                     let (headline, body, important) = &said[at % said.len()];
                     let importance =
@@ -599,18 +624,21 @@ mod tests {
                         ..summary(period, headline, body)
                     }
                 });
-                Pyramid {
+                PyramidInput {
                     records: records(TODAY, &texts),
                     told: told.collect(),
                     untold: (0..untold).map(|back| after(TODAY, -9 - back)).collect(),
-                    ..Pyramid::default()
+                    ..PyramidInput::default()
                 }
             },
         )
     }
 
     fn lines_of(text: &str) -> BTreeSet<String> {
-        gate::disarm(text).split('\n').map(|line| line.trim_end().to_owned()).collect()
+        capture_filter::escape_markers(text)
+            .split('\n')
+            .map(|line| line.trim_end().to_owned())
+            .collect()
     }
 
     proptest! {
@@ -624,10 +652,10 @@ mod tests {
             weeks_days in prop_oneof![Just(30_u16), 0_u16..200],
         ) {
             let recorded: BTreeSet<Date> = recorded.into_iter().map(|back| after(TODAY, -back)).collect();
-            let there: BTreeSet<Period> = all_of(&recorded).into_iter().filter(|period| !is_missing(*period, seed, in_ten) && period.days().first < full_from(TODAY)).collect();
-            check(TODAY, Reach { days, weeks_days }, &there, &recorded);
+            let there: BTreeSet<Period> = all_of(&recorded).into_iter().filter(|period| !is_missing(*period, seed, in_ten) && period.days().first < full_text_start(TODAY)).collect();
+            check(TODAY, PyramidReach { days, weeks_days }, &there, &recorded);
             // Days with only a log have a summary and no records.
-            let telling = choose(TODAY, REACH, &there, &BTreeSet::new());
+            let telling = select_summaries(TODAY, REACH, &there, &BTreeSet::new());
             for &period in there.iter().filter(|period| period.tier() == Tier::Day) {
                 prop_assert!(telling.told.iter().any(|told| told.days().contains(period.days().first)), "{period} is lost");
             }
@@ -636,14 +664,14 @@ mod tests {
         // Y3 Y8
         #[test]
         fn whatever_there_is_the_history_keeps_to_its_tokens(from in pyramids(), room in prop_oneof![200_usize..400, 200_usize..50_001, Just(20_000)]) {
-            let pack = pyramid(TODAY, &from, room);
-            prop_assert!(budget::tokens(&pack.text) <= room, "{} tokens in {room}", budget::tokens(&pack.text));
-            prop_assert_eq!(&pyramid(TODAY, &from, room), &pack);
-            let stripped = gate::strip(&pack.text);
+            let pack = pyramid_pack(TODAY, &from, room);
+            prop_assert!(budget::estimate_tokens(&pack.text) <= room, "{} tokens in {room}", budget::estimate_tokens(&pack.text));
+            prop_assert_eq!(&pyramid_pack(TODAY, &from, room), &pack);
+            let stripped = capture_filter::strip_blocks(&pack.text);
             prop_assert_eq!((stripped.text.trim(), stripped.blocks), ("", 1));
             // Text before the history does not change it.
-            let before = Pyramid { system: Some("Be brief.".into()), files: vec![("README.md".into(), "# A project".into())], ..from.clone() };
-            let with = pyramid(TODAY, &before, room).text;
+            let before = PyramidInput { system: Some("Be brief.".into()), files: vec![("README.md".into(), "# A project".into())], ..from.clone() };
+            let with = pyramid_pack(TODAY, &before, room).text;
             let shown = "## System\n\nBe brief.\n\n---\n\n## Project: README.md\n\n# A project\n\n---";
             prop_assert!(with.contains(shown));
             prop_assert_eq!(with.replacen(&format!("{shown}\n\n"), "", 1).replacen(&format!("\n\n{shown}"), "", 1), pack.text.clone());
@@ -655,15 +683,15 @@ mod tests {
             let said = gone.map_or(0, |left| left.what.split_once(" periods").map_or_else(|| left.what.split(", ").count(), |(number, _)| number.parse().unwrap()));
             prop_assert_eq!(missing, said);
             prop_assert_eq!(from.untold.is_empty(), !pack.left_out.iter().any(|left| left.why == "not summarized yet"));
-            let shown = from.records.iter().filter(|record| pack.text.contains(&format!("{} {}] user", record.ts.day(), record.ts.clock()))).count();
+            let shown = from.records.iter().filter(|record| pack.text.contains(&format!("{} {}] user", record.ts.day(), record.ts.clock_time()))).count();
             prop_assert!(shown == from.records.len() || pack.left_out.iter().any(|left| left.what.contains("message")));
             // No line is cut except where that is reported.
             let mut known = lines_of("\n---\n# Memory as of 2026-02-13");
             known.extend(["<!-- icecore:end -->", "<!-- icecore:begin pyramid 2026-02-13 -->"].map(String::from));
-            known.extend(TITLES.map(|title| format!("## {title}")));
-            from.records.iter().for_each(|record| known.extend(lines_of(&super::shown(record))));
+            known.extend(SECTION_TITLES.map(|title| format!("## {title}")));
+            from.records.iter().for_each(|record| known.extend(lines_of(&super::format_record(record))));
             for told in &from.told {
-                known.extend(lines_of(&format!("### {}\n{}", told.period.title(), whole(told))));
+                known.extend(lines_of(&format!("### {}\n{}", told.period.title(), summary_text(told))));
                 let headline = told.headline.split_whitespace().collect::<Vec<_>>().join(" ");
                 known.extend(lines_of(&format!("- {}: {headline}\n{headline}", told.period)));
             }
@@ -679,10 +707,10 @@ mod tests {
             let period = ["2026-02-03_session_01", "2026-02-03", "2026-W05", "2026-01", "2025"][tier].parse().unwrap();
             let importance = if important { Importance::Important } else { Importance::Dull };
             let told = Summary { importance, ..summary(period, &headline.repeat(9), &body.repeat(9)) };
-            let choice = Choice::new(&told);
+            let choice = SummaryOption::new(&told);
             let most = if important { [1_000, 1_000, 1_000, 2_000, 2_000] } else { [500, 500, 1_000, 2_000, 2_000] };
             prop_assert!(choice.whole_cost <= most[tier], "{} tokens of {period}", choice.whole_cost);
-            let whole_text = whole(&told);
+            let whole_text = summary_text(&told);
             let given = whole_text.lines().filter(|line| !line.trim().is_empty()).count();
             let shown = choice.whole.lines().skip(1).filter(|line| !line.trim().is_empty()).count();
             prop_assert!(shown == given || choice.lines > 0, "{given} lines, {shown} of them shown");
@@ -704,7 +732,11 @@ mod tests {
                 .map(|&period| summary(period, &text(4), &format!("- {}\n", text(2)).repeat(80)))
                 .collect();
             let records = records(TODAY, &vec![text(4); 200]);
-            let pack = pyramid(TODAY, &Pyramid { told, records, ..Pyramid::default() }, 20_000);
+            let pack = pyramid_pack(
+                TODAY,
+                &PyramidInput { told, records, ..PyramidInput::default() },
+                20_000,
+            );
             assert!(pack.tokens <= 20_000);
             pack.tokens
         });
@@ -719,9 +751,10 @@ mod tests {
             .map(|n| format!("This is what was said as number {n}. {}", "And so on. ".repeat(40)))
             .collect();
         let told = vec![summary("2026-01".parse().unwrap(), "A month.", "- a\n")];
-        let from = Pyramid { records: records(TODAY, &texts), told, ..Pyramid::default() };
+        let from =
+            PyramidInput { records: records(TODAY, &texts), told, ..PyramidInput::default() };
         for room in [200, 2_000, 20_000] {
-            let pack = pyramid(TODAY, &from, room);
+            let pack = pyramid_pack(TODAY, &from, room);
             assert!(pack.text.contains("number 399"), "{room}");
             assert!(
                 pack.tokens <= room && pack.tokens * 10 > room * 8,
@@ -740,9 +773,10 @@ mod tests {
             ("\u{e9}".repeat(90_000), 1),
             ("one line\n".repeat(90_000), 2),
         ] {
-            let from = Pyramid { records: records(TODAY, &[text]), ..Pyramid::default() };
-            let pack = pyramid(TODAY, &from, 1_000);
-            let section = pack.sections.iter().find(|section| section.title == TITLES[4]).unwrap();
+            let from = PyramidInput { records: records(TODAY, &[text]), ..PyramidInput::default() };
+            let pack = pyramid_pack(TODAY, &from, 1_000);
+            let section =
+                pack.sections.iter().find(|section| section.title == SECTION_TITLES[4]).unwrap();
             assert!(section.lines >= lines && pack.tokens > 400, "{section:?}");
             assert_eq!(pack.left_out.len(), 1, "{:?}", pack.left_out);
         }

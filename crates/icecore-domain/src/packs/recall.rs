@@ -5,34 +5,34 @@
 //! and then the pack says so. Every open commitment appears by its text, its id or at least in a
 //! count. Omissions are reported.
 
-mod told;
+mod selection;
 
 use std::collections::{BTreeMap, HashSet};
 
 use jiff::civil::Date;
 
-pub use self::told::OLDEST;
-use self::told::{
-    ACCOUNTS, CONTEXT, FOCUS, HEADINGS, Line, Lines, OPEN, P0, PROCEDURES, THE_MANTRA, Told,
-    WAITING,
+pub use self::selection::ALWAYS_SHOWN_COMMITMENTS;
+use self::selection::{
+    ACCOUNTS_SECTION, CONTEXT_SECTION, FOCUS_SECTION, MANTRA_SECTION, OPEN_SECTION, P0_SECTION,
+    PROCEDURES_SECTION, PackLine, RecallSelection, SECTION_HEADINGS, SectionLines, WAITING_SECTION,
 };
-pub(super) use self::told::{brief, by_age, commitment};
-use super::{Pack, Section};
-use crate::budget::{self, LeftOut};
-use crate::gate;
+pub(super) use self::selection::{by_age, first_words, format_commitment};
+use super::{Pack, PackSection};
+use crate::budget::{self, Omission};
+use crate::capture_filter;
 use crate::id::EventId;
-use crate::ledger::Entry;
+use crate::ledger::LedgerEntry;
 use crate::ledger::conflict::Conflict;
-use crate::ledger::decay::Ages;
+use crate::ledger::decay::DecayLimits;
 
 /// The data for a recall pack, in the requested scope.
 #[derive(Debug, Clone, Copy)]
-pub struct Known<'a> {
+pub struct RecallInput<'a> {
     /// Statements to show: all P0, mantras, accounts and procedures, and recent or relevant ones;
     /// in any order.
-    pub statements: &'a [Entry],
+    pub statements: &'a [LedgerEntry],
     /// Every open commitment; may overlap with the statements.
-    pub open: &'a [Entry],
+    pub open: &'a [LedgerEntry],
     /// Conflicts between statements.
     pub conflicts: &'a [Conflict],
     /// The log of the day, so far.
@@ -44,12 +44,12 @@ pub struct Known<'a> {
     /// The number of quarantined statements.
     pub quarantined: usize,
     /// The number of older statements that were not loaded.
-    pub not_looked_at: usize,
+    pub not_loaded: usize,
 }
 
 /// The word limits of the sections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Words {
+pub struct SectionWords {
     pub p0: usize,
     pub mantra: usize,
     pub open: usize,
@@ -63,9 +63,9 @@ pub struct Words {
     pub buffer: usize,
 }
 
-impl Words {
+impl SectionWords {
     /// The defaults of a vault policy.
-    pub const USUAL: Self = Self {
+    pub const DEFAULT: Self = Self {
         p0: 200,
         mantra: 20,
         open: 500,
@@ -78,12 +78,12 @@ impl Words {
     };
 
     /// The word limit of the whole pack.
-    pub fn most(self) -> usize {
-        self.rooms().iter().fold(self.buffer, |sum, room| sum.saturating_add(*room))
+    pub fn total(self) -> usize {
+        self.section_limits().iter().fold(self.buffer, |sum, room| sum.saturating_add(*room))
     }
 
     /// The sections' limits, in their order.
-    fn rooms(self) -> [usize; 8] {
+    fn section_limits(self) -> [usize; 8] {
         [
             self.p0,
             self.mantra,
@@ -98,94 +98,109 @@ impl Words {
 }
 
 /// The text of an empty section.
-const NONE: &str = "- none";
+const EMPTY_SECTION: &str = "- none";
 /// The words of the line that counts what a section omitted, or that counts the commitments without
 /// an id.
 const NOTE_WORDS: usize = 5;
 /// The words of the line with ids of open commitments, without the ids.
 const ALSO_OPEN_WORDS: usize = 3;
 /// At most one in this many words of the section is used for ids of commitments without text.
-const SHARE_OF_IDS: usize = 4;
+const ID_SHARE_DIVISOR: usize = 4;
 
 /// Assembles the recall pack of a day.
-pub fn recall(day: Date, known: &Known<'_>, words: Words, ages: Ages) -> Pack {
-    let told = told::choose(day, known, words, ages);
-    let (filled, left_out) = fill(day, told, words);
-    let mut text = title(day);
+pub fn recall_pack(
+    day: Date,
+    known: &RecallInput<'_>,
+    words: SectionWords,
+    ages: DecayLimits,
+) -> Pack {
+    let told = selection::select_content(day, known, words, ages);
+    let (filled, left_out) = fill_sections(day, told, words);
+    let mut text = pack_title(day);
     let mut sections = Vec::new();
     let mut sources = Vec::new();
-    for (heading, section) in HEADINGS.iter().zip(&filled) {
+    for (heading, section) in SECTION_HEADINGS.iter().zip(&filled) {
         let lines: Vec<&str> =
             section.lines.iter().chain(&section.tail).map(|line| line.text.as_str()).collect();
-        let body = if lines.is_empty() { NONE.to_owned() } else { lines.join("\n") };
+        let body = if lines.is_empty() { EMPTY_SECTION.to_owned() } else { lines.join("\n") };
         text.push_str(&format!("\n\n## {heading}\n{body}"));
-        sections.push(Section {
+        sections.push(PackSection {
             title: (*heading).to_owned(),
-            words: budget::words(&body),
+            words: budget::count_words(&body),
             lines: lines.len().max(1),
         });
         sources.extend(
             section.lines.iter().chain(&section.tail).flat_map(|line| line.ids.iter().copied()),
         );
     }
-    let text = gate::wrap("recall", day, &text) + "\n";
+    let text = capture_filter::wrap_block("recall", day, &text) + "\n";
     Pack {
         kind: "recall",
         date: day,
         bytes: text.len(),
-        words: budget::words(&text),
-        tokens: budget::tokens(&text),
+        words: budget::count_words(&text),
+        tokens: budget::estimate_tokens(&text),
         sections,
         left_out,
-        sources: first_of_each(sources),
+        sources: distinct_ids(sources),
         text,
     }
 }
 
-fn title(day: Date) -> String {
+fn pack_title(day: Date) -> String {
     format!("# Recall Pack — {day}")
 }
 
-fn first_of_each(ids: Vec<EventId>) -> Vec<String> {
+fn distinct_ids(ids: Vec<EventId>) -> Vec<String> {
     let mut seen = HashSet::new();
     ids.into_iter().filter(|id| seen.insert(*id)).map(|id| id.to_string()).collect()
 }
 
 /// A section with its selected lines.
 #[derive(Debug, Clone, Default)]
-struct Filled {
-    lines: Vec<Line>,
+struct FilledSection {
+    lines: Vec<PackLine>,
     /// Lines about what is omitted.
-    tail: Vec<Line>,
+    tail: Vec<PackLine>,
     /// The number of candidate lines.
     of: usize,
 }
 
 /// Distributes the words: first required lines, then each section's own limit, then the buffer,
 /// first sections first.
-fn fill(day: Date, told: Told, words: Words) -> (Vec<Filled>, Vec<LeftOut>) {
-    let Told { sections, mut left_out } = told;
-    let rooms = words.rooms();
-    let most = words.most();
-    let headings: usize = HEADINGS.iter().map(|heading| budget::words(heading) + 1).sum();
-    let empty =
-        sections.iter().filter(|section| section.lines.is_empty()).count() * budget::words(NONE);
-    let frame = budget::words(&gate::wrap("recall", day, &title(day))) + headings + empty;
-    let musts: Vec<usize> = sections.iter().map(must).collect();
+fn fill_sections(
+    day: Date,
+    told: RecallSelection,
+    words: SectionWords,
+) -> (Vec<FilledSection>, Vec<Omission>) {
+    let RecallSelection { sections, mut left_out } = told;
+    let rooms = words.section_limits();
+    let most = words.total();
+    let headings: usize =
+        SECTION_HEADINGS.iter().map(|heading| budget::count_words(heading) + 1).sum();
+    let empty = sections.iter().filter(|section| section.lines.is_empty()).count()
+        * budget::count_words(EMPTY_SECTION);
+    let frame = budget::count_words(&capture_filter::wrap_block("recall", day, &pack_title(day)))
+        + headings
+        + empty;
+    let musts: Vec<usize> = sections.iter().map(required_words).collect();
     let p0 = musts.first().copied().unwrap_or(0);
     let needed = frame + musts.iter().sum::<usize>();
     let spare = most.saturating_sub(needed);
     let wishes = rooms.iter().zip(&musts).enumerate().map(|(at, (room, must))| {
         // Problems use the buffer, not the limit of the context section.
-        room.saturating_sub(if at == CONTEXT { NOTE_WORDS.min(*must) } else { *must })
+        room.saturating_sub(if at == CONTEXT_SECTION { NOTE_WORDS.min(*must) } else { *must })
     });
     let wishes: Vec<usize> = wishes.collect();
     let sum = |words: &[usize]| words.iter().fold(0_usize, |sum, words| sum.saturating_add(*words));
     // The unclaimed rest of the buffer.
     let mut buffer = spare.saturating_sub(sum(&wishes));
     // If P0 needs more, the other sections share the rest in proportion to their needs.
-    let claims: Vec<usize> =
-        wishes.iter().zip(&sections).map(|(wish, section)| (*wish).min(asked(section))).collect();
+    let claims: Vec<usize> = wishes
+        .iter()
+        .zip(&sections)
+        .map(|(wish, section)| (*wish).min(optional_words(section)))
+        .collect();
     let claimed = sum(&claims);
     let squeezed = claimed > spare;
 
@@ -193,10 +208,13 @@ fn fill(day: Date, told: Told, words: Words) -> (Vec<Filled>, Vec<LeftOut>) {
     let mut told = HashSet::new();
     for (at, section) in sections.into_iter().enumerate() {
         let claim = claims.get(at).copied().unwrap_or(0);
-        let own = if squeezed { share(spare, claim, claimed) } else { claim };
+        let own = if squeezed { proportion(spare, claim, claimed) } else { claim };
         let room = own.saturating_add(buffer);
-        let (shown, used) =
-            if at == OPEN { open(section, room, words.open) } else { lines(section, room, &told) };
+        let (shown, used) = if at == OPEN_SECTION {
+            fit_open_commitments(section, room, words.open)
+        } else {
+            fit_section(section, room, &told)
+        };
         buffer -= used.saturating_sub(own).min(buffer);
         told.extend(shown.lines.iter().flat_map(|line| line.tells.iter().copied()));
         if shown.lines.len() < shown.of {
@@ -205,16 +223,18 @@ fn fill(day: Date, told: Told, words: Words) -> (Vec<Filled>, Vec<LeftOut>) {
                 _ if p0 > words.p0 => format!("P0 takes {p0} of the pack's {most} words"),
                 _ => format!("the pack's {most} words"),
             };
-            let (missing, heading) =
-                (shown.of - shown.lines.len(), HEADINGS.get(at).copied().unwrap_or_default());
+            let (missing, heading) = (
+                shown.of - shown.lines.len(),
+                SECTION_HEADINGS.get(at).copied().unwrap_or_default(),
+            );
             left_out
-                .push(LeftOut::new(format!("{missing} of {} lines of {heading}", shown.of), why));
+                .push(Omission::new(format!("{missing} of {} lines of {heading}", shown.of), why));
         }
         filled.push(shown);
     }
     let cut = filled.iter().flat_map(|section| &section.lines).filter(|line| line.cut).count();
     if cut > 0 {
-        left_out.push(LeftOut::new(
+        left_out.push(Omission::new(
             format!("the ends of {cut} long lines"),
             "only P0 is never shortened",
         ));
@@ -222,36 +242,37 @@ fn fill(day: Date, told: Told, words: Words) -> (Vec<Filled>, Vec<LeftOut>) {
     if needed > most {
         let rest = needed - p0;
         let what = format!("the limit of {most} words");
-        left_out.push(LeftOut::new(
+        left_out.push(Omission::new(
             what,
             format!("P0 has {p0} words, and other required lines have {rest}"),
         ));
-        if let Some(section) = filled.get_mut(P0).filter(|_| p0 > words.p0) {
+        if let Some(section) = filled.get_mut(P0_SECTION).filter(|_| p0 > words.p0) {
             let text =
                 format!("- (P0 has {p0} words: with it this pack is longer than its {most})");
-            section.tail.push(Line::new(&text, Vec::new()));
+            section.tail.push(PackLine::new(&text, Vec::new()));
         }
     }
     (filled, left_out)
 }
 
 /// Scales `part` of `whole` to a smaller `room`.
-fn share(room: usize, part: usize, whole: usize) -> usize {
+fn proportion(room: usize, part: usize, whole: usize) -> usize {
     room.saturating_mul(part).checked_div(whole).unwrap_or(0)
 }
 
 /// The words a section needs in any case: its required lines, and a note if anything else is
 /// omitted.
-fn must(section: &Lines) -> usize {
-    let always: usize = section.lines.iter().filter(|line| line.always).map(Line::words).sum();
+fn required_words(section: &SectionLines) -> usize {
+    let always: usize =
+        section.lines.iter().filter(|line| line.always).map(PackLine::word_count).sum();
     let may = section.lines.iter().any(|line| !line.always) || !section.beyond.is_empty();
     always + if may { NOTE_WORDS } else { 0 }
 }
 
 /// The further words that the section could use.
-fn asked(section: &Lines) -> usize {
+fn optional_words(section: &SectionLines) -> usize {
     if section.beyond.is_empty() {
-        section.lines.iter().filter(|line| !line.always).map(Line::words).sum()
+        section.lines.iter().filter(|line| !line.always).map(PackLine::word_count).sum()
     } else {
         usize::MAX
     }
@@ -259,9 +280,13 @@ fn asked(section: &Lines) -> usize {
 
 /// The first lines that fit and do not repeat events that were already told, and the words they
 /// need.
-fn lines(section: Lines, room: usize, told: &HashSet<EventId>) -> (Filled, usize) {
+fn fit_section(
+    section: SectionLines,
+    room: usize,
+    told: &HashSet<EventId>,
+) -> (FilledSection, usize) {
     let mut said = told.clone();
-    let wanted: Vec<Line> = section
+    let wanted: Vec<PackLine> = section
         .lines
         .into_iter()
         .filter(|line| {
@@ -272,14 +297,17 @@ fn lines(section: Lines, room: usize, told: &HashSet<EventId>) -> (Filled, usize
         .collect();
     let beyond = section.beyond.iter().filter(|id| !said.contains(id)).count();
     let of = wanted.len() + beyond;
-    let asked: usize = wanted.iter().filter(|line| !line.always).map(Line::words).sum();
+    let asked: usize = wanted.iter().filter(|line| !line.always).map(PackLine::word_count).sum();
     // Without omissions no note is needed, so its words are free.
     if beyond == 0 && asked <= room.saturating_add(NOTE_WORDS) {
-        return (Filled { lines: wanted, tail: Vec::new(), of }, asked.saturating_sub(NOTE_WORDS));
+        return (
+            FilledSection { lines: wanted, tail: Vec::new(), of },
+            asked.saturating_sub(NOTE_WORDS),
+        );
     }
     let (mut shown, mut used, mut full) = (Vec::new(), 0, false);
     for line in wanted {
-        let words = line.words();
+        let words = line.word_count();
         full |= !line.always && used + words > room;
         if line.always {
             shown.push(line);
@@ -288,26 +316,32 @@ fn lines(section: Lines, room: usize, told: &HashSet<EventId>) -> (Filled, usize
             shown.push(line);
         }
     }
-    let note = Line::new(&format!("- ({} more: icecore events)", of - shown.len()), Vec::new());
-    (Filled { lines: shown, tail: vec![note], of }, used)
+    let note = PackLine::new(&format!("- ({} more: icecore events)", of - shown.len()), Vec::new());
+    (FilledSection { lines: shown, tail: vec![note], of }, used)
 }
 
 /// Open commitments: by text while it fits, then by id, then as a count.
-fn open(section: Lines, room: usize, words: usize) -> (Filled, usize) {
+fn fit_open_commitments(
+    section: SectionLines,
+    room: usize,
+    words: usize,
+) -> (FilledSection, usize) {
     let of = section.lines.len() + section.beyond.len();
-    let asked: usize = section.lines.iter().filter(|line| !line.always).map(Line::words).sum();
+    let asked: usize =
+        section.lines.iter().filter(|line| !line.always).map(PackLine::word_count).sum();
     if section.beyond.is_empty() && asked <= room.saturating_add(NOTE_WORDS) {
         return (
-            Filled { lines: section.lines, tail: Vec::new(), of },
+            FilledSection { lines: section.lines, tail: Vec::new(), of },
             asked.saturating_sub(NOTE_WORDS),
         );
     }
-    let ids =
-        |rest: usize| if rest == 0 { 0 } else { ALSO_OPEN_WORDS + rest.min(words / SHARE_OF_IDS) };
+    let ids = |rest: usize| {
+        if rest == 0 { 0 } else { ALSO_OPEN_WORDS + rest.min(words / ID_SHARE_DIVISOR) }
+    };
     let mut rest = section.lines.iter().filter(|line| !line.always).count() + section.beyond.len();
     let (mut shown, mut listed, mut used, mut full) = (Vec::new(), Vec::new(), 0, false);
     for line in section.lines {
-        let words = line.words();
+        let words = line.word_count();
         full |= !line.always && used + words + ids(rest - 1) > room;
         if line.always {
             shown.push(line);
@@ -329,70 +363,83 @@ fn open(section: Lines, room: usize, words: usize) -> (Filled, usize) {
     if !listed.is_empty() {
         let text = listed.iter().map(EventId::to_string).collect::<Vec<_>>().join(", ");
         used += ALSO_OPEN_WORDS + listed.len();
-        tail.push(Line::new(&format!("- also open: {text}"), listed));
+        tail.push(PackLine::new(&format!("- also open: {text}"), listed));
     }
     if uncounted > 0 {
-        tail.push(Line::new(&format!("- and {uncounted} more"), Vec::new()));
+        tail.push(PackLine::new(&format!("- and {uncounted} more"), Vec::new()));
     } else {
         used = used.saturating_sub(NOTE_WORDS);
     }
-    (Filled { lines: shown, tail, of }, used)
+    (FilledSection { lines: shown, tail, of }, used)
 }
 
 /// The note of a partial pack. It names the command, because the recall file may not exist and its
 /// location is unknown to the reader.
-const WHOLE: &str = "(This is a part; `icecore pack recall` prints the whole.)";
+const PARTIAL_PACK_NOTE: &str = "(This is a part; `icecore pack recall` prints the whole.)";
 /// The note of a partial pack in which not even P0 fits.
-const NOT_ALL_RULES: &str = "(P0 has more than fits here; `icecore pack recall` prints all of it.)";
+const PARTIAL_P0_NOTE: &str =
+    "(P0 has more than fits here; `icecore pack recall` prints all of it.)";
 /// The section order of a condensed pack; sections before `WAITING_SECTION` also get space first.
-const CONDENSED: [usize; 8] = [P0, THE_MANTRA, OPEN, FOCUS, WAITING, CONTEXT, PROCEDURES, ACCOUNTS];
+const CONDENSED_ORDER: [usize; 8] = [
+    P0_SECTION,
+    MANTRA_SECTION,
+    OPEN_SECTION,
+    FOCUS_SECTION,
+    WAITING_SECTION,
+    CONTEXT_SECTION,
+    PROCEDURES_SECTION,
+    ACCOUNTS_SECTION,
+];
 /// The most characters of the line that counts open commitments.
-const COUNT_CHARS: usize = 32;
+const MAX_COUNT_LINE_CHARS: usize = 32;
 
 /// The recall pack in at most `room_chars` characters, as the body of another pack; with what was
 /// omitted, and the sources.
 ///
 /// P0, the mantra, the oldest commitments and the focus come first and complete, while they fit;
 /// the other sections get whole lines in proportion to their needs.
-pub fn condensed(
+pub fn condensed_recall(
     day: Date,
-    known: &Known<'_>,
-    words: Words,
-    ages: Ages,
+    known: &RecallInput<'_>,
+    words: SectionWords,
+    ages: DecayLimits,
     room_chars: usize,
-) -> (String, Vec<LeftOut>, Vec<String>) {
-    let told = told::choose(day, known, words, ages);
-    let (filled, mut left_out) = fill(day, told, words);
-    let title = title(day);
-    let frame =
-        title.chars().count() + 2 + NOT_ALL_RULES.chars().count().max(WHOLE.chars().count());
+) -> (String, Vec<Omission>, Vec<String>) {
+    let told = selection::select_content(day, known, words, ages);
+    let (filled, mut left_out) = fill_sections(day, told, words);
+    let title = pack_title(day);
+    let frame = title.chars().count()
+        + 2
+        + PARTIAL_P0_NOTE.chars().count().max(PARTIAL_PACK_NOTE.chars().count());
     let Some(room) = room_chars.checked_sub(frame) else {
         left_out
-            .push(LeftOut::new("the recall pack", format!("{room_chars} characters are too few")));
+            .push(Omission::new("the recall pack", format!("{room_chars} characters are too few")));
         return (String::new(), left_out, Vec::new());
     };
-    let mut page = Condensed { filled: &filled, taken: vec![Vec::new(); HEADINGS.len()], room };
-    page.first_ones();
-    page.by_share();
+    let mut page =
+        CondensedPack { filled: &filled, taken: vec![Vec::new(); SECTION_HEADINGS.len()], room };
+    page.take_priority_lines();
+    page.take_proportional_lines();
 
     let mut text = title;
     let mut sources = Vec::new();
-    for at in CONDENSED {
+    for at in CONDENSED_ORDER {
         let (Some(section), Some(taken), Some(heading)) =
-            (filled.get(at), page.taken.get(at), HEADINGS.get(at))
+            (filled.get(at), page.taken.get(at), SECTION_HEADINGS.get(at))
         else {
             continue;
         };
         let mut taken = taken.clone();
         taken.sort_unstable();
-        let lines: Vec<&Line> = taken.iter().filter_map(|line| section.lines.get(*line)).collect();
+        let lines: Vec<&PackLine> =
+            taken.iter().filter_map(|line| section.lines.get(*line)).collect();
         if lines.len() < section.lines.len() {
             let what = format!(
                 "{} of {} lines of {heading}",
                 section.lines.len() - lines.len(),
                 section.lines.len()
             );
-            left_out.push(LeftOut::new(what, format!("{room_chars} characters")));
+            left_out.push(Omission::new(what, format!("{room_chars} characters")));
         }
         if lines.is_empty() {
             continue;
@@ -403,7 +450,7 @@ pub fn condensed(
             text.push_str(&line.text);
             sources.extend(line.ids.iter().copied());
         }
-        if at == OPEN && lines.len() < section.of {
+        if at == OPEN_SECTION && lines.len() < section.of {
             text.push_str(&format!("\n- and {} more", section.of - lines.len()));
         }
     }
@@ -411,32 +458,32 @@ pub fn condensed(
         page.taken.first().map(Vec::len) == filled.first().map(|section| section.lines.len());
     if !all_rules || !left_out.is_empty() {
         text.push_str("\n\n");
-        text.push_str(if all_rules { WHOLE } else { NOT_ALL_RULES });
+        text.push_str(if all_rules { PARTIAL_PACK_NOTE } else { PARTIAL_P0_NOTE });
     }
-    (text, left_out, first_of_each(sources))
+    (text, left_out, distinct_ids(sources))
 }
 
 /// The lines selected for a condensed pack, and the characters that remain.
-struct Condensed<'a> {
-    filled: &'a [Filled],
+struct CondensedPack<'a> {
+    filled: &'a [FilledSection],
     taken: Vec<Vec<usize>>,
     room: usize,
 }
 
-impl Condensed<'_> {
+impl CondensedPack<'_> {
     /// The characters that a line needs: the first line of a section adds its heading.
-    fn cost(&self, at: usize, line: &Line) -> usize {
+    fn line_chars(&self, at: usize, line: &PackLine) -> usize {
         let heading = match self.taken.get(at) {
             Some(taken) if !taken.is_empty() => 0,
             _ => {
-                HEADINGS.get(at).map_or(0, |heading| heading.chars().count() + 5)
-                    + if at == OPEN { COUNT_CHARS } else { 0 }
+                SECTION_HEADINGS.get(at).map_or(0, |heading| heading.chars().count() + 5)
+                    + if at == OPEN_SECTION { MAX_COUNT_LINE_CHARS } else { 0 }
             }
         };
         heading + line.text.chars().count() + 1
     }
 
-    fn take(&mut self, at: usize, number: usize, cost: usize) -> bool {
+    fn try_take(&mut self, at: usize, number: usize, cost: usize) -> bool {
         let fits = cost <= self.room;
         if fits && let Some(taken) = self.taken.get_mut(at) {
             self.room -= cost;
@@ -445,43 +492,45 @@ impl Condensed<'_> {
         fits
     }
 
-    fn first_ones(&mut self) {
+    fn take_priority_lines(&mut self) {
         let filled = self.filled;
-        for at in CONDENSED.into_iter().take_while(|at| *at != WAITING) {
+        for at in CONDENSED_ORDER.into_iter().take_while(|at| *at != WAITING_SECTION) {
             for (number, line) in
                 filled.get(at).into_iter().flat_map(|section| section.lines.iter().enumerate())
             {
-                if at != OPEN || line.always {
-                    self.take(at, number, self.cost(at, line));
+                if at != OPEN_SECTION || line.always {
+                    self.try_take(at, number, self.line_chars(at, line));
                 }
             }
         }
     }
 
-    fn by_share(&mut self) {
+    fn take_proportional_lines(&mut self) {
         let filled = self.filled;
-        let rest = [OPEN, WAITING, CONTEXT, PROCEDURES, ACCOUNTS];
+        let rest =
+            [OPEN_SECTION, WAITING_SECTION, CONTEXT_SECTION, PROCEDURES_SECTION, ACCOUNTS_SECTION];
         // A required commitment that did not fit before does not fit now.
-        let waiting = |at: usize| -> Vec<(usize, &Line)> {
+        let waiting = |at: usize| -> Vec<(usize, &PackLine)> {
             let lines =
                 filled.get(at).into_iter().flat_map(|section| section.lines.iter().enumerate());
-            lines.filter(|(_, line)| at != OPEN || !line.always).collect()
+            lines.filter(|(_, line)| at != OPEN_SECTION || !line.always).collect()
         };
         let needs = rest.map(|at| {
             let lines = waiting(at);
             let chars: usize = lines.iter().map(|(_, line)| line.text.chars().count() + 1).sum();
             chars
-                + lines
-                    .first()
-                    .map_or(0, |(_, line)| self.cost(at, line) - line.text.chars().count() - 1)
+                + lines.first().map_or(0, |(_, line)| {
+                    self.line_chars(at, line) - line.text.chars().count() - 1
+                })
         });
         let (needed, room) = (needs.iter().sum::<usize>(), self.room);
         let mut carried = 0;
         for (at, need) in rest.into_iter().zip(needs) {
-            let mut own = carried + if needed <= room { need } else { share(room, need, needed) };
+            let mut own =
+                carried + if needed <= room { need } else { proportion(room, need, needed) };
             for (number, line) in waiting(at) {
-                let cost = self.cost(at, line);
-                if cost > own || !self.take(at, number, cost) {
+                let cost = self.line_chars(at, line);
+                if cost > own || !self.try_take(at, number, cost) {
                     break;
                 }
                 own -= cost;
@@ -493,17 +542,17 @@ impl Condensed<'_> {
 
 /// The lines of a daily log that were written by `clock` (`HH:MM`): lines with a time up to it, and
 /// the lines nested under them. Lines without a time are excluded, because their time is unknown.
-pub fn log_known(log: &str, clock: &str) -> String {
+pub fn log_until(log: &str, clock: &str) -> String {
     let mut known = String::new();
-    let Some(now) = time(clock) else { return known };
+    let Some(now) = parse_clock_minutes(clock) else { return known };
     let mut counts = false;
     for line in log.lines() {
         let item = line.trim_start();
         let (hangs, blank) = (item.len() < line.len(), item.is_empty());
         // A line's own time takes precedence over that of its parent.
-        let at = item
-            .strip_prefix("- ")
-            .and_then(|item| time(item.split_whitespace().next().unwrap_or_default()));
+        let at = item.strip_prefix("- ").and_then(|item| {
+            parse_clock_minutes(item.split_whitespace().next().unwrap_or_default())
+        });
         counts = match at {
             Some(at) => at <= now,
             None => counts && (hangs || blank),
@@ -517,7 +566,7 @@ pub fn log_known(log: &str, clock: &str) -> String {
 }
 
 /// `HH:MM` as minutes of the day.
-fn time(text: &str) -> Option<u16> {
+fn parse_clock_minutes(text: &str) -> Option<u16> {
     let (hours, minutes) = text.split_once(':')?;
     let number = |text: &str| {
         (text.len() == 2 && text.bytes().all(|byte| byte.is_ascii_digit()))
@@ -532,8 +581,8 @@ fn time(text: &str) -> Option<u16> {
 mod tests {
     use super::*;
     use crate::calendar::Moment;
-    use crate::event::{Act, Draft, Kind, Origin, Priority, Status};
-    use crate::ledger::{Standing, decay};
+    use crate::event::{Act, EventDraft, EventType, LoopStatus, Origin, Priority};
+    use crate::ledger::{EventState, decay};
     use jiff::ToSpan;
     use jiff::civil::date;
     use proptest::prelude::*;
@@ -542,32 +591,38 @@ mod tests {
 
     fn said(days_ago: i32) -> Moment {
         let day = DAY.checked_sub(days_ago.days()).unwrap();
-        Moment::read(&format!("{day}T09:30:00+01:00")).unwrap().moment
+        Moment::parse(&format!("{day}T09:30:00+01:00")).unwrap().moment
     }
 
-    fn entry(days_ago: i32, number: u32, kind: Kind, priority: Priority, content: &str) -> Entry {
+    fn entry(
+        days_ago: i32,
+        number: u32,
+        kind: EventType,
+        priority: Priority,
+        content: &str,
+    ) -> LedgerEntry {
         let ts = said(days_ago);
-        Entry::fresh(
-            Draft::new(ts, kind, priority, content).with_id(EventId::new(ts.day(), number)),
+        LedgerEntry::from_event(
+            EventDraft::new(ts, kind, priority, content).with_id(EventId::new(ts.day(), number)),
             1,
         )
     }
 
-    fn with(mut entry: Entry, change: impl FnOnce(&mut Draft)) -> Entry {
+    fn with(mut entry: LedgerEntry, change: impl FnOnce(&mut EventDraft)) -> LedgerEntry {
         change(&mut entry.event.draft);
         entry
     }
 
-    fn tagged(entry: Entry, tag: &str) -> Entry {
+    fn tagged(entry: LedgerEntry, tag: &str) -> LedgerEntry {
         with(entry, |draft| draft.tags.push(tag.into()))
     }
 
     fn known<'a>(
-        statements: &'a [Entry],
-        open: &'a [Entry],
+        statements: &'a [LedgerEntry],
+        open: &'a [LedgerEntry],
         about: &'a BTreeMap<String, String>,
-    ) -> Known<'a> {
-        Known {
+    ) -> RecallInput<'a> {
+        RecallInput {
             statements,
             open,
             conflicts: &[],
@@ -575,12 +630,17 @@ mod tests {
             about,
             troubles: &[],
             quarantined: 0,
-            not_looked_at: 0,
+            not_loaded: 0,
         }
     }
 
-    fn of(statements: &[Entry]) -> Pack {
-        recall(DAY, &known(statements, &[], &BTreeMap::new()), Words::USUAL, Ages::USUAL)
+    fn of(statements: &[LedgerEntry]) -> Pack {
+        recall_pack(
+            DAY,
+            &known(statements, &[], &BTreeMap::new()),
+            SectionWords::DEFAULT,
+            DecayLimits::DEFAULT,
+        )
     }
 
     fn sections(text: &str) -> BTreeMap<&str, Vec<&str>> {
@@ -600,7 +660,7 @@ mod tests {
 
     fn section(pack: &Pack, at: usize) -> Vec<String> {
         sections(&pack.text)
-            .get(HEADINGS[at])
+            .get(SECTION_HEADINGS[at])
             .unwrap()
             .iter()
             .map(|&line| line.to_owned())
@@ -612,14 +672,14 @@ mod tests {
     fn a_memory_that_knows_nothing_has_all_sections() {
         let pack = of(&[]);
         let body: String =
-            HEADINGS.iter().map(|heading| format!("\n\n## {heading}\n- none")).collect();
+            SECTION_HEADINGS.iter().map(|heading| format!("\n\n## {heading}\n- none")).collect();
         let expected = format!(
             "<!-- icecore:begin recall {DAY} -->\n# Recall Pack — 2026-02-13{body}\n<!-- icecore:end -->\n"
         );
         assert_eq!(pack.text, expected);
         assert_eq!(
             pack.sections.iter().map(|section| section.title.as_str()).collect::<Vec<_>>(),
-            HEADINGS
+            SECTION_HEADINGS
         );
         assert!(pack.left_out.is_empty() && pack.sources.is_empty());
     }
@@ -628,30 +688,30 @@ mod tests {
     #[test]
     fn each_statement_stands_where_it_belongs() {
         let statements = [
-            entry(3, 1, Kind::Fact, Priority::P0, "My name is Ana"),
-            entry(2, 1, Kind::Constraint, Priority::P0, "Never deploy\n on Fridays"),
-            tagged(entry(40, 1, Kind::Preference, Priority::P1, "Old words"), "mantra"),
-            tagged(entry(4, 1, Kind::Preference, Priority::P1, "More with less"), "mantra"),
-            entry(42, 1, Kind::Fact, Priority::P1, "The budget is 500 EUR"),
-            entry(61, 1, Kind::Fact, Priority::P1, "The office is in Hamburg"),
-            entry(5, 1, Kind::Decision, Priority::P2, "Decided on Postgres"),
-            entry(0, 1, Kind::Decision, Priority::P3, "Decided on tea"),
-            entry(1, 1, Kind::Procedure, Priority::P2, "Run just check, then push"),
+            entry(3, 1, EventType::Fact, Priority::P0, "My name is Ana"),
+            entry(2, 1, EventType::Constraint, Priority::P0, "Never deploy\n on Fridays"),
+            tagged(entry(40, 1, EventType::Preference, Priority::P1, "Old words"), "mantra"),
+            tagged(entry(4, 1, EventType::Preference, Priority::P1, "More with less"), "mantra"),
+            entry(42, 1, EventType::Fact, Priority::P1, "The budget is 500 EUR"),
+            entry(61, 1, EventType::Fact, Priority::P1, "The office is in Hamburg"),
+            entry(5, 1, EventType::Decision, Priority::P2, "Decided on Postgres"),
+            entry(0, 1, EventType::Decision, Priority::P3, "Decided on tea"),
+            entry(1, 1, EventType::Procedure, Priority::P2, "Run just check, then push"),
             with(
-                tagged(entry(9, 1, Kind::Fact, Priority::P1, "Shopify 1234"), "account"),
+                tagged(entry(9, 1, EventType::Fact, Priority::P1, "Shopify 1234"), "account"),
                 |draft| draft.entity = Some("shop".into()),
             ),
         ];
         let open = [
-            with(entry(12, 1, Kind::Commitment, Priority::P1, "Send the offer"), |draft| {
+            with(entry(12, 1, EventType::Commitment, Priority::P1, "Send the offer"), |draft| {
                 draft.due = Some(date(2026, 2, 16));
                 draft.waiting_on = Some("the lawyers".into());
                 draft.entity = Some("client_x".into());
             }),
-            with(entry(13, 1, Kind::Commitment, Priority::P2, "Call Mira"), |draft| {
+            with(entry(13, 1, EventType::Commitment, Priority::P2, "Call Mira"), |draft| {
                 draft.due = Some(date(2026, 2, 10))
             }),
-            with(entry(13, 2, Kind::Commitment, Priority::P2, "Water plants"), |draft| {
+            with(entry(13, 2, EventType::Commitment, Priority::P2, "Water plants"), |draft| {
                 draft.due = Some(date(2026, 2, 21))
             }),
         ];
@@ -661,8 +721,8 @@ mod tests {
         ]);
         let mut known = known(&statements, &open, &about);
         let troubles = ["The ledger has a gap.".to_owned()];
-        (known.troubles, known.quarantined, known.not_looked_at) = (&troubles, 2, 7);
-        let pack = recall(DAY, &known, Words::USUAL, Ages::USUAL);
+        (known.troubles, known.quarantined, known.not_loaded) = (&troubles, 2, 7);
+        let pack = recall_pack(DAY, &known, SectionWords::DEFAULT, DecayLimits::DEFAULT);
         let expected = [
             vec![
                 "- Never deploy on Fridays (EVT-20260211-001)",
@@ -691,7 +751,7 @@ mod tests {
             vec!["- Shopify 1234 (EVT-20260204-001)"],
         ];
         for (at, expected) in expected.iter().enumerate() {
-            assert_eq!(&section(&pack, at), expected, "{}", HEADINGS[at]);
+            assert_eq!(&section(&pack, at), expected, "{}", SECTION_HEADINGS[at]);
         }
         let left_out: Vec<&str> = pack.left_out.iter().map(|left| left.what.as_str()).collect();
         assert_eq!(left_out, ["1 older mantra", "1 statement", "7 older statements"]);
@@ -702,22 +762,24 @@ mod tests {
     // L5
     #[test]
     fn what_faded_is_told_where_it_matters_today() {
-        let faded = |change: fn(&mut Draft)| {
-            with(entry(80, 1, Kind::Fact, Priority::P2, "The bakery has two ovens"), change)
+        let faded = |change: fn(&mut EventDraft)| {
+            with(entry(80, 1, EventType::Fact, Priority::P2, "The bakery has two ovens"), change)
         };
-        let open = |change: fn(&mut Draft)| {
-            [with(entry(1, 1, Kind::Commitment, Priority::P2, "Call them"), change)]
+        let open = |change: fn(&mut EventDraft)| {
+            [with(entry(1, 1, EventType::Commitment, Priority::P2, "Call them"), change)]
         };
         let about = BTreeMap::new();
-        let check =
-            |statement: fn(&mut Draft), commitment: fn(&mut Draft), log: &str, told: bool| {
-                let (statements, open) = ([faded(statement)], open(commitment));
-                let known = Known { log, ..known(&statements, &open, &about) };
-                let pack = recall(DAY, &known, Words::USUAL, Ages::USUAL);
-                assert_eq!(pack.text.contains("two ovens"), told, "{}", pack.text);
-                assert_eq!(pack.text.contains("⚠️ STALE 80 d (EVT-"), told);
-                assert_eq!(pack.left_out.is_empty(), told);
-            };
+        let check = |statement: fn(&mut EventDraft),
+                     commitment: fn(&mut EventDraft),
+                     log: &str,
+                     told: bool| {
+            let (statements, open) = ([faded(statement)], open(commitment));
+            let known = RecallInput { log, ..known(&statements, &open, &about) };
+            let pack = recall_pack(DAY, &known, SectionWords::DEFAULT, DecayLimits::DEFAULT);
+            assert_eq!(pack.text.contains("two ovens"), told, "{}", pack.text);
+            assert_eq!(pack.text.contains("⚠️ STALE 80 d (EVT-"), told);
+            assert_eq!(pack.left_out.is_empty(), told);
+        };
         check(|_| {}, |_| {}, "- 09:00 bakery", false);
         check(
             |draft| draft.entity = Some("client_x".into()),
@@ -751,15 +813,15 @@ mod tests {
     #[test]
     fn recent_things_come_before_important_ones() {
         let statements = [
-            entry(31, 1, Kind::Preference, Priority::P2, "old"),
-            entry(30, 1, Kind::Preference, Priority::P2, "month"),
-            entry(8, 1, Kind::Preference, Priority::P2, "month too"),
-            entry(7, 1, Kind::Preference, Priority::P3, "week"),
-            entry(2, 1, Kind::Preference, Priority::P2, "week first"),
-            entry(1, 1, Kind::Preference, Priority::P3, "yesterday"),
-            entry(1, 2, Kind::Preference, Priority::P2, "yesterday first"),
+            entry(31, 1, EventType::Preference, Priority::P2, "old"),
+            entry(30, 1, EventType::Preference, Priority::P2, "month"),
+            entry(8, 1, EventType::Preference, Priority::P2, "month too"),
+            entry(7, 1, EventType::Preference, Priority::P3, "week"),
+            entry(2, 1, EventType::Preference, Priority::P2, "week first"),
+            entry(1, 1, EventType::Preference, Priority::P3, "yesterday"),
+            entry(1, 2, EventType::Preference, Priority::P2, "yesterday first"),
         ];
-        let told: Vec<String> = section(&of(&statements), CONTEXT)
+        let told: Vec<String> = section(&of(&statements), CONTEXT_SECTION)
             .iter()
             .map(|line| line[13..line.find(" [").unwrap()].to_owned())
             .collect();
@@ -773,9 +835,9 @@ mod tests {
     #[test]
     fn conflicts_are_shown_and_not_resolved() {
         let statements = [
-            entry(2, 1, Kind::Fact, Priority::P2, "The pilot \"A\" starts on Monday"),
-            entry(1, 1, Kind::Fact, Priority::P2, "The pilot starts on Friday"),
-            with(entry(1, 2, Kind::Fact, Priority::P2, "The pilot starts never"), |draft| {
+            entry(2, 1, EventType::Fact, Priority::P2, "The pilot \"A\" starts on Monday"),
+            entry(1, 1, EventType::Fact, Priority::P2, "The pilot starts on Friday"),
+            with(entry(1, 2, EventType::Fact, Priority::P2, "The pilot starts never"), |draft| {
                 draft.origin = Origin::Tool
             }),
         ];
@@ -787,8 +849,11 @@ mod tests {
         };
         let conflicts = [conflict(&ids), conflict(&ids[1..]), conflict(&[ids[0], unknown])];
         let about = BTreeMap::new();
-        let known = Known { conflicts: &conflicts, ..known(&statements, &[], &about) };
-        let told = section(&recall(DAY, &known, Words::USUAL, Ages::USUAL), CONTEXT);
+        let known = RecallInput { conflicts: &conflicts, ..known(&statements, &[], &about) };
+        let told = section(
+            &recall_pack(DAY, &known, SectionWords::DEFAULT, DecayLimits::DEFAULT),
+            CONTEXT_SECTION,
+        );
         let expected = [
             "- ⚠️ CONFLICT: EVT-20260211-001 says \"The pilot 'A' starts on Monday\", \
              EVT-20260212-001 says \"The pilot starts on Friday\": about pilot ## starts. Needs resolution",
@@ -802,14 +867,19 @@ mod tests {
     #[test]
     fn many_commitments_go_on_as_ids_and_then_as_a_count() {
         let sentence = "word ".repeat(30);
-        let open: Vec<Entry> = (1..=900)
+        let open: Vec<LedgerEntry> = (1..=900)
             .map(|number| {
-                entry(900 - number as i32, number, Kind::Commitment, Priority::P2, &sentence)
+                entry(900 - number as i32, number, EventType::Commitment, Priority::P2, &sentence)
             })
             .collect();
         let about = BTreeMap::new();
-        let pack = recall(DAY, &known(&[], &open, &about), Words::USUAL, Ages::USUAL);
-        let told = section(&pack, OPEN);
+        let pack = recall_pack(
+            DAY,
+            &known(&[], &open, &about),
+            SectionWords::DEFAULT,
+            DecayLimits::DEFAULT,
+        );
+        let told = section(&pack, OPEN_SECTION);
         let (more, also) = (told.last().unwrap(), &told[told.len() - 2]);
         assert!(also.starts_with("- also open: EVT-"), "{also}");
         let by_words = told.len() - 2;
@@ -817,8 +887,11 @@ mod tests {
         assert_eq!(more, &format!("- and {} more", 900 - by_words - by_id));
         assert!(by_words > 10 && by_id >= 125, "{by_words} {by_id}");
         assert!(told[0].ends_with(&format!("({})", open[0].event.id)));
-        let tiny = Words { open: 0, buffer: 0, ..Words::USUAL };
-        let told = section(&recall(DAY, &known(&[], &open, &about), tiny, Ages::USUAL), OPEN);
+        let tiny = SectionWords { open: 0, buffer: 0, ..SectionWords::DEFAULT };
+        let told = section(
+            &recall_pack(DAY, &known(&[], &open, &about), tiny, DecayLimits::DEFAULT),
+            OPEN_SECTION,
+        );
         assert_eq!(
             told[0],
             format!("- word word word word word ... [P2] open 899 d ({})", open[0].event.id)
@@ -830,32 +903,34 @@ mod tests {
     #[test]
     fn only_p0_may_be_too_long_and_then_others_give_way() {
         let rule = "rule ".repeat(100);
-        let mut statements: Vec<Entry> = (1..=26)
-            .map(|number| entry(3, number, Kind::Constraint, Priority::P0, &rule))
+        let mut statements: Vec<LedgerEntry> = (1..=26)
+            .map(|number| entry(3, number, EventType::Constraint, Priority::P0, &rule))
             .collect();
         statements.extend((1..=200).map(|number| {
-            entry(1, number, Kind::Procedure, Priority::P2, "first do this and then do that")
+            entry(1, number, EventType::Procedure, Priority::P2, "first do this and then do that")
         }));
         let pack = of(&statements);
         assert!((2_985..=3_000).contains(&pack.words), "{}", pack.words);
         assert!(
-            pack.left_out.iter().any(|left| left.what.ends_with(HEADINGS[PROCEDURES])
-                && left.why.starts_with("P0 takes"))
+            pack.left_out
+                .iter()
+                .any(|left| left.what.ends_with(SECTION_HEADINGS[PROCEDURES_SECTION])
+                    && left.why.starts_with("P0 takes"))
         );
         statements.extend(
-            (27..=40).map(|number| entry(3, number, Kind::Constraint, Priority::P0, &rule)),
+            (27..=40).map(|number| entry(3, number, EventType::Constraint, Priority::P0, &rule)),
         );
         let pack = of(&statements);
         assert!(pack.words > 4_000);
         assert_eq!(
-            section(&pack, P0).last().unwrap(),
+            section(&pack, P0_SECTION).last().unwrap(),
             "- (P0 has 4080 words: with it this pack is longer than its 3000)"
         );
-        assert_eq!(section(&pack, PROCEDURES), ["- (200 more: icecore events)"]);
+        assert_eq!(section(&pack, PROCEDURES_SECTION), ["- (200 more: icecore events)"]);
         assert_eq!(
             pack.left_out[0],
-            LeftOut::new(
-                format!("200 of 200 lines of {}", HEADINGS[PROCEDURES]),
+            Omission::new(
+                format!("200 of 200 lines of {}", SECTION_HEADINGS[PROCEDURES_SECTION]),
                 "P0 takes 4080 of the pack's 3000 words"
             )
         );
@@ -864,18 +939,22 @@ mod tests {
     // L6
     #[test]
     fn a_section_may_use_the_buffer_and_no_more() {
-        let statements: Vec<Entry> = (1..=300)
+        let statements: Vec<LedgerEntry> = (1..=300)
             .map(|number| {
-                entry(1, number, Kind::Procedure, Priority::P2, "do this and then do that")
+                entry(1, number, EventType::Procedure, Priority::P2, "do this and then do that")
             })
             .collect();
         let pack = of(&statements);
-        let words = pack.sections[PROCEDURES].words;
+        let words = pack.sections[PROCEDURES_SECTION].words;
         assert!((700..=830).contains(&words), "{words}");
-        let told = section(&pack, PROCEDURES);
+        let told = section(&pack, PROCEDURES_SECTION);
         assert_eq!(told.last().unwrap(), &format!("- ({} more: icecore events)", 301 - told.len()));
-        let expected = LeftOut::new(
-            format!("{} of 300 lines of {}", 301 - told.len(), HEADINGS[PROCEDURES]),
+        let expected = Omission::new(
+            format!(
+                "{} of 300 lines of {}",
+                301 - told.len(),
+                SECTION_HEADINGS[PROCEDURES_SECTION]
+            ),
             "the section's 500 words",
         );
         assert_eq!(pack.left_out, [expected]);
@@ -886,23 +965,23 @@ mod tests {
         let long = "é ".repeat(61);
         let endless = "x".repeat(9_000);
         let statements = [
-            entry(1, 1, Kind::Procedure, Priority::P1, &long),
-            entry(1, 2, Kind::Procedure, Priority::P1, &endless),
-            entry(1, 3, Kind::Constraint, Priority::P0, &endless),
-            entry(1, 4, Kind::Procedure, Priority::P0, "P0 too"),
-            tagged(entry(1, 5, Kind::Fact, Priority::P0, &long), "mantra"),
+            entry(1, 1, EventType::Procedure, Priority::P1, &long),
+            entry(1, 2, EventType::Procedure, Priority::P1, &endless),
+            entry(1, 3, EventType::Constraint, Priority::P0, &endless),
+            entry(1, 4, EventType::Procedure, Priority::P0, "P0 too"),
+            tagged(entry(1, 5, EventType::Fact, Priority::P0, &long), "mantra"),
         ];
         let pack = of(&statements);
-        let told = section(&pack, PROCEDURES);
+        let told = section(&pack, PROCEDURES_SECTION);
         assert_eq!(told[0], "- under P0 above: EVT-20260212-004");
         assert_eq!(told[1], format!("- {}... (EVT-20260212-001)", "é ".repeat(59)));
         assert!(told[2].len() < 1_300 && told[2].ends_with("x ... (EVT-20260212-002)"));
         assert_eq!(
-            section(&pack, P0),
+            section(&pack, P0_SECTION),
             [format!("- {endless} (EVT-20260212-003)"), "- P0 too (EVT-20260212-004)".into()]
         );
         assert_eq!(
-            section(&pack, THE_MANTRA),
+            section(&pack, MANTRA_SECTION),
             [format!("- {}... (EVT-20260212-005)", "é ".repeat(17))]
         );
         assert_eq!(pack.left_out[0].what, "the ends of 3 long lines");
@@ -915,7 +994,7 @@ mod tests {
             "# Log\n- 08:00 one\n  more of one\n\n  and more\n- untimed\n  hangs on it\n",
             "- 09:30 two\n  - 09:45 later\n    deep\n- 24:00 no time\n- 9:00 neither\n- 07:00 early\n"
         );
-        let check = |clock, expected: &str| assert_eq!(log_known(log, clock), expected, "{clock}");
+        let check = |clock, expected: &str| assert_eq!(log_until(log, clock), expected, "{clock}");
         check("07:59", "- 07:00 early\n");
         check("09:29", "- 08:00 one\n  more of one\n  and more\n- 07:00 early\n");
         check("09:30", "- 08:00 one\n  more of one\n  and more\n- 09:30 two\n- 07:00 early\n");
@@ -953,8 +1032,9 @@ mod tests {
         prop::collection::vec(word, 1..80).prop_map(|words| words.join(" "))
     }
 
-    fn some_entry() -> impl Strategy<Value = Entry> {
-        let what = (prop::sample::select(Kind::ALL), prop::sample::select(Priority::ALL), text());
+    fn some_entry() -> impl Strategy<Value = LedgerEntry> {
+        let what =
+            (prop::sample::select(EventType::ALL), prop::sample::select(Priority::ALL), text());
         let about = (
             prop::option::of(prop::sample::select(vec!["apollo", "client_x"])),
             prop::collection::vec(
@@ -978,11 +1058,11 @@ mod tests {
                 let mut entry = entry(ago, 1, kind, priority, &content);
                 let by = EventId::new(DAY, 999);
                 entry.confirmed = confirmed;
-                entry.standing = match standing {
-                    1 => Standing::Superseded { by },
-                    2 => Standing::Retracted { by },
-                    3 => Standing::Closed { by },
-                    _ => Standing::Active,
+                entry.state = match standing {
+                    1 => EventState::Superseded { by },
+                    2 => EventState::Retracted { by },
+                    3 => EventState::Closed { by },
+                    _ => EventState::Active,
                 };
                 with(entry, |draft| {
                     draft.entity = entity.map(Into::into);
@@ -991,17 +1071,17 @@ mod tests {
                     if standing == 4 {
                         draft.act = Act::Confirm;
                     }
-                    if kind == Kind::Commitment {
+                    if kind == EventType::Commitment {
                         draft.due = due.map(|days| DAY.checked_add(days.days()).unwrap());
                         draft.waiting_on = whom;
-                        draft.status = Some(Status::Open);
+                        draft.status = Some(LoopStatus::Open);
                     }
                 })
             },
         )
     }
 
-    fn entries(most: usize) -> impl Strategy<Value = Vec<Entry>> {
+    fn entries(most: usize) -> impl Strategy<Value = Vec<LedgerEntry>> {
         prop::collection::vec(some_entry(), 0..most).prop_map(|mut entries| {
             for (entry, number) in entries.iter_mut().zip(1..) {
                 entry.event.id = EventId::new(entry.event.ts.day(), number);
@@ -1010,11 +1090,11 @@ mod tests {
         })
     }
 
-    fn may_be_seen(entry: &Entry) -> bool {
-        entry.standing.is_active()
+    fn may_be_seen(entry: &LedgerEntry) -> bool {
+        entry.state.is_active()
             && entry.event.is_statement()
             && !entry.is_quarantined()
-            && !decay::has_expired(entry, DAY, Ages::USUAL)
+            && !decay::has_expired(entry, DAY, DecayLimits::DEFAULT)
     }
 
     fn ids_in(text: &str) -> Vec<EventId> {
@@ -1030,8 +1110,8 @@ mod tests {
     /// The same content as it may stand in a pack.
     fn shown(content: &str) -> String {
         let line =
-            crate::plain::one_line(&content.split_whitespace().collect::<Vec<_>>().join(" "));
-        gate::disarm(&line).into_owned()
+            crate::sanitize::one_line(&content.split_whitespace().collect::<Vec<_>>().join(" "));
+        capture_filter::escape_markers(&line).into_owned()
     }
 
     proptest! {
@@ -1043,27 +1123,27 @@ mod tests {
             troubles in prop::collection::vec(text(), 0..14),
             quarantined in 0..3_usize,
         ) {
-            let open: Vec<Entry> = all.iter().filter(|entry| entry.is_open_loop()).cloned().collect();
-            let conflict = |some: &[Entry]| Conflict { about: log.clone(), events: some.iter().map(|entry| entry.event.id).collect() };
+            let open: Vec<LedgerEntry> = all.iter().filter(|entry| entry.is_open_loop()).cloned().collect();
+            let conflict = |some: &[LedgerEntry]| Conflict { about: log.clone(), events: some.iter().map(|entry| entry.event.id).collect() };
             let conflicts: Vec<Conflict> = all.chunks(3).take(4).map(conflict).collect();
             let about = BTreeMap::from([("apollo".to_owned(), log.clone())]);
             let known = known(&all, &open, &about);
-            let known = Known { conflicts: &conflicts, log: &log, troubles: &troubles, quarantined, ..known };
-            let pack = recall(DAY, &known, Words::USUAL, Ages::USUAL);
+            let known = RecallInput { conflicts: &conflicts, log: &log, troubles: &troubles, quarantined, ..known };
+            let pack = recall_pack(DAY, &known, SectionWords::DEFAULT, DecayLimits::DEFAULT);
 
             let headings: Vec<&str> = pack.text.lines().filter_map(|line| line.strip_prefix("## ")).collect();
-            prop_assert_eq!(headings, HEADINGS);
+            prop_assert_eq!(headings, SECTION_HEADINGS);
             let ours = ["- ", "## ", "# Recall Pack — ", "<!-- icecore:"];
             prop_assert!(pack.text.lines().all(|line| line.is_empty() || ours.iter().any(|start| line.starts_with(start))));
             prop_assert_eq!(pack.text.lines().filter(|line| line.starts_with("<!--") || line.starts_with("# ")).count(), 3);
-            let stripped = gate::strip(&pack.text);
+            let stripped = capture_filter::strip_blocks(&pack.text);
             prop_assert_eq!((stripped.text.trim(), stripped.blocks), ("", 1));
 
-            let p0 = |entry: &&Entry| entry.event.priority == Priority::P0;
-            let rules: usize = all.iter().filter(p0).map(|entry| budget::words(&shown(&entry.event.content)) + 3).sum();
+            let p0 = |entry: &&LedgerEntry| entry.event.priority == Priority::P0;
+            let rules: usize = all.iter().filter(p0).map(|entry| budget::count_words(&shown(&entry.event.content)) + 3).sum();
             prop_assert!(pack.words <= 3_000 || rules > 1_500, "{} words, {} of them P0", pack.words, rules);
             prop_assert_eq!(pack.words > 3_000, pack.text.contains("with it this pack is longer than its 3000)"));
-            let mantra = |entry: &&Entry| may_be_seen(entry) && !entry.is_open_loop() && entry.event.tags.iter().any(|tag| tag == "mantra");
+            let mantra = |entry: &&LedgerEntry| may_be_seen(entry) && !entry.is_open_loop() && entry.event.tags.iter().any(|tag| tag == "mantra");
             let newest = all.iter().filter(mantra).max_by_key(|entry| by_age(entry)).map(|entry| entry.event.id);
             for entry in all.iter().filter(p0).filter(|entry| may_be_seen(entry) && Some(entry.event.id) != newest) {
                 prop_assert!(pack.text.contains(&shown(&entry.event.content)), "{:?}", entry.event.content);
@@ -1074,10 +1154,10 @@ mod tests {
             for entry in all.iter().filter(|entry| !may_be_seen(entry)) {
                 prop_assert!(!mentioned.contains(&entry.event.id), "{:?}", entry);
             }
-            prop_assert_eq!(first_of_each(mentioned), pack.sources.clone());
+            prop_assert_eq!(distinct_ids(mentioned), pack.sources.clone());
 
-            let told = section(&pack, OPEN);
-            let visible: Vec<&Entry> = open.iter().filter(|entry| may_be_seen(entry)).collect();
+            let told = section(&pack, OPEN_SECTION);
+            let visible: Vec<&LedgerEntry> = open.iter().filter(|entry| may_be_seen(entry)).collect();
             let count = |line: &String| line.strip_prefix("- and ")?.strip_suffix(" more")?.parse::<usize>().ok();
             let counted: usize = told.iter().filter_map(count).sum();
             prop_assert_eq!(ids_in(&told.join("\n")).len() + counted, visible.len());
@@ -1087,7 +1167,7 @@ mod tests {
                 let end = format!("({})", entry.event.id);
                 prop_assert!(told.iter().any(|line| line.contains(" open ") && line.ends_with(&end)), "{:?}", told);
             }
-            let once = [P0, THE_MANTRA, OPEN, FOCUS, CONTEXT, PROCEDURES, ACCOUNTS].into_iter().flat_map(|at| section(&pack, at));
+            let once = [P0_SECTION, MANTRA_SECTION, OPEN_SECTION, FOCUS_SECTION, CONTEXT_SECTION, PROCEDURES_SECTION, ACCOUNTS_SECTION].into_iter().flat_map(|at| section(&pack, at));
             let mut tellers: BTreeMap<EventId, usize> = BTreeMap::new();
             for id in once.filter(|line| line.ends_with(')')).filter_map(|line| ids_in(&line).last().copied()) {
                 *tellers.entry(id).or_default() += 1;
@@ -1097,7 +1177,7 @@ mod tests {
                 let open = open.iter().any(|entry| entry.event.id == id);
                 prop_assert!(times <= 1 + usize::from(open), "{} is told {} times", id, times);
             }
-            let focus = section(&pack, FOCUS);
+            let focus = section(&pack, FOCUS_SECTION);
             prop_assert!(focus.len() <= 6);
         }
 
@@ -1109,7 +1189,7 @@ mod tests {
             troubles in prop::collection::vec(text(), 0..14),
         ) {
             let few = all.into_iter().filter(|entry| entry.event.priority != Priority::P0);
-            let all: Vec<Entry> = few.flat_map(|entry| {
+            let all: Vec<LedgerEntry> = few.flat_map(|entry| {
                 (0..times).map(move |time| {
                     let mut entry = entry.clone();
                     entry.event.id = EventId::new(entry.event.id.day(), entry.event.id.number() + 1_000 * time as u32);
@@ -1117,10 +1197,10 @@ mod tests {
                 })
             }).collect();
             let about = BTreeMap::from([("apollo".to_owned(), "x ".repeat(90))]);
-            let known = Known { troubles: &troubles, ..known(&all, &[], &about) };
-            let pack = recall(DAY, &known, Words::USUAL, Ages::USUAL);
+            let known = RecallInput { troubles: &troubles, ..known(&all, &[], &about) };
+            let pack = recall_pack(DAY, &known, SectionWords::DEFAULT, DecayLimits::DEFAULT);
             prop_assert!(pack.words <= 3_000, "{}", pack.words);
-            prop_assert!(pack.sections[THE_MANTRA].words <= 20);
+            prop_assert!(pack.sections[MANTRA_SECTION].words <= 20);
         }
 
         // L6
@@ -1130,7 +1210,7 @@ mod tests {
         ) {
             let about = BTreeMap::new();
             let (open, first) = (all.iter().filter(|entry| entry.is_open_loop()).cloned().collect::<Vec<_>>(), of(&all));
-            let again = recall(DAY, &known(&other, &open, &about), Words::USUAL, Ages::USUAL);
+            let again = recall_pack(DAY, &known(&other, &open, &about), SectionWords::DEFAULT, DecayLimits::DEFAULT);
             prop_assert_eq!(&first.text, &again.text);
             prop_assert_eq!(first, again);
         }
@@ -1140,18 +1220,18 @@ mod tests {
         fn a_condensed_pack_has_at_most_its_characters(all in entries(60), room in 0..9_000_usize) {
             let about = BTreeMap::new();
             let known = known(&all, &[], &about);
-            let (text, left_out, sources) = condensed(DAY, &known, Words::USUAL, Ages::USUAL, room);
+            let (text, left_out, sources) = condensed_recall(DAY, &known, SectionWords::DEFAULT, DecayLimits::DEFAULT, room);
             prop_assert!(text.chars().count() <= room);
-            prop_assert_eq!(first_of_each(ids_in(&text)), sources);
-            let wrapped = gate::wrap("session-start", DAY, &text);
-            prop_assert!(gate::disarm(&text) == text);
-            prop_assert!(gate::strip(&wrapped).text.is_empty());
+            prop_assert_eq!(distinct_ids(ids_in(&text)), sources);
+            let wrapped = capture_filter::wrap_block("session-start", DAY, &text);
+            prop_assert!(capture_filter::escape_markers(&text) == text);
+            prop_assert!(capture_filter::strip_blocks(&wrapped).text.is_empty());
             if !text.is_empty() {
                 // A partial pack says so and names the command; a complete one does not.
                 prop_assert_eq!(text.lines().last().unwrap().contains("`icecore pack recall`"), !left_out.is_empty());
             }
-            let (whole, all_left_out, _) = condensed(DAY, &known, Words::USUAL, Ages::USUAL, usize::MAX);
-            let pack = recall(DAY, &known, Words::USUAL, Ages::USUAL);
+            let (whole, all_left_out, _) = condensed_recall(DAY, &known, SectionWords::DEFAULT, DecayLimits::DEFAULT, usize::MAX);
+            let pack = recall_pack(DAY, &known, SectionWords::DEFAULT, DecayLimits::DEFAULT);
             prop_assert_eq!(all_left_out, pack.left_out.clone());
             for line in pack.text.lines().filter(|line| line.ends_with(')') && line.contains(" (EVT-")) {
                 prop_assert!(whole.contains(line));
@@ -1163,18 +1243,18 @@ mod tests {
         #[test]
         fn any_budget_at_all_is_borne(all in entries(30), rooms in prop::collection::vec(prop_oneof![0..40_usize, Just(usize::MAX)], 9)) {
             let [p0, mantra, open, waiting, focus, context, procedures, accounts, buffer] = rooms[..] else { unreachable!() };
-            let words = Words { p0, mantra, open, waiting, focus, context, procedures, accounts, buffer };
+            let words = SectionWords { p0, mantra, open, waiting, focus, context, procedures, accounts, buffer };
             let about = BTreeMap::new();
-            let pack = recall(DAY, &known(&all, &[], &about), words, Ages::USUAL);
-            prop_assert!(pack.words <= words.most() || pack.left_out.iter().any(|left| left.what.starts_with("the limit of ")));
+            let pack = recall_pack(DAY, &known(&all, &[], &about), words, DecayLimits::DEFAULT);
+            prop_assert!(pack.words <= words.total() || pack.left_out.iter().any(|left| left.what.starts_with("the limit of ")));
         }
 
         #[test]
         fn the_known_log_is_a_part_of_the_log(log in "([ \\-0-9:a-z\n]{0,6}|- 0[0-9]:00 x\n){0,20}", clock in "0[0-9]:00") {
-            let known = log_known(&log, &clock);
+            let known = log_until(&log, &clock);
             let lines: Vec<&str> = log.lines().collect();
             prop_assert!(known.lines().all(|line| lines.contains(&line)));
-            prop_assert_eq!(log_known(&known, &clock), known);
+            prop_assert_eq!(log_until(&known, &clock), known);
         }
     }
 
@@ -1182,42 +1262,61 @@ mod tests {
     #[test]
     fn the_most_important_lines_survive_in_little_room() {
         let mut all = vec![
-            entry(3, 1, Kind::Constraint, Priority::P0, "Never deploy on Fridays"),
-            tagged(entry(3, 2, Kind::Preference, Priority::P1, "More with less"), "mantra"),
-            entry(3, 3, Kind::Decision, Priority::P1, "Decided on Postgres"),
+            entry(3, 1, EventType::Constraint, Priority::P0, "Never deploy on Fridays"),
+            tagged(entry(3, 2, EventType::Preference, Priority::P1, "More with less"), "mantra"),
+            entry(3, 3, EventType::Decision, Priority::P1, "Decided on Postgres"),
         ];
         all.extend((1..=30).map(|number| {
-            entry(50 - number as i32, number, Kind::Commitment, Priority::P2, "Send the offer")
+            entry(50 - number as i32, number, EventType::Commitment, Priority::P2, "Send the offer")
         }));
         all.extend((1..=90).map(|number| {
-            entry(1, number, Kind::Procedure, Priority::P2, "first do this and then do that")
+            entry(1, number, EventType::Procedure, Priority::P2, "first do this and then do that")
         }));
         all.extend((1..=90).map(|number| {
-            entry(2, number, Kind::Preference, Priority::P2, "likes this and also that")
+            entry(2, number, EventType::Preference, Priority::P2, "likes this and also that")
         }));
         let about = BTreeMap::new();
-        let (text, left_out, _) =
-            condensed(DAY, &known(&all, &[], &about), Words::USUAL, Ages::USUAL, 2_000);
+        let (text, left_out, _) = condensed_recall(
+            DAY,
+            &known(&all, &[], &about),
+            SectionWords::DEFAULT,
+            DecayLimits::DEFAULT,
+            2_000,
+        );
         let found = sections(&text);
-        assert_eq!(found[HEADINGS[P0]].len(), 1);
-        assert_eq!(found[HEADINGS[THE_MANTRA]].len(), 1);
-        assert_eq!(found[HEADINGS[FOCUS]].len(), 1);
-        let open = &found[HEADINGS[OPEN]];
+        assert_eq!(found[SECTION_HEADINGS[P0_SECTION]].len(), 1);
+        assert_eq!(found[SECTION_HEADINGS[MANTRA_SECTION]].len(), 1);
+        assert_eq!(found[SECTION_HEADINGS[FOCUS_SECTION]].len(), 1);
+        let open = &found[SECTION_HEADINGS[OPEN_SECTION]];
         assert_eq!(open.last().unwrap(), &format!("- and {} more", 31 - open.len()));
-        for at in [OPEN, CONTEXT, PROCEDURES] {
-            assert!(found[HEADINGS[at]].len() >= 4, "{text}");
+        for at in [OPEN_SECTION, CONTEXT_SECTION, PROCEDURES_SECTION] {
+            assert!(found[SECTION_HEADINGS[at]].len() >= 4, "{text}");
             assert!(
-                left_out
-                    .iter()
-                    .any(|left| left.what.ends_with(HEADINGS[at]) && left.why == "2000 characters")
+                left_out.iter().any(|left| left.what.ends_with(SECTION_HEADINGS[at])
+                    && left.why == "2000 characters")
             );
         }
-        assert!(text.ends_with(WHOLE) && text.chars().count() > 1_800, "{}", text.chars().count());
-        let (text, ..) = condensed(DAY, &known(&all, &[], &about), Words::USUAL, Ages::USUAL, 100);
-        assert!(text.ends_with(NOT_ALL_RULES));
+        assert!(
+            text.ends_with(PARTIAL_PACK_NOTE) && text.chars().count() > 1_800,
+            "{}",
+            text.chars().count()
+        );
+        let (text, ..) = condensed_recall(
+            DAY,
+            &known(&all, &[], &about),
+            SectionWords::DEFAULT,
+            DecayLimits::DEFAULT,
+            100,
+        );
+        assert!(text.ends_with(PARTIAL_P0_NOTE));
         // A complete pack is not called partial.
-        let (text, left_out, _) =
-            condensed(DAY, &known(&all[..1], &[], &about), Words::USUAL, Ages::USUAL, 2_000);
+        let (text, left_out, _) = condensed_recall(
+            DAY,
+            &known(&all[..1], &[], &about),
+            SectionWords::DEFAULT,
+            DecayLimits::DEFAULT,
+            2_000,
+        );
         assert!(left_out.is_empty() && !text.contains("This is a part"), "{text} {left_out:?}");
     }
 }

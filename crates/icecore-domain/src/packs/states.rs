@@ -11,29 +11,30 @@ use crate::record::Record;
 use crate::summary::{Period, Summary};
 
 /// A saved state as an entry of `24hr.md`: a heading with time and title, between rules.
-pub fn entry(record: &Record) -> String {
-    entry_text(&Entry {
+pub fn format_state_entry(record: &Record) -> String {
+    render_entry(&StateEntry {
         day: record.ts.day(),
-        clock: record.ts.clock(),
-        title: record.title.as_deref().map(crate::plain::one_line),
+        clock: record.ts.clock_time(),
+        title: record.title.as_deref().map(crate::sanitize::one_line),
         text: record.text.trim().to_owned(),
         memories: Vec::new(),
     })
 }
 
 /// The start of the line that lists the memories derived from an entry.
-const MEMORIES: &str = "Memories: [mem:";
+const MEMORIES_PREFIX: &str = "Memories: [mem:";
 /// The most memories of a month that are listed; the rest are counted.
-const NAMED: usize = 12;
+const MAX_NAMED_MEMORIES: usize = 12;
 
 /// The line that lists memories, with surrounding blank lines; empty if there are none.
 fn memories_line(names: &[&str]) -> String {
     if names.is_empty() {
         return String::new();
     }
-    let named: Vec<String> = names.iter().take(NAMED).map(|name| format!("[mem:{name}]")).collect();
-    let more = if names.len() > NAMED {
-        format!(" and {} more", names.len() - NAMED)
+    let named: Vec<String> =
+        names.iter().take(MAX_NAMED_MEMORIES).map(|name| format!("[mem:{name}]")).collect();
+    let more = if names.len() > MAX_NAMED_MEMORIES {
+        format!(" and {} more", names.len() - MAX_NAMED_MEMORIES)
     } else {
         String::new()
     };
@@ -41,13 +42,13 @@ fn memories_line(names: &[&str]) -> String {
 }
 
 /// The memories whose names begin with this time.
-fn of_time<'a>(memories: &'a [String], time: &str) -> Vec<&'a str> {
+fn memories_of_time<'a>(memories: &'a [String], time: &str) -> Vec<&'a str> {
     memories.iter().map(String::as_str).filter(|name| name.starts_with(time)).collect()
 }
 
 /// A parsed entry of `24hr.md`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Entry {
+pub struct StateEntry {
     pub day: Date,
     /// The time, `HH:MM`.
     pub clock: String,
@@ -58,18 +59,18 @@ pub struct Entry {
     pub memories: Vec<String>,
 }
 
-impl Entry {
+impl StateEntry {
     /// The same entry with those of `memories` that were derived from it.
     #[must_use]
     pub fn with_memories(mut self, memories: &[String]) -> Self {
         let time = format!("{}-{}-", self.day.strftime("%Y%m%d"), self.clock.replace(':', ""));
-        self.memories = of_time(memories, &time).into_iter().map(str::to_owned).collect();
+        self.memories = memories_of_time(memories, &time).into_iter().map(str::to_owned).collect();
         self
     }
 }
 
 /// Renders a parsed entry as it appears in the file.
-pub fn entry_text(entry: &Entry) -> String {
+pub fn render_entry(entry: &StateEntry) -> String {
     let title = entry.title.as_deref().map_or(String::new(), |title| format!(" \u{2014} {title}"));
     let names: Vec<&str> = entry.memories.iter().map(String::as_str).collect();
     format!(
@@ -82,11 +83,11 @@ pub fn entry_text(entry: &Entry) -> String {
 }
 
 /// Parses a file into its entries and the text before the first.
-pub fn entries(text: &str) -> (String, Vec<Entry>) {
+pub fn parse_entries(text: &str) -> (String, Vec<StateEntry>) {
     let mut before = String::new();
-    let mut found: Vec<Entry> = Vec::new();
+    let mut found: Vec<StateEntry> = Vec::new();
     for line in text.lines() {
-        if let Some(begun) = heading(line) {
+        if let Some(begun) = parse_heading(line) {
             found.push(begun);
         } else if let Some(entry) = found.last_mut() {
             entry.text.push_str(line);
@@ -109,7 +110,7 @@ pub fn entries(text: &str) -> (String, Vec<Entry>) {
         }
         // The list of memories is not part of the saved text.
         if let Some((before, last)) = text.rsplit_once('\n')
-            && last.starts_with(MEMORIES)
+            && last.starts_with(MEMORIES_PREFIX)
         {
             entry.memories = last
                 .split("[mem:")
@@ -124,7 +125,7 @@ pub fn entries(text: &str) -> (String, Vec<Entry>) {
     (before.trim().to_owned(), found)
 }
 
-fn heading(line: &str) -> Option<Entry> {
+fn parse_heading(line: &str) -> Option<StateEntry> {
     let rest = line.strip_prefix("### ")?;
     let (day, rest) = rest.split_at_checked(10)?;
     let day: Date = day.parse().ok()?;
@@ -134,7 +135,7 @@ fn heading(line: &str) -> Option<Entry> {
         .enumerate()
         .all(|(at, byte)| if at == 2 { byte == b':' } else { byte.is_ascii_digit() });
     let title = rest.trim_start_matches([' ', '\u{2014}', '-']).trim();
-    shape.then(|| Entry {
+    shape.then(|| StateEntry {
         day,
         clock: clock.into(),
         title: (!title.is_empty()).then(|| title.to_owned()),
@@ -145,18 +146,18 @@ fn heading(line: &str) -> Option<Entry> {
 
 /// A parsed entry of `30day.md` or of a year file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Block {
+pub struct PeriodBlock {
     /// The day or month it covers.
     pub period: Period,
     heading: String,
     text: String,
 }
 
-impl Block {
+impl PeriodBlock {
     /// Its text on one line, without the list of memories.
-    pub fn said(&self) -> String {
+    pub fn one_line_text(&self) -> String {
         let text = match self.text.rsplit_once('\n') {
-            Some((before, last)) if last.starts_with(MEMORIES) => before,
+            Some((before, last)) if last.starts_with(MEMORIES_PREFIX) => before,
             _ => self.text.as_str(),
         };
         text.split_whitespace().collect::<Vec<_>>().join(" ")
@@ -169,24 +170,28 @@ impl Block {
 }
 
 /// Parses `30day.md` or a year file into its entries and the text before the first.
-pub fn blocks(text: &str) -> (String, Vec<Block>) {
+pub fn parse_blocks(text: &str) -> (String, Vec<PeriodBlock>) {
     let mut before = String::new();
-    let mut found: Vec<Block> = Vec::new();
+    let mut found: Vec<PeriodBlock> = Vec::new();
     for line in text.lines() {
-        if let Some(period) = block_period(line) {
-            found.push(Block { period, heading: line.trim_end().to_owned(), text: String::new() });
+        if let Some(period) = parse_block_period(line) {
+            found.push(PeriodBlock {
+                period,
+                heading: line.trim_end().to_owned(),
+                text: String::new(),
+            });
             continue;
         }
         let part = found.last_mut().map_or(&mut before, |block| &mut block.text);
         part.push_str(line);
         part.push('\n');
     }
-    found.iter_mut().for_each(|block| block.text = without_rules(&block.text).to_owned());
-    (without_rules(&before).to_owned(), found)
+    found.iter_mut().for_each(|block| block.text = strip_rules(&block.text).to_owned());
+    (strip_rules(&before).to_owned(), found)
 }
 
 /// The day or month of a heading: `### 2026-02-03 (from 3 snapshots)`, `### February 2026`.
-fn block_period(line: &str) -> Option<Period> {
+fn parse_block_period(line: &str) -> Option<Period> {
     let rest = line.strip_prefix("### ")?.trim();
     if let Some(day) = rest.get(..10).and_then(|day| day.parse::<Date>().ok()) {
         return Some(Period::Day(day));
@@ -196,11 +201,11 @@ fn block_period(line: &str) -> Option<Period> {
     let number = MONTH_NAMES.iter().position(|known| known.eq_ignore_ascii_case(name))?;
     Date::new(year, i8::try_from(number + 1).ok()?, 1)
         .ok()
-        .map(|first| Period::Month(Month::of(first)))
+        .map(|first| Period::Month(Month::containing(first)))
 }
 
 /// The text without surrounding rules and blank lines; rules inside stay.
-fn without_rules(text: &str) -> &str {
+fn strip_rules(text: &str) -> &str {
     let mut text = text.trim();
     while let Some(rest) =
         text.strip_suffix("---").filter(|rest| rest.is_empty() || rest.ends_with('\n'))
@@ -213,11 +218,11 @@ fn without_rules(text: &str) -> &str {
 /// The rendered file with all foreign content preserved: the text before the first entry, and the
 /// entries of the periods in `foreign`, verbatim and in chronological order.
 pub fn keep_foreign(existing: &str, rendered: &str, foreign: &BTreeSet<Period>) -> String {
-    let (before, found) = blocks(existing);
+    let (before, found) = parse_blocks(existing);
     if before.is_empty() && foreign.is_empty() {
         return rendered.to_owned();
     }
-    let mut blocks: Vec<Block> = blocks(rendered).1;
+    let mut blocks: Vec<PeriodBlock> = parse_blocks(rendered).1;
     blocks.retain(|block| !foreign.contains(&block.period));
     blocks.extend(found.iter().filter(|block| foreign.contains(&block.period)).cloned());
     blocks.sort_by_key(|block| block.period.days().first);
@@ -230,40 +235,40 @@ pub fn keep_foreign(existing: &str, rendered: &str, foreign: &BTreeSet<Period>) 
 
 /// The file with only the entries that `is_kept` accepts, and the text before the first. If all
 /// stay, the file is unchanged byte for byte.
-pub fn retain_blocks(existing: &str, is_kept: impl Fn(&Block) -> bool) -> String {
-    let (before, found) = blocks(existing);
-    let kept: Vec<Block> = found.iter().filter(|block| is_kept(block)).cloned().collect();
+pub fn retain_blocks(existing: &str, is_kept: impl Fn(&PeriodBlock) -> bool) -> String {
+    let (before, found) = parse_blocks(existing);
+    let kept: Vec<PeriodBlock> = found.iter().filter(|block| is_kept(block)).cloned().collect();
     if kept.len() == found.len() { existing.to_owned() } else { render_blocks(&before, &kept) }
 }
 
-fn render_blocks(before: &str, blocks: &[Block]) -> String {
+fn render_blocks(before: &str, blocks: &[PeriodBlock]) -> String {
     let before = if before.is_empty() { String::new() } else { format!("{before}\n\n") };
     blocks.iter().fold(before, |text, block| text + &block.render())
 }
 
 /// The time spans of the history files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Span {
+pub struct HistorySpan {
     /// `24hr.md` holds today and this many days before.
     pub states_days: u16,
     /// `30day.md` holds this many days.
     pub days: u16,
 }
 
-fn back(today: Date, days: u16) -> Date {
+fn days_before(today: Date, days: u16) -> Date {
     today.checked_sub(i32::from(days).days()).unwrap_or(Date::MIN)
 }
 
 /// Whether the states of a day have left `24hr.md`: whole days leave once they are summarized.
-pub fn has_left(day: Date, today: Date, span: Span, pressed: bool) -> bool {
-    day < back(today, span.states_days) && pressed
+pub fn has_left_24hr(day: Date, today: Date, span: HistorySpan, pressed: bool) -> bool {
+    day < days_before(today, span.states_days) && pressed
 }
 
 /// Renders `30day.md`. `days` are the candidate days in order, `months` the summarized months,
 /// `memories` the names of all memories.
-pub fn thirty_days(
+pub fn render_thirty_days(
     today: Date,
-    span: Span,
+    span: HistorySpan,
     days: &[Summary],
     months: &BTreeSet<Month>,
     memories: &[String],
@@ -271,11 +276,12 @@ pub fn thirty_days(
     let mut text = String::new();
     for summary in days {
         let Period::Day(day) = summary.period else { continue };
-        let month = crate::calendar::Week::of(day).month();
+        let month = crate::calendar::Week::containing(day).month();
         // A day stays until its month is in the year file.
-        let told_by_month =
-            day < back(today, span.days) && enters(month, today, span) && months.contains(&month);
-        if day >= back(today, span.states_days) || told_by_month {
+        let told_by_month = day < days_before(today, span.days)
+            && enters_year_file(month, today, span)
+            && months.contains(&month);
+        if day >= days_before(today, span.states_days) || told_by_month {
             continue;
         }
         let from = if summary.states > 0 {
@@ -283,7 +289,8 @@ pub fn thirty_days(
         } else {
             format!("{} message{}", summary.messages, if summary.messages == 1 { "" } else { "s" })
         };
-        let memories = memories_line(&of_time(memories, &day.strftime("%Y%m%d-").to_string()));
+        let memories =
+            memories_line(&memories_of_time(memories, &day.strftime("%Y%m%d-").to_string()));
         text.push_str(&format!(
             "---\n### {day} (from {from})\n\n{}{memories}\n\n---\n",
             summary.headline
@@ -293,18 +300,24 @@ pub fn thirty_days(
 }
 
 /// Whether a month's first day has left `30day.md`, so that the month enters the year file.
-pub fn enters(month: Month, today: Date, span: Span) -> bool {
-    month.span_of_weeks().first < back(today, span.days)
+pub fn enters_year_file(month: Month, today: Date, span: HistorySpan) -> bool {
+    month.week_span().first < days_before(today, span.days)
 }
 
 /// Renders a year file; `months` are the summarized months of the year, in order.
-pub fn year(today: Date, span: Span, months: &[Summary], memories: &[String]) -> String {
+pub fn render_year(
+    today: Date,
+    span: HistorySpan,
+    months: &[Summary],
+    memories: &[String],
+) -> String {
     let mut text = String::new();
     for summary in months {
         let Period::Month(month) = summary.period else { continue };
-        if enters(month, today, span) {
+        if enters_year_file(month, today, span) {
             let first = month.first();
-            let memories = memories_line(&of_time(memories, &first.strftime("%Y%m").to_string()));
+            let memories =
+                memories_line(&memories_of_time(memories, &first.strftime("%Y%m").to_string()));
             text.push_str(&format!(
                 "---\n### {} {}\n\n{}{memories}\n\n---\n",
                 month_name(first),
@@ -344,12 +357,12 @@ mod tests {
     use super::*;
     use crate::calendar::Moment;
     use crate::event::Origin;
-    use crate::record::{Captured, Role};
+    use crate::record::{RecordKind, Role};
     use jiff::civil::date;
     use proptest::prelude::*;
 
     fn state(text: &str, title: Option<&str>) -> Record {
-        let ts = Moment::read("2026-02-03T09:15:00+01:00").unwrap().moment;
+        let ts = Moment::parse("2026-02-03T09:15:00+01:00").unwrap().moment;
         Record {
             ts,
             conversation: "state".into(),
@@ -358,7 +371,7 @@ mod tests {
             role: Role::Assistant,
             name: None,
             other_speaker: None,
-            kind: Captured::State,
+            kind: RecordKind::State,
             title: title.map(Into::into),
             text: text.into(),
             parts: None,
@@ -372,14 +385,14 @@ mod tests {
     // K1
     #[test]
     fn a_state_stands_under_its_time_and_title_between_rules() {
-        let text = entry(&state("**Current Task**: the cascade", Some("Auto-save")));
+        let text = format_state_entry(&state("**Current Task**: the cascade", Some("Auto-save")));
         assert_eq!(
             text,
             "---\n### 2026-02-03 09:15 \u{2014} Auto-save\n\n**Current Task**: the cascade\n\n---\n"
         );
     }
 
-    const SPAN: Span = Span { states_days: 1, days: 30 };
+    const SPAN: HistorySpan = HistorySpan { states_days: 1, days: 30 };
 
     fn day_of(day: Date, messages: u64, states: u64) -> Summary {
         let told =
@@ -398,7 +411,7 @@ mod tests {
             (date(2026, 2, 11), true, true),
             (date(2026, 2, 11), false, false),
         ] {
-            assert_eq!(has_left(day, today, SPAN, pressed), left, "{day}");
+            assert_eq!(has_left_24hr(day, today, SPAN, pressed), left, "{day}");
         }
     }
 
@@ -413,7 +426,10 @@ mod tests {
         ] {
             let days =
                 [day_of(date(2026, 2, 3), messages, states), day_of(date(2026, 2, 12), 1, 0)];
-            assert_eq!(thirty_days(date(2026, 2, 13), SPAN, &days, &BTreeSet::new(), &[]), header);
+            assert_eq!(
+                render_thirty_days(date(2026, 2, 13), SPAN, &days, &BTreeSet::new(), &[]),
+                header
+            );
         }
     }
 
@@ -429,14 +445,14 @@ mod tests {
                 let days: Vec<Summary> =
                     all.iter().filter(|day| **day < today).map(|&day| day_of(day, 1, 0)).collect();
                 let is_pressed = |month: &Month| {
-                    back(today, u16::try_from(late_days).unwrap()) > month.span_of_weeks().last
+                    days_before(today, u16::try_from(late_days).unwrap()) > month.week_span().last
                 };
                 let months: BTreeSet<Month> = all
                     .iter()
-                    .map(|&day| crate::calendar::Week::of(day).month())
+                    .map(|&day| crate::calendar::Week::containing(day).month())
                     .filter(is_pressed)
                     .collect();
-                let kept = thirty_days(today, SPAN, &days, &months, &[]);
+                let kept = render_thirty_days(today, SPAN, &days, &months, &[]);
                 let pressed: Vec<Summary> = months
                     .iter()
                     .map(|&month| {
@@ -447,31 +463,35 @@ mod tests {
                         )
                     })
                     .collect();
-                let years = year(today, SPAN, &pressed, &[]);
+                let years = render_year(today, SPAN, &pressed, &[]);
                 let said: BTreeSet<&str> = kept.lines().chain(years.lines()).collect();
-                for &day in all.iter().filter(|day| **day < back(today, 1)) {
+                for &day in all.iter().filter(|day| **day < days_before(today, 1)) {
                     let in_days = said.contains(format!("This was {day}.").as_str());
                     let in_year = said.contains(
-                        format!("Month {}.", crate::calendar::Week::of(day).month()).as_str(),
+                        format!("Month {}.", crate::calendar::Week::containing(day).month())
+                            .as_str(),
                     );
                     assert!(in_days || in_year, "{day} is lost on {today}");
-                    assert!(in_days || day < back(today, 30), "{day} left too soon on {today}");
                     assert!(
-                        !in_days || !in_year || day >= back(today, 30),
+                        in_days || day < days_before(today, 30),
+                        "{day} left too soon on {today}"
+                    );
+                    assert!(
+                        !in_days || !in_year || day >= days_before(today, 30),
                         "{day} is told twice on {today}"
                     );
                 }
                 assert!(
-                    !kept.contains(&format!("This was {}.", back(today, 1))),
+                    !kept.contains(&format!("This was {}.", days_before(today, 1))),
                     "yesterday is told in full"
                 );
             }
         }
         let months =
             [crate::packs::upload::tests::summary("2026-01".parse().unwrap(), "It began.", "")];
-        assert_eq!(year(date(2026, 1, 28), SPAN, &months, &[]), "");
+        assert_eq!(render_year(date(2026, 1, 28), SPAN, &months, &[]), "");
         assert_eq!(
-            year(date(2026, 1, 29), SPAN, &months, &[]),
+            render_year(date(2026, 1, 29), SPAN, &months, &[]),
             "---\n### January 2026\n\nIt began.\n\n---\n"
         );
     }
@@ -483,20 +503,20 @@ mod tests {
             ["20260203-0915-r2-contact", "20260203-1130-port", "20260204-0915-other"]
                 .map(Into::into)
                 .to_vec();
-        let saved = entry(&state("on the cascade", None));
-        let (_, found) = entries(&saved);
-        let named = entry_text(&found[0].clone().with_memories(&memories));
+        let saved = format_state_entry(&state("on the cascade", None));
+        let (_, found) = parse_entries(&saved);
+        let named = render_entry(&found[0].clone().with_memories(&memories));
         assert!(
             named.ends_with("on the cascade\n\nMemories: [mem:20260203-0915-r2-contact]\n\n---\n"),
             "{named}"
         );
-        let (_, again) = entries(&named);
+        let (_, again) = parse_entries(&named);
         assert_eq!(
             (again[0].text.as_str(), again[0].memories.as_slice()),
             ("on the cascade", &memories[..1])
         );
         let days = [day_of(date(2026, 2, 3), 9, 0)];
-        let told = thirty_days(date(2026, 2, 13), SPAN, &days, &BTreeSet::new(), &memories);
+        let told = render_thirty_days(date(2026, 2, 13), SPAN, &days, &BTreeSet::new(), &memories);
         assert!(
             told.contains(
                 "\n\nMemories: [mem:20260203-0915-r2-contact] [mem:20260203-1130-port]\n"
@@ -506,7 +526,8 @@ mod tests {
         let months =
             [crate::packs::upload::tests::summary("2026-02".parse().unwrap(), "It went on.", "")];
         assert!(
-            year(date(2026, 4, 1), SPAN, &months, &memories).contains("[mem:20260204-0915-other]")
+            render_year(date(2026, 4, 1), SPAN, &months, &memories)
+                .contains("[mem:20260204-0915-other]")
         );
     }
 
@@ -515,8 +536,8 @@ mod tests {
         #[test]
         fn entries_read_back_what_was_saved(texts in proptest::collection::vec("[a-zA-Z#*\\[\\] .\n-]{0,80}", 1..5)) {
             let texts: Vec<String> = texts.into_iter().map(|text| text.trim().to_owned()).filter(|text| !text.contains("---") && !text.contains("### ")).collect();
-            let file: String = texts.iter().map(|text| entry(&state(text, Some("t")))).collect();
-            let (_, found) = entries(&file);
+            let file: String = texts.iter().map(|text| format_state_entry(&state(text, Some("t")))).collect();
+            let (_, found) = parse_entries(&file);
             prop_assert_eq!(found.iter().map(|entry| entry.text.clone()).collect::<Vec<_>>(), texts);
         }
     }

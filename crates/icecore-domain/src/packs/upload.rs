@@ -9,15 +9,15 @@ use std::collections::BTreeSet;
 
 use jiff::civil::Date;
 
-use super::{Pack, Part, assemble, cited, whole};
-use crate::budget::{self, LeftOut};
-use crate::gate;
+use super::{Pack, PackPart, assemble_pack, summary_citation, summary_text};
+use crate::budget::{self, Omission};
+use crate::capture_filter;
 use crate::summary::{Period, Summary};
 
 /// The input of the upload pack. Periods covered by a coarser summary are not repeated by finer
 /// ones.
 #[derive(Debug, Clone, Default)]
-pub struct Upload {
+pub struct UploadInput {
     pub month: Option<Summary>,
     /// The weeks after the month; without a month, the latest few. The last one is "this week".
     pub weeks: Vec<Summary>,
@@ -30,7 +30,7 @@ pub struct Upload {
 
 /// The form in which a summary is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Form {
+enum ItemForm {
     Whole,
     Headline,
     /// The headline, in at most this many bytes.
@@ -39,7 +39,7 @@ enum Form {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Place {
+enum UploadSlot {
     LongTerm,
     Weekly,
     ThisWeek,
@@ -48,44 +48,46 @@ enum Place {
     Today,
 }
 
-struct Item<'a> {
-    place: Place,
+struct UploadItem<'a> {
+    place: UploadSlot,
     summary: &'a Summary,
     whole: String,
     /// The headline on one line, for a list.
     headline: String,
-    form: Form,
+    form: ItemForm,
     had_body: bool,
 }
 
-impl<'a> Item<'a> {
+impl<'a> UploadItem<'a> {
     /// Marks in foreign text are escaped before anything is measured, because that lengthens the
     /// text.
-    fn new(place: Place, summary: &'a Summary, form: Form) -> Self {
+    fn new(place: UploadSlot, summary: &'a Summary, form: ItemForm) -> Self {
         let headline = summary.headline.split_whitespace().collect::<Vec<_>>().join(" ");
         Self {
             place,
             summary,
-            whole: gate::disarm(whole(summary).trim_end()).into_owned(),
-            headline: gate::disarm(&headline).into_owned(),
+            whole: capture_filter::escape_markers(summary_text(summary).trim_end()).into_owned(),
+            headline: capture_filter::escape_markers(&headline).into_owned(),
             form,
-            had_body: form == Form::Whole && !summary.body.trim().is_empty(),
+            had_body: form == ItemForm::Whole && !summary.body.trim().is_empty(),
         }
     }
 
     fn is_shortened(&self) -> bool {
-        matches!(self.form, Form::Short(most) if self.headline.len() > most)
+        matches!(self.form, ItemForm::Short(most) if self.headline.len() > most)
     }
 
     fn text(&self) -> Cow<'_, str> {
         let headline = match self.form {
-            Form::Whole => return Cow::Borrowed(&self.whole),
-            Form::Gone => return Cow::Borrowed(""),
-            Form::Headline => Cow::Borrowed(self.headline.as_str()),
-            Form::Short(most) => Cow::Owned(budget::shortened(&self.headline, most)),
+            ItemForm::Whole => return Cow::Borrowed(&self.whole),
+            ItemForm::Gone => return Cow::Borrowed(""),
+            ItemForm::Headline => Cow::Borrowed(self.headline.as_str()),
+            ItemForm::Short(most) => Cow::Owned(budget::truncate_at_word(&self.headline, most)),
         };
         let line = match (self.place, self.summary.period) {
-            (Place::Today, Period::Session { number, .. }) => format!("- {number:02}: {headline}"),
+            (UploadSlot::Today, Period::Session { number, .. }) => {
+                format!("- {number:02}: {headline}")
+            }
             (_, period) => format!("- {period}: {headline}"),
         };
         Cow::Owned(if headline.is_empty() { line.trim_end().to_owned() } else { line })
@@ -93,84 +95,96 @@ impl<'a> Item<'a> {
 
     fn title(&self) -> Cow<'static, str> {
         match (self.place, self.form, self.summary.period) {
-            (Place::LongTerm, ..) => "Long-Term Context".into(),
-            (Place::Weekly, ..) => "Weekly Context".into(),
-            (Place::ThisWeek | Place::Open, ..) => "This Week".into(),
-            (Place::Daily, ..) => "Daily Context".into(),
-            (Place::Today, Form::Whole, Period::Session { number, .. }) => {
+            (UploadSlot::LongTerm, ..) => "Long-Term Context".into(),
+            (UploadSlot::Weekly, ..) => "Weekly Context".into(),
+            (UploadSlot::ThisWeek | UploadSlot::Open, ..) => "This Week".into(),
+            (UploadSlot::Daily, ..) => "Daily Context".into(),
+            (UploadSlot::Today, ItemForm::Whole, Period::Session { number, .. }) => {
                 format!("Today Session {number:02}").into()
             }
             // Several shortened sessions form one list.
-            (Place::Today, ..) => "Today's Sessions".into(),
+            (UploadSlot::Today, ..) => "Today's Sessions".into(),
         }
     }
 }
 
 /// The bytes that remain of the headlines of the month and this week when today's sessions need
 /// nearly all space.
-const OLD_BYTES: usize = 160;
+const MIN_OLD_HEADLINE_BYTES: usize = 160;
 /// The shortest headline of today, in bytes; below this the oldest sessions are only counted.
-const SHORTEST_BYTES: usize = 24;
-const INTRO: &str = "# Knowledge Primer -- Upload Package";
+const MIN_HEADLINE_BYTES: usize = 24;
+const UPLOAD_TITLE: &str = "# Knowledge Primer -- Upload Package";
 
 /// Assembles the pack for a day, in at most `room` bytes; at least 512 are needed.
-pub fn upload(day: Date, from: &Upload, room: usize) -> Pack {
-    let mut items = items(from);
+pub fn upload_pack(day: Date, from: &UploadInput, room: usize) -> Pack {
+    let mut items = upload_items(from);
     if items.is_empty() {
         let hint = "# No primers available\n\nNothing has been captured yet. `icecore session add FILE` imports a transcript, `icecore import FILE --format jsonl` a history.";
-        return assemble("upload", day, hint, &[], Vec::new(), Vec::new());
+        return assemble_pack("upload", day, hint, &[], Vec::new(), Vec::new());
     }
-    let frame = assemble("upload", day, INTRO, &[], Vec::new(), Vec::new()).bytes;
-    let fits = |items: &[Item<'_>]| {
-        let told: usize = groups(items).iter().map(Group::bytes).sum();
-        frame + told + left_out_part(&left_out(items)).map_or(0, |part| part.shown().len()) <= room
+    let frame = assemble_pack("upload", day, UPLOAD_TITLE, &[], Vec::new(), Vec::new()).bytes;
+    let fits = |items: &[UploadItem<'_>]| {
+        let told: usize = group_items(items).iter().map(ItemGroup::bytes).sum();
+        frame + told + omissions_part(&omissions(items)).map_or(0, |part| part.to_markdown().len())
+            <= room
     };
     if !fits(&items) {
-        shrink(&mut items, &fits);
+        shrink_to_fit(&mut items, &fits);
     }
-    let left_out = left_out(&items);
-    let parts: Vec<Part> =
-        groups(&items).iter().map(Group::part).chain(left_out_part(&left_out)).collect();
+    let left_out = omissions(&items);
+    let parts: Vec<PackPart> = group_items(&items)
+        .iter()
+        .map(ItemGroup::to_part)
+        .chain(omissions_part(&left_out))
+        .collect();
     let sources = items
         .iter()
-        .filter(|item| item.form != Form::Gone)
-        .map(|item| cited(item.summary))
+        .filter(|item| item.form != ItemForm::Gone)
+        .map(|item| summary_citation(item.summary))
         .collect();
-    assemble("upload", day, INTRO, &parts, left_out, sources)
+    assemble_pack("upload", day, UPLOAD_TITLE, &parts, left_out, sources)
 }
 
 /// The items in pack order, each period once.
-fn items(from: &Upload) -> Vec<Item<'_>> {
+fn upload_items(from: &UploadInput) -> Vec<UploadItem<'_>> {
     let told_until = from.month.as_ref().map(|month| month.period.days().last);
     let untold =
         |summary: &&Summary| told_until.is_none_or(|until| summary.period.days().first > until);
-    let mut items: Vec<Item<'_>> = Vec::new();
+    let mut items: Vec<UploadItem<'_>> = Vec::new();
     // Today first, so that a session in both lists counts as today's.
-    items.extend(from.today.iter().map(|summary| Item::new(Place::Today, summary, Form::Whole)));
-    items.extend(from.month.iter().map(|summary| Item::new(Place::LongTerm, summary, Form::Whole)));
+    items.extend(
+        from.today
+            .iter()
+            .map(|summary| UploadItem::new(UploadSlot::Today, summary, ItemForm::Whole)),
+    );
+    items.extend(
+        from.month
+            .iter()
+            .map(|summary| UploadItem::new(UploadSlot::LongTerm, summary, ItemForm::Whole)),
+    );
     let this_week = from.weeks.iter().map(|week| week.period).max();
     for summary in from.weeks.iter().filter(untold) {
         let (place, form) = match told_until {
-            Some(_) if Some(summary.period) == this_week => (Place::ThisWeek, Form::Whole),
+            Some(_) if Some(summary.period) == this_week => (UploadSlot::ThisWeek, ItemForm::Whole),
             // Weeks between the month and this week.
-            Some(_) => (Place::Weekly, Form::Headline),
-            None => (Place::Weekly, Form::Whole),
+            Some(_) => (UploadSlot::Weekly, ItemForm::Headline),
+            None => (UploadSlot::Weekly, ItemForm::Whole),
         };
-        items.push(Item::new(place, summary, form));
+        items.push(UploadItem::new(place, summary, form));
     }
-    if items.iter().all(|item| !matches!(item.place, Place::Weekly | Place::ThisWeek)) {
+    if items.iter().all(|item| !matches!(item.place, UploadSlot::Weekly | UploadSlot::ThisWeek)) {
         items.extend(
             from.days
                 .iter()
                 .filter(untold)
-                .map(|summary| Item::new(Place::Daily, summary, Form::Whole)),
+                .map(|summary| UploadItem::new(UploadSlot::Daily, summary, ItemForm::Whole)),
         );
     }
     items.extend(
         from.open_sessions
             .iter()
             .filter(untold)
-            .map(|summary| Item::new(Place::Open, summary, Form::Headline)),
+            .map(|summary| UploadItem::new(UploadSlot::Open, summary, ItemForm::Headline)),
     );
     let mut seen = BTreeSet::new();
     items.retain(|item| seen.insert(item.summary.period));
@@ -179,9 +193,9 @@ fn items(from: &Upload) -> Vec<Item<'_>> {
 }
 
 /// Shrinks items step by step until they fit.
-fn shrink(items: &mut [Item<'_>], fits: &dyn Fn(&[Item<'_>]) -> bool) {
-    use Place::{Daily, LongTerm, Open, ThisWeek, Today, Weekly};
-    let at = |items: &[Item<'_>], places: &[Place]| -> Vec<usize> {
+fn shrink_to_fit(items: &mut [UploadItem<'_>], fits: &dyn Fn(&[UploadItem<'_>]) -> bool) {
+    use UploadSlot::{Daily, LongTerm, Open, ThisWeek, Today, Weekly};
+    let at = |items: &[UploadItem<'_>], places: &[UploadSlot]| -> Vec<usize> {
         places
             .iter()
             .flat_map(|&place| (0..items.len()).filter(move |&at| items[at].place == place))
@@ -190,71 +204,71 @@ fn shrink(items: &mut [Item<'_>], fits: &dyn Fn(&[Item<'_>]) -> bool) {
     // Bodies first: older ones before newer ones, then those of this week and the month; that of
     // the newest session last.
     let mut bodies = at(items, &[Weekly, Daily, Today, ThisWeek, LongTerm]);
-    bodies.retain(|&at| items[at].form == Form::Whole);
+    bodies.retain(|&at| items[at].form == ItemForm::Whole);
     if let Some(newest) =
         bodies.iter().position(|&at| at + 1 == items.len() && items[at].place == Today)
     {
         let newest = bodies.remove(newest);
         bodies.push(newest);
     }
-    if step(items, &bodies, Form::Headline, fits) {
+    if apply_step(items, &bodies, ItemForm::Headline, fits) {
         return;
     }
     // Then headlines of periods that other tiers cover as well.
-    if step(items, &at(items, &[Open, Weekly, Daily]), Form::Gone, fits) {
+    if apply_step(items, &at(items, &[Open, Weekly, Daily]), ItemForm::Gone, fits) {
         return;
     }
     let old = at(items, &[LongTerm, ThisWeek]);
-    if step(items, &old, Form::Short(OLD_BYTES), fits) {
+    if apply_step(items, &old, ItemForm::Short(MIN_OLD_HEADLINE_BYTES), fits) {
         return;
     }
     // Then today's headlines get shorter, evenly; for their sake the headlines of the month and
     // this week go.
     let today = at(items, &[Today]);
     let longest =
-        today.iter().map(|&at| items[at].headline.len()).max().unwrap_or(0).max(SHORTEST_BYTES);
-    for form in [Form::Short(OLD_BYTES), Form::Gone] {
-        set(items, &old, form);
-        set(items, &today, Form::Short(SHORTEST_BYTES));
+        today.iter().map(|&at| items[at].headline.len()).max().unwrap_or(0).max(MIN_HEADLINE_BYTES);
+    for form in [ItemForm::Short(MIN_OLD_HEADLINE_BYTES), ItemForm::Gone] {
+        set_form(items, &old, form);
+        set_form(items, &today, ItemForm::Short(MIN_HEADLINE_BYTES));
         if fits(items) {
             let mut shortened_by = |cut: usize| {
-                set(items, &today, Form::Short(longest - cut));
+                set_form(items, &today, ItemForm::Short(longest - cut));
                 fits(items)
             };
-            let cut = least(0, longest - SHORTEST_BYTES, &mut shortened_by);
+            let cut = find_least(0, longest - MIN_HEADLINE_BYTES, &mut shortened_by);
             shortened_by(cut);
             return;
         }
     }
     // Not even short headlines fit: the oldest sessions are only counted. The older periods stay if
     // that costs few sessions.
-    let counted = |items: &mut [Item<'_>], form: Form, many: usize| {
-        set(items, &old, form);
-        set(items, &today[..many], Form::Gone);
-        set(items, &today[many..], Form::Short(SHORTEST_BYTES));
+    let counted = |items: &mut [UploadItem<'_>], form: ItemForm, many: usize| {
+        set_form(items, &old, form);
+        set_form(items, &today[..many], ItemForm::Gone);
+        set_form(items, &today[many..], ItemForm::Short(MIN_HEADLINE_BYTES));
         fits(items)
     };
-    let [with, without] = [Form::Short(OLD_BYTES), Form::Gone]
-        .map(|form| least(0, today.len(), &mut |many| counted(items, form, many)));
+    let [with, without] = [ItemForm::Short(MIN_OLD_HEADLINE_BYTES), ItemForm::Gone]
+        .map(|form| find_least(0, today.len(), &mut |many| counted(items, form, many)));
     let dear = (today.len() - with) * 4 < (today.len() - without) * 3;
-    if dear || !counted(items, Form::Short(OLD_BYTES), with) {
-        counted(items, Form::Gone, without);
+    if dear || !counted(items, ItemForm::Short(MIN_OLD_HEADLINE_BYTES), with) {
+        counted(items, ItemForm::Gone, without);
     }
 }
 
-fn set(items: &mut [Item<'_>], which: &[usize], form: Form) {
+fn set_form(items: &mut [UploadItem<'_>], which: &[usize], form: ItemForm) {
     which.iter().for_each(|&at| items[at].form = form);
 }
 
 /// Gives the first items this form, as many as needed; returns whether the pack fits then.
-fn step(
-    items: &mut [Item<'_>],
+fn apply_step(
+    items: &mut [UploadItem<'_>],
     order: &[usize],
-    form: Form,
-    fits: &dyn Fn(&[Item<'_>]) -> bool,
+    form: ItemForm,
+    fits: &dyn Fn(&[UploadItem<'_>]) -> bool,
 ) -> bool {
-    let before: Vec<Form> = order.iter().map(|&at| items[at].form).collect();
-    set(items, order, form);
+    let before: Vec<ItemForm> = order.iter().map(|&at| items[at].form).collect();
+    set_form(items, order, form);
     if order.is_empty() || !fits(items) {
         return false;
     }
@@ -264,14 +278,14 @@ fn step(
         }
         fits(items)
     };
-    let many = least(1, order.len(), &mut first);
+    let many = find_least(1, order.len(), &mut first);
     first(many);
     true
 }
 
 /// Binary search for the least number from `low` on that satisfies a monotonic condition; it holds
 /// for `high`.
-fn least(mut low: usize, mut high: usize, holds: &mut dyn FnMut(usize) -> bool) -> usize {
+fn find_least(mut low: usize, mut high: usize, holds: &mut dyn FnMut(usize) -> bool) -> usize {
     while low < high {
         let middle = low + (high - low) / 2;
         if holds(middle) { high = middle } else { low = middle + 1 }
@@ -280,8 +294,8 @@ fn least(mut low: usize, mut high: usize, holds: &mut dyn FnMut(usize) -> bool) 
 }
 
 /// The omissions to report.
-fn left_out(items: &[Item<'_>]) -> Vec<LeftOut> {
-    let of = |what: &str, gave_way: &dyn Fn(&Item<'_>) -> bool| {
+fn omissions(items: &[UploadItem<'_>]) -> Vec<Omission> {
+    let of = |what: &str, gave_way: &dyn Fn(&UploadItem<'_>) -> bool| {
         let periods: Vec<Period> =
             items.iter().filter(|item| gave_way(item)).map(|item| item.summary.period).collect();
         let named = match periods.as_slice() {
@@ -291,36 +305,38 @@ fn left_out(items: &[Item<'_>]) -> Vec<LeftOut> {
             }
             few => few.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
         };
-        Some(LeftOut::new(format!("{what}{named}"), "the package has a fixed size"))
+        Some(Omission::new(format!("{what}{named}"), "the package has a fixed size"))
     };
-    let gone = |item: &Item<'_>| item.form == Form::Gone;
-    let bodies = |item: &Item<'_>| {
-        item.had_body && !matches!(item.form, Form::Whole | Form::Gone) && !item.is_shortened()
+    let gone = |item: &UploadItem<'_>| item.form == ItemForm::Gone;
+    let bodies = |item: &UploadItem<'_>| {
+        item.had_body
+            && !matches!(item.form, ItemForm::Whole | ItemForm::Gone)
+            && !item.is_shortened()
     };
     [
         of("the bodies of ", &bodies),
         of("all but the beginnings of ", &|item| item.is_shortened()),
-        of("", &|item| gone(item) && item.place != Place::Today),
-        of("", &|item| gone(item) && item.place == Place::Today),
+        of("", &|item| gone(item) && item.place != UploadSlot::Today),
+        of("", &|item| gone(item) && item.place == UploadSlot::Today),
     ]
     .into_iter()
     .flatten()
     .collect()
 }
 
-fn left_out_part(left_out: &[LeftOut]) -> Option<Part> {
+fn omissions_part(left_out: &[Omission]) -> Option<PackPart> {
     let lines: Vec<String> = left_out.iter().map(|left| format!("- {}", left.what)).collect();
-    (!lines.is_empty()).then(|| Part::new("Left Out", lines.join("\n")))
+    (!lines.is_empty()).then(|| PackPart::new("Left Out", lines.join("\n")))
 }
 
 /// The items under one heading: at most one whole summary, then a list.
-struct Group<'a> {
+struct ItemGroup<'a> {
     title: Cow<'static, str>,
     pieces: Vec<Cow<'a, str>>,
     begins_whole: bool,
 }
 
-impl Group<'_> {
+impl ItemGroup<'_> {
     fn text(&self) -> String {
         match self.pieces.split_first() {
             Some((first, rest)) if self.begins_whole && !rest.is_empty() => {
@@ -330,30 +346,30 @@ impl Group<'_> {
         }
     }
 
-    fn part(&self) -> Part {
-        Part::new(self.title.clone(), self.text())
+    fn to_part(&self) -> PackPart {
+        PackPart::new(self.title.clone(), self.text())
     }
 
     /// The bytes of the part, without building it.
     fn bytes(&self) -> usize {
-        const AROUND: usize = "## \n\n\n\n---\n\n".len();
+        const PART_FRAME_BYTES: usize = "## \n\n\n\n---\n\n".len();
         let breaks =
             self.pieces.len() - 1 + usize::from(self.begins_whole && self.pieces.len() > 1);
-        AROUND
+        PART_FRAME_BYTES
             + self.title.len()
             + breaks
             + self.pieces.iter().map(|piece| piece.len()).sum::<usize>()
     }
 }
 
-fn groups<'a>(items: &'a [Item<'_>]) -> Vec<Group<'a>> {
-    let mut groups: Vec<Group<'a>> = Vec::new();
-    for item in items.iter().filter(|item| item.form != Form::Gone) {
+fn group_items<'a>(items: &'a [UploadItem<'_>]) -> Vec<ItemGroup<'a>> {
+    let mut groups: Vec<ItemGroup<'a>> = Vec::new();
+    for item in items.iter().filter(|item| item.form != ItemForm::Gone) {
         let title = item.title();
-        let begins_whole = item.form == Form::Whole;
+        let begins_whole = item.form == ItemForm::Whole;
         match groups.last_mut() {
             Some(group) if group.title == title && !begins_whole => group.pieces.push(item.text()),
-            _ => groups.push(Group { title, pieces: vec![item.text()], begins_whole }),
+            _ => groups.push(ItemGroup { title, pieces: vec![item.text()], begins_whole }),
         }
     }
     groups
@@ -365,13 +381,13 @@ pub(crate) mod tests {
     use crate::calendar::Moment;
     use crate::hash::Hash;
     use crate::record::SessionKey;
-    use crate::summary::{Importance, Maker, Tier};
+    use crate::summary::{Importance, SummaryAuthor, Tier};
     use jiff::ToSpan;
     use jiff::civil::date;
     use proptest::prelude::*;
 
     pub fn summary(period: Period, headline: &str, body: &str) -> Summary {
-        let ts = Moment::read("2026-02-13T09:30:00+01:00").unwrap().moment;
+        let ts = Moment::parse("2026-02-13T09:30:00+01:00").unwrap().moment;
         let session = (period.tier() == Tier::Session).then(|| SessionKey {
             day: period.days().first,
             conversation: "work".into(),
@@ -391,7 +407,7 @@ pub(crate) mod tests {
             source: Hash::of(b""),
             log: None,
             sources: Vec::new(),
-            maker: Maker::Extract,
+            maker: SummaryAuthor::Extract,
             provisional: false,
             importance: Importance::Ordinary,
             left_out: Vec::new(),
@@ -447,14 +463,14 @@ pub(crate) mod tests {
         periods.into_iter().map(&mut one).collect()
     }
 
-    fn uploads() -> impl Strategy<Value = Upload> {
+    fn uploads() -> impl Strategy<Value = UploadInput> {
         let said = proptest::collection::vec((words(), words()), 1..8);
         let today = prop_oneof![4 => 0_usize..6, 3 => 0_usize..60, 1 => 100_usize..1_500];
         (any::<bool>(), 0_usize..9, 0_usize..9, 0_usize..25, today, said).prop_map(
             |(month, weeks, days, open, today, said)| {
                 let at = &mut 0;
                 let week = |back: usize| Period::covering(Tier::Week, ago(7 * back)).unwrap();
-                Upload {
+                UploadInput {
                     month: told(month.then(|| "2026-01".parse().unwrap()), &said, at).pop(),
                     weeks: told((0..weeks).rev().map(week), &said, at),
                     days: told((1..=days).rev().map(|back| Period::Day(ago(back))), &said, at),
@@ -470,7 +486,7 @@ pub(crate) mod tests {
     }
 
     /// The expected periods, by the requirement.
-    fn wanted(from: &Upload) -> Vec<&Summary> {
+    fn wanted(from: &UploadInput) -> Vec<&Summary> {
         let after = from.month.as_ref().map_or(Date::MIN, |month| month.period.days().last);
         let weeks: Vec<&Summary> =
             from.weeks.iter().filter(|week| week.period.days().first > after).collect();
@@ -494,13 +510,15 @@ pub(crate) mod tests {
     }
 
     fn one_line(summary: &Summary) -> String {
-        gate::disarm(&summary.headline.split_whitespace().collect::<Vec<_>>().join(" "))
-            .into_owned()
+        capture_filter::escape_markers(
+            &summary.headline.split_whitespace().collect::<Vec<_>>().join(" "),
+        )
+        .into_owned()
     }
 
     /// The invariants of every pack.
-    fn check(from: &Upload, room: usize) -> Result<Pack, TestCaseError> {
-        let pack = upload(TODAY, from, room);
+    fn check(from: &UploadInput, room: usize) -> Result<Pack, TestCaseError> {
+        let pack = upload_pack(TODAY, from, room);
         prop_assert!(
             pack.text.len() <= room && pack.bytes == pack.text.len(),
             "{} bytes in {room}",
@@ -571,7 +589,9 @@ pub(crate) mod tests {
         let least: usize = from
             .today
             .iter()
-            .map(|own| 7 + one_line(own).len().min(SHORTEST_BYTES) + number(own).to_string().len())
+            .map(|own| {
+                7 + one_line(own).len().min(MIN_HEADLINE_BYTES) + number(own).to_string().len()
+            })
             .sum();
         let today = from.today.iter().filter(|own| is_told(own));
         prop_assert!(
@@ -605,15 +625,24 @@ pub(crate) mod tests {
             );
         }
         // No line is cut except where that is reported.
-        let mut whole_lines: BTreeSet<String> =
-            ["", "---", INTRO, "<!-- icecore:end -->", "<!-- icecore:begin upload 2026-02-13 -->"]
-                .map(String::from)
-                .into();
+        let mut whole_lines: BTreeSet<String> = [
+            "",
+            "---",
+            UPLOAD_TITLE,
+            "<!-- icecore:end -->",
+            "<!-- icecore:begin upload 2026-02-13 -->",
+        ]
+        .map(String::from)
+        .into();
         whole_lines.extend(pack.sections.iter().map(|section| format!("## {}", section.title)));
         whole_lines.extend(pack.left_out.iter().map(|left| format!("- {}", left.what)));
         let mut headlines: BTreeSet<String> = BTreeSet::new();
         for own in &wanted {
-            whole_lines.extend(gate::disarm(whole(own).trim_end()).split('\n').map(str::to_owned));
+            whole_lines.extend(
+                capture_filter::escape_markers(summary_text(own).trim_end())
+                    .split('\n')
+                    .map(str::to_owned),
+            );
             headlines.insert(one_line(own));
         }
         for line in &lines {
@@ -642,20 +671,20 @@ pub(crate) mod tests {
             for list in [&mut turned.weeks, &mut turned.days, &mut turned.open_sessions, &mut turned.today] {
                 list.reverse();
             }
-            prop_assert_eq!(&upload(TODAY, &turned, room), &pack, "depends on the order");
+            prop_assert_eq!(&upload_pack(TODAY, &turned, room), &pack, "depends on the order");
             // The text is recognized as icecore's own, whatever it contains.
-            let stripped = gate::strip(&pack.text);
+            let stripped = capture_filter::strip_blocks(&pack.text);
             prop_assert_eq!((stripped.text.trim(), stripped.blocks), ("", 1));
         }
 
         #[test]
         fn no_room_is_too_small_to_be_asked_for(from in uploads(), room in 0_usize..600) {
-            upload(TODAY, &from, room);
+            upload_pack(TODAY, &from, room);
         }
     }
 
     /// A day with this many sessions in a vault with all tiers.
-    fn busy(sessions: usize) -> Upload {
+    fn busy(sessions: usize) -> UploadInput {
         let text = |words: usize| {
             "It was decided to go on with the work on the cascade. ".repeat(words / 11)
         };
@@ -665,7 +694,7 @@ pub(crate) mod tests {
         };
         let own =
             |period: Period| summary(period, &format!("At last {}", text(44)), &body(period, 400));
-        Upload {
+        UploadInput {
             month: Some(told("2026-01", 900)),
             weeks: vec![told("2026-W06", 900), told("2026-W07", 900)],
             days: Vec::new(),
@@ -689,7 +718,7 @@ pub(crate) mod tests {
     #[test]
     fn things_give_way_in_this_order() {
         let shown = |sessions: usize, room: usize| {
-            let pack = upload(TODAY, &busy(sessions), room);
+            let pack = upload_pack(TODAY, &busy(sessions), room);
             let titles: Vec<String> =
                 pack.sections.iter().map(|section| section.title.clone()).collect();
             (
@@ -753,28 +782,30 @@ pub(crate) mod tests {
     #[test]
     fn without_a_month_weeks_stand_in_and_without_a_week_days() {
         let full = busy(1);
-        let titles = |from: &Upload| {
-            upload(TODAY, from, 35_840)
+        let titles = |from: &UploadInput| {
+            upload_pack(TODAY, from, 35_840)
                 .sections
                 .iter()
                 .map(|section| section.title.clone())
                 .collect::<Vec<_>>()
         };
         let day = summary(Period::Day(ago(1)), "A day.", "- a");
-        let weeks = Upload {
+        let weeks = UploadInput {
             month: None,
             days: vec![day.clone()],
             open_sessions: Vec::new(),
             ..full.clone()
         };
         assert_eq!(titles(&weeks), ["Weekly Context", "Weekly Context", "Today Session 01"]);
-        let days = Upload { weeks: Vec::new(), ..weeks.clone() };
+        let days = UploadInput { weeks: Vec::new(), ..weeks.clone() };
         assert_eq!(titles(&days), ["Daily Context", "Today Session 01"]);
         // A day of the month is covered by the month.
         let old = summary(Period::Day(date(2026, 1, 30)), "An old day.", "- b");
-        let month = Upload { month: full.month.clone(), days: vec![old, day], ..days };
+        let month = UploadInput { month: full.month.clone(), days: vec![old, day], ..days };
         assert_eq!(titles(&month), ["Long-Term Context", "Daily Context", "Today Session 01"]);
-        assert!(!upload(TODAY, &month, 35_840).text.contains("An old day."));
-        assert!(upload(TODAY, &Upload::default(), 512).text.contains("No primers available"));
+        assert!(!upload_pack(TODAY, &month, 35_840).text.contains("An old day."));
+        assert!(
+            upload_pack(TODAY, &UploadInput::default(), 512).text.contains("No primers available")
+        );
     }
 }

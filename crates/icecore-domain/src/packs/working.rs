@@ -7,26 +7,26 @@ use std::collections::HashSet;
 use serde_json::Value;
 
 use crate::budget;
-use crate::plain;
-use crate::record::{Captured, Record, Role};
+use crate::record::{Record, RecordKind, Role};
+use crate::sanitize;
 
 /// The first line of such a state.
-pub const TITLE: &str = "# State before compaction";
+pub const STATE_TITLE: &str = "# State before compaction";
 /// The most characters of a state.
-const MOST_CHARS: usize = 4_000;
+const MAX_STATE_CHARS: usize = 4_000;
 /// The number of last prompts that are included.
-const PROMPTS: usize = 6;
+const MAX_PROMPTS: usize = 6;
 /// The most bytes of one prompt, and of the last reply.
-const PROMPT_BYTES: usize = 400;
-const REPLY_BYTES: usize = 900;
+const MAX_PROMPT_BYTES: usize = 400;
+const MAX_REPLY_BYTES: usize = 900;
 /// The most files that are listed, the last touched first.
-const FILES: usize = 20;
+const MAX_FILES: usize = 20;
 /// The most open tasks that are listed.
-const LEFT: usize = 15;
+const MAX_TODOS: usize = 15;
 
 /// The context of the session besides its records.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Around<'a> {
+pub struct WorkingContext<'a> {
     pub session: &'a str,
     /// The project of the session.
     pub project: Option<&'a str>,
@@ -35,13 +35,13 @@ pub struct Around<'a> {
 }
 
 /// The working state that the records give; `None` if they give nothing.
-pub fn state(records: &[Record], around: &Around<'_>) -> Option<String> {
+pub fn working_state(records: &[Record], around: &WorkingContext<'_>) -> Option<String> {
     let said: Vec<&Record> = records
         .iter()
-        .filter(|record| record.kind == Captured::Message && record.name.is_none())
+        .filter(|record| record.kind == RecordKind::Message && record.name.is_none())
         .collect();
     let words = |record: &Record, bytes: usize| {
-        budget::shortened(&plain::one_line(record.text.trim()), bytes)
+        budget::truncate_at_word(&sanitize::one_line(record.text.trim()), bytes)
     };
     let prompts: Vec<&&Record> = said
         .iter()
@@ -52,22 +52,26 @@ pub fn state(records: &[Record], around: &Around<'_>) -> Option<String> {
     });
     let mut sections: Vec<(&str, Vec<String>)> = Vec::new();
     if let Some(wish) = around.wish.map(str::trim).filter(|wish| !wish.is_empty()) {
-        sections
-            .push(("To be kept", vec![budget::shortened(&plain::one_line(wish), PROMPT_BYTES)]));
+        sections.push((
+            "To be kept",
+            vec![budget::truncate_at_word(&sanitize::one_line(wish), MAX_PROMPT_BYTES)],
+        ));
     }
     // The first prompt gives the topic, the last ones the current status.
-    let from = prompts.len().saturating_sub(PROMPTS);
+    let from = prompts.len().saturating_sub(MAX_PROMPTS);
     let mut asked: Vec<String> = prompts
         .first()
         .filter(|_| from > 0)
         .iter()
-        .map(|first| words(first, PROMPT_BYTES))
+        .map(|first| words(first, MAX_PROMPT_BYTES))
         .collect();
-    asked.extend(prompts[from..].iter().map(|prompt| words(prompt, PROMPT_BYTES)));
+    asked.extend(prompts[from..].iter().map(|prompt| words(prompt, MAX_PROMPT_BYTES)));
     sections.push(("Asked", asked));
-    sections
-        .push(("Said last", reply.map(|reply| words(reply, REPLY_BYTES)).into_iter().collect()));
-    let (files, left) = worked_on(&said);
+    sections.push((
+        "Said last",
+        reply.map(|reply| words(reply, MAX_REPLY_BYTES)).into_iter().collect(),
+    ));
+    let (files, left) = files_and_todos(&said);
     sections.push(("Left to do", left));
     sections.push(("Files touched", files));
     sections.retain(|(_, lines)| !lines.is_empty());
@@ -76,26 +80,27 @@ pub fn state(records: &[Record], around: &Around<'_>) -> Option<String> {
     }
     let project = around
         .project
-        .map_or(String::new(), |name| format!(" in project {}", plain::one_line(name)));
-    let mut text = format!("{TITLE}\n\nSession {}{project}.\n", plain::one_line(around.session));
+        .map_or(String::new(), |name| format!(" in project {}", sanitize::one_line(name)));
+    let mut text =
+        format!("{STATE_TITLE}\n\nSession {}{project}.\n", sanitize::one_line(around.session));
     for (title, lines) in sections {
         text.push_str(&format!("\n## {title}\n"));
         lines.iter().for_each(|line| text.push_str(&format!("- {line}\n")));
     }
-    let (shown, _) = budget::whole_lines(&text, |text| text.chars().count() <= MOST_CHARS);
+    let (shown, _) = budget::fitting_lines(&text, |text| text.chars().count() <= MAX_STATE_CHARS);
     Some(shown.trim_end().to_owned())
 }
 
 /// The project in which such a state was made: `None` if it is not such a state, `Some(None)` if it
 /// was in no project.
-pub fn made_in(state: &str) -> Option<Option<&str>> {
-    let rest = state.trim_start().strip_prefix(TITLE)?;
+pub fn state_project(state: &str) -> Option<Option<&str>> {
+    let rest = state.trim_start().strip_prefix(STATE_TITLE)?;
     let line = rest.trim_start().lines().next().unwrap_or_default();
     Some(line.split_once(" in project ").map(|(_, name)| name.trim_end_matches('.')))
 }
 
 /// The files that tools wrote, the last first, and the open tasks of the last task list.
-fn worked_on(said: &[&Record]) -> (Vec<String>, Vec<String>) {
+fn files_and_todos(said: &[&Record]) -> (Vec<String>, Vec<String>) {
     let (mut files, mut left, mut seen) = (Vec::new(), None, HashSet::new());
     for record in said.iter().rev().filter(|record| record.role == Role::Assistant) {
         let Some(Value::Array(parts)) =
@@ -111,10 +116,10 @@ fn worked_on(said: &[&Record]) -> (Vec<String>, Vec<String>) {
                 .iter()
                 .find_map(|field| input[field].as_str())
                 .filter(|_| writes)
-                && files.len() < FILES
+                && files.len() < MAX_FILES
                 && seen.insert(path.to_owned())
             {
-                files.push(budget::shortened(&plain::one_line(path), 200));
+                files.push(budget::truncate_at_word(&sanitize::one_line(path), 200));
             }
             if name == "TodoWrite" && left.is_none() {
                 let todos = input["todos"].as_array().map(Vec::as_slice).unwrap_or_default();
@@ -123,13 +128,13 @@ fn worked_on(said: &[&Record]) -> (Vec<String>, Vec<String>) {
                     let mark = if todo["status"] == "in_progress" { " (begun)" } else { "" };
                     format!(
                         "{}{mark}",
-                        budget::shortened(
-                            &plain::one_line(todo["content"].as_str().unwrap_or_default()),
+                        budget::truncate_at_word(
+                            &sanitize::one_line(todo["content"].as_str().unwrap_or_default()),
                             200
                         )
                     )
                 };
-                left = Some(open.map(line).take(LEFT).collect());
+                left = Some(open.map(line).take(MAX_TODOS).collect());
             }
         }
     }
@@ -144,7 +149,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn record(role: Role, text: &str, parts: Option<&str>) -> Record {
-        let ts = Moment::read("2026-02-13T09:30:00+01:00").unwrap().moment;
+        let ts = Moment::parse("2026-02-13T09:30:00+01:00").unwrap().moment;
         Record {
             ts,
             conversation: "sessions".into(),
@@ -153,7 +158,7 @@ mod tests {
             role,
             name: None,
             other_speaker: None,
-            kind: Captured::Message,
+            kind: RecordKind::Message,
             title: None,
             text: text.into(),
             parts: parts.map(str::to_owned),
@@ -175,13 +180,16 @@ mod tests {
             record(Role::Assistant, "[tool: Edit]", Some(edit)),
             record(Role::Assistant, "The port is 7431 now.", None),
         ];
-        let around = Around { session: "s1", project: Some("app"), wish: Some("the port") };
-        let state = state(&records, &around).unwrap();
+        let around = WorkingContext { session: "s1", project: Some("app"), wish: Some("the port") };
+        let state = working_state(&records, &around).unwrap();
         let expected = "# State before compaction\n\nSession s1 in project app.\n\n## To be kept\n- the port\n\n## Asked\n- use port 7431\n\n\
             ## Said last\n- The port is 7431 now.\n\n## Left to do\n- write tests (begun)\n\n## Files touched\n- /a/b.rs";
         assert_eq!(state, expected);
-        assert_eq!((made_in(&state), made_in("my own state")), (Some(Some("app")), None));
-        assert_eq!(super::state(&[], &Around { wish: None, ..around }), None);
+        assert_eq!(
+            (state_project(&state), state_project("my own state")),
+            (Some(Some("app")), None)
+        );
+        assert_eq!(super::working_state(&[], &WorkingContext { wish: None, ..around }), None);
     }
 
     proptest! {
@@ -189,8 +197,8 @@ mod tests {
         #[test]
         fn a_state_is_never_longer_than_it_may_be(texts in prop::collection::vec("(?s).{0,2000}", 0..20), parts in "(?s).{0,60}") {
             let records: Vec<Record> = texts.iter().map(|text| record(Role::User, text, Some(&parts))).collect();
-            if let Some(state) = state(&records, &Around { session: "s", ..Around::default() }) {
-                prop_assert!(state.chars().count() <= MOST_CHARS && state.starts_with(TITLE));
+            if let Some(state) = working_state(&records, &WorkingContext { session: "s", ..WorkingContext::default() }) {
+                prop_assert!(state.chars().count() <= MAX_STATE_CHARS && state.starts_with(STATE_TITLE));
             }
         }
     }

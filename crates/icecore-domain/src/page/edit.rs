@@ -8,50 +8,55 @@ use std::collections::{HashMap, HashSet};
 
 use jiff::civil::Date;
 
-use super::items::{self, Item, Marks, Place, Sheet, bullet, frame_value, split_ids, split_marks};
+use super::items::{
+    self, ItemLocation, ItemMarks, PageItem, ParsedPage, frame_value, split_bullet, split_ids,
+    split_marks,
+};
 use super::render::{
-    Known, history_head, is_change_line, read_aliases, read_owed, render, sentences, shown,
+    PageContent, derived_summary, history_prefix, is_change_line, item_text, parse_aliases,
+    parse_commitment, render,
 };
 use super::{
-    ALIASES_TAG, NOTES, PAGE, PageKey, PageKind, SECTION_TAG, TITLE_TAG, TYPE_TAG, is_about_page,
-    section_of, squash,
+    ALIASES_TAG, NOTES_SECTION, PAGE_FIELD, PageKey, PageKind, SECTION_TAG, TITLE_TAG, TYPE_TAG,
+    collapse_whitespace, is_about_page, section_of,
 };
 use crate::calendar::Moment;
 use crate::event::{
-    Act, Draft, EntityKind, Event, Kind, MAX_CONTENT_BYTES, Origin, Priority, SECTION, guess_kind,
+    Act, EntityKind, Event, EventDraft, EventType, MAX_CONTENT_BYTES, Origin, Priority,
+    SECTION_FIELD, guess_event_type,
 };
 use crate::id::EventId;
-use crate::ledger::Entry;
-use crate::plain;
+use crate::ledger::LedgerEntry;
+use crate::sanitize;
 
 /// Maximum size of a page file, in bytes.
 pub const MAX_PAGE_BYTES: usize = 1024 * 1024;
 /// Minimum similarity of a text to an event it names by id for it to count as an edit of the event.
-const EDITED: f64 = 0.45;
+const MIN_EDIT_SIMILARITY: f64 = 0.45;
 /// Maximum number of characters compared for that.
 const MAX_COMPARED_CHARS: usize = 1_000;
 /// Maximum number of statements with a common line that are searched for the source of a fragment.
-const MAX_TORN_FROM: usize = 32;
+const MAX_SPLIT_CANDIDATES: usize = 32;
 
 /// A person's edits of a page.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Edits {
+pub struct PageEdits {
     /// The edits in the order of the file.
-    pub drafts: Vec<Edit>,
+    pub drafts: Vec<PageEdit>,
     /// Messages for the user.
     pub complaints: Vec<String>,
     /// Whether the file contains text that could not be read. Then it must not be overwritten.
-    pub untaken: bool,
+    pub has_rejected_text: bool,
 }
 
 /// One edit.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Edit {
+pub enum PageEdit {
     /// New or changed text.
-    State {
+    Assert {
         content: String,
         /// By the section, or guessed.
-        kind: Kind,
+        kind: EventType,
         section: Option<String>,
         tags: Vec<String>,
         /// The kind of the page's entity, if the edit sets it.
@@ -69,11 +74,11 @@ pub enum Edit {
     Close(EventId),
 }
 
-impl Edit {
+impl PageEdit {
     /// The event that this edit acts on, if any.
     pub fn target(&self) -> Option<EventId> {
         match self {
-            Self::State { supersedes, .. } => supersedes.first().copied(),
+            Self::Assert { supersedes, .. } => supersedes.first().copied(),
             Self::Confirm(id) | Self::Retract(id) | Self::Close(id) => Some(*id),
         }
     }
@@ -85,29 +90,31 @@ impl Edit {
         entity: Option<&str>,
         target: Option<&Event>,
         now: Moment,
-    ) -> Draft {
+    ) -> EventDraft {
         let source = key.path().as_str().to_owned();
         let act = |act: Act, id: EventId, words: &str| match target {
-            Some(target) => Draft::upon(target, act, now, words),
-            None => {
-                Draft { act, related: vec![id], ..Draft::new(now, Kind::Fact, Priority::P2, words) }
-            }
+            Some(target) => EventDraft::new_act(target, act, now, words),
+            None => EventDraft {
+                act,
+                related: vec![id],
+                ..EventDraft::new(now, EventType::Fact, Priority::P2, words)
+            },
         };
         let draft = match self {
             Self::Confirm(id) => act(Act::Confirm, *id, "Verified on the page"),
             Self::Retract(id) => act(Act::Retract, *id, "Struck through on the page"),
             Self::Close(id) => act(Act::Close, *id, "Ticked off on the page"),
-            Self::State { content, kind, section, tags, entity_kind, supersedes, related } => {
-                let (content, due, waiting_on) = if *kind == Kind::Commitment {
-                    read_owed(content)
+            Self::Assert { content, kind, section, tags, entity_kind, supersedes, related } => {
+                let (content, due, waiting_on) = if *kind == EventType::Commitment {
+                    parse_commitment(content)
                 } else {
                     (content.clone(), None, None)
                 };
                 let entity = entity
                     .map(str::to_owned)
                     .or_else(|| target.and_then(|target| target.entity.clone()));
-                let priority = target.map_or(usual_priority(*kind), |target| target.priority);
-                let mut draft = Draft {
+                let priority = target.map_or(default_priority(*kind), |target| target.priority);
+                let mut draft = EventDraft {
                     entity_kind: entity_kind
                         .or_else(|| target.and_then(|target| target.entity_kind)),
                     tags: tags.clone(),
@@ -116,10 +123,10 @@ impl Edit {
                     related: related.clone(),
                     due,
                     waiting_on,
-                    ..Draft::new(now, *kind, priority, content)
+                    ..EventDraft::new(now, *kind, priority, content)
                 };
                 if let Some(section) = section {
-                    draft = draft.with_field(SECTION, section);
+                    draft = draft.with_extra_field(SECTION_FIELD, section);
                 }
                 // A page whose name differs from its entity's would not find events written into
                 // it.
@@ -128,30 +135,32 @@ impl Edit {
                         .as_deref()
                         .is_none_or(|entity| PageKey::new(PageKind::Entity, entity) != *key)
                 {
-                    draft = draft.with_field(PAGE, &source);
+                    draft = draft.with_extra_field(PAGE_FIELD, &source);
                 }
-                Draft { entity, ..draft }
+                EventDraft { entity, ..draft }
             }
         };
-        Draft { origin: Origin::File, source, ..draft }
+        EventDraft { origin: Origin::File, source, ..draft }
     }
 }
 
 /// The default priority of a statement that a person wrote into a page.
-fn usual_priority(kind: Kind) -> Priority {
+fn default_priority(kind: EventType) -> Priority {
     match kind {
-        Kind::Constraint | Kind::Decision | Kind::Relationship => Priority::P1,
-        Kind::Fact | Kind::Preference | Kind::Commitment | Kind::Procedure => Priority::P2,
+        EventType::Constraint | EventType::Decision | EventType::Relationship => Priority::P1,
+        EventType::Fact | EventType::Preference | EventType::Commitment | EventType::Procedure => {
+            Priority::P2
+        }
     }
 }
 
 /// Detects a person's edits in `file`, the page of `key`. `entries` is everything known that
 /// belongs to it, as for `render`.
-pub fn edits(key: &PageKey, file: &str, entries: &[Entry], today: Date) -> Edits {
+pub fn detect_edits(key: &PageKey, file: &str, entries: &[LedgerEntry], today: Date) -> PageEdits {
     let refuse = |why: String| {
         let complaint =
             format!("{}: {why}; no edits were read and the file stays unchanged", key.path());
-        Edits { drafts: Vec::new(), complaints: vec![complaint], untaken: true }
+        PageEdits { drafts: Vec::new(), complaints: vec![complaint], has_rejected_text: true }
     };
     if file.len() > MAX_PAGE_BYTES {
         return refuse(format!("has {} bytes, the limit is {MAX_PAGE_BYTES}", file.len()));
@@ -171,38 +180,47 @@ pub fn edits(key: &PageKey, file: &str, entries: &[Entry], today: Date) -> Edits
     {
         return refuse("is not valid UTF-8".into());
     }
-    let file = without_torn_end(key, file, entries);
-    let known = Known::of(key, entries);
-    let titles: HashSet<String> = known.past_titles().into_iter().collect();
-    let by_id: HashMap<EventId, &Entry> =
+    let file = strip_torn_end(key, file, entries);
+    let known = PageContent::new(key, entries);
+    let titles: HashSet<String> = known.all_titles().into_iter().collect();
+    let by_id: HashMap<EventId, &LedgerEntry> =
         entries.iter().map(|entry| (entry.event.id, entry)).collect();
-    let sheet =
-        items::read(key.kind, file, |title| titles.contains(title), |id| by_id.contains_key(&id));
-    let mut reading = Reading::new(&known, by_id, today);
-    reading.frame(&sheet, file, &titles);
-    let pieces: Vec<Piece> = sheet.items.iter().flat_map(|item| reading.pieces(item)).collect();
-    let pieces = reading.grouped(pieces);
+    let sheet = items::parse_page(
+        key.kind,
+        file,
+        |title| titles.contains(title),
+        |id| by_id.contains_key(&id),
+    );
+    let mut reading = EditDetector::new(&known, by_id, today);
+    reading.read_frame(&sheet, file, &titles);
+    let pieces: Vec<ItemPiece> =
+        sheet.items.iter().flat_map(|item| reading.split_item(item)).collect();
+    let pieces = reading.regroup_steps(pieces);
     reading.torn = pieces
         .iter()
         .filter(|piece| piece.marks.is_none())
-        .flat_map(|piece| reading.torn_from(&piece.text))
+        .flat_map(|piece| reading.statements_containing(&piece.text))
         .collect();
     reading.untouched = pieces
         .iter()
-        .filter_map(|piece| piece.marks.filter(|marks| reading.is_said_by(piece, marks.id)))
+        .filter_map(|piece| piece.marks.filter(|marks| reading.is_text_of(piece, marks.id)))
         .map(|marks| marks.id)
         .collect();
     for piece in &pieces {
-        reading.take(piece);
+        reading.read_piece(piece);
     }
-    reading.headings(&sheet);
-    Edits { drafts: reading.drafts, complaints: reading.complaints, untaken: reading.untaken }
+    reading.read_headings(&sheet);
+    PageEdits {
+        drafts: reading.drafts,
+        complaints: reading.complaints,
+        has_rejected_text: reading.untaken,
+    }
 }
 
 /// Whether another writer created the file of a page: it has none of our marks, and it contains
 /// text that the rendered page does not. Such a file is read but never overwritten.
 pub fn is_foreign(file: &str, rendered: &str) -> bool {
-    if !super::ids(file).is_empty() {
+    if !super::referenced_ids(file).is_empty() {
         return false;
     }
     let ours: HashSet<&str> = rendered.lines().map(str::trim_end).collect();
@@ -218,36 +236,41 @@ pub fn is_foreign(file: &str, rendered: &str) -> bool {
 
 /// Adds supersedes links for a foreign file, whose lines do not name events. A new statement
 /// replaces the most similar statement of this file that is no longer in it.
-pub fn supersede_changed_lines(edits: &mut Edits, file: &str, path: &str, entries: &[Entry]) {
-    let file = squash(file);
-    let is_gone = |entry: &&Entry| {
+pub fn supersede_changed_lines(
+    edits: &mut PageEdits,
+    file: &str,
+    path: &str,
+    entries: &[LedgerEntry],
+) {
+    let file = collapse_whitespace(file);
+    let is_gone = |entry: &&LedgerEntry| {
         let event = &entry.event;
-        entry.standing.is_active()
+        entry.state.is_active()
             && event.is_statement()
             && event.source == path
-            && !file.contains(&squash(&event.content))
+            && !file.contains(&collapse_whitespace(&event.content))
     };
-    let mut gone: Vec<&Entry> = entries.iter().filter(is_gone).collect();
+    let mut gone: Vec<&LedgerEntry> = entries.iter().filter(is_gone).collect();
     for edit in &mut edits.drafts {
-        let Edit::State { content, supersedes, tags, .. } = edit else { continue };
+        let PageEdit::Assert { content, supersedes, tags, .. } = edit else { continue };
         if !supersedes.is_empty() || !tags.is_empty() || content.len() > MAX_COMPARED_CHARS {
             continue;
         }
         let likeness =
-            |entry: &Entry| strsim::normalized_levenshtein(content, &entry.event.content);
+            |entry: &LedgerEntry| strsim::normalized_levenshtein(content, &entry.event.content);
         let best = gone
             .iter()
             .enumerate()
             .map(|(at, entry)| (likeness(entry), at))
             .max_by(|a, b| a.0.total_cmp(&b.0));
-        if let Some((_, at)) = best.filter(|(likeness, _)| *likeness >= EDITED) {
+        if let Some((_, at)) = best.filter(|(likeness, _)| *likeness >= MIN_EDIT_SIMILARITY) {
             supersedes.push(gone.remove(at).event.id);
         }
     }
 }
 
 /// The file without a torn last line: the beginning of a generated line whose rest is missing.
-fn without_torn_end<'a>(key: &PageKey, file: &'a str, entries: &[Entry]) -> &'a str {
+fn strip_torn_end<'a>(key: &PageKey, file: &'a str, entries: &[LedgerEntry]) -> &'a str {
     let start = file.rfind('\n').map_or(0, |at| at + 1);
     let last = &file[start..];
     if last.trim().is_empty() {
@@ -261,7 +284,7 @@ fn without_torn_end<'a>(key: &PageKey, file: &'a str, entries: &[Entry]) -> &'a 
 
 /// Whether the file was rendered after that event: its list of changes names it. Elsewhere any text
 /// may name it.
-fn has_seen(file: &str, id: EventId) -> bool {
+fn was_rendered_after(file: &str, id: EventId) -> bool {
     let id = id.to_string();
     let mut named = false;
     for line in file.lines().rev() {
@@ -275,19 +298,19 @@ fn has_seen(file: &str, id: EventId) -> bool {
 
 /// A part of an item that belongs together: text and the marks at its end.
 #[derive(Clone)]
-struct Piece {
-    place: Place,
+struct ItemPiece {
+    place: ItemLocation,
     text: String,
-    marks: Option<Marks>,
+    marks: Option<ItemMarks>,
     /// The marks were on a line of their own.
     apart: bool,
     numbered: bool,
     adjacent: bool,
 }
 
-struct Reading<'a> {
-    known: &'a Known<'a>,
-    by_id: HashMap<EventId, &'a Entry>,
+struct EditDetector<'a> {
+    known: &'a PageContent<'a>,
+    by_id: HashMap<EventId, &'a LedgerEntry>,
     today: Date,
     /// Which events were confirmed when, in any state.
     confirmations: HashSet<(EventId, Date)>,
@@ -304,23 +327,23 @@ struct Reading<'a> {
     untouched: HashSet<EventId>,
     taken: HashSet<String>,
     acted: HashSet<EventId>,
-    drafts: Vec<Edit>,
+    drafts: Vec<PageEdit>,
     complaints: Vec<String>,
     untaken: bool,
 }
 
 /// A key that is equal for texts that say the same; for a text of marks only, the marks.
-fn same_key(text: &str) -> String {
-    let key = plain::sameness_key(text);
-    if key.is_empty() { squash(text) } else { key }
+fn comparison_key(text: &str) -> String {
+    let key = sanitize::sameness_key(text);
+    if key.is_empty() { collapse_whitespace(text) } else { key }
 }
 
 /// The non-empty lines of a text, with single spaces.
-fn spoken_lines(text: &str) -> Vec<String> {
-    text.lines().map(squash).filter(|line| !line.is_empty()).collect()
+fn content_lines(text: &str) -> Vec<String> {
+    text.lines().map(collapse_whitespace).filter(|line| !line.is_empty()).collect()
 }
 
-fn is_same(one: &str, other: &str) -> bool {
+fn is_same_text(one: &str, other: &str) -> bool {
     one.split_whitespace().eq(other.split_whitespace())
 }
 
@@ -330,7 +353,8 @@ fn is_part_of(some: &[String], all: &[String]) -> bool {
     let mut rest = all.iter();
     some.iter().enumerate().all(|(at, line)| {
         rest.any(|known| {
-            known == line || (at == 0 && bullet(known).is_some_and(|(inner, ..)| inner == line))
+            known == line
+                || (at == 0 && split_bullet(known).is_some_and(|(inner, ..)| inner == line))
         })
     })
 }
@@ -345,22 +369,26 @@ fn is_reordered(one: &[String], other: &[String]) -> bool {
     one.len() == other.len() && sorted(one) == sorted(other)
 }
 
-impl<'a> Reading<'a> {
-    fn new(known: &'a Known<'a>, by_id: HashMap<EventId, &'a Entry>, today: Date) -> Self {
+impl<'a> EditDetector<'a> {
+    fn new(
+        known: &'a PageContent<'a>,
+        by_id: HashMap<EventId, &'a LedgerEntry>,
+        today: Date,
+    ) -> Self {
         let (mut said, mut inner_lines) = (HashSet::new(), HashSet::new());
         let (mut lines, mut blocks) = (HashMap::<String, Vec<usize>>::new(), Vec::new());
-        for entry in known.listed() {
-            let shown = shown(&entry.event);
-            said.insert(same_key(&entry.event.content));
+        for entry in known.listed_statements() {
+            let shown = item_text(&entry.event);
+            said.insert(comparison_key(&entry.event.content));
             if shown.contains('\n') {
-                let block = spoken_lines(&shown);
+                let block = content_lines(&shown);
                 for line in &block {
-                    inner_lines.extend(bullet(line).map(|(inner, ..)| inner.to_owned()));
+                    inner_lines.extend(split_bullet(line).map(|(inner, ..)| inner.to_owned()));
                     lines.entry(line.clone()).or_default().push(blocks.len());
                 }
                 blocks.push((entry.event.id, block));
             }
-            said.insert(same_key(&shown));
+            said.insert(comparison_key(&shown));
         }
         Self {
             known,
@@ -387,11 +415,18 @@ impl<'a> Reading<'a> {
 
     /// Reads the title, type and aliases. An earlier value is an edit only in a file rendered after
     /// the newest event; otherwise the file is merely older.
-    fn frame(&mut self, sheet: &Sheet, file: &str, titles: &HashSet<String>) {
-        let is_current =
-            self.known.told().next_back().is_none_or(|newest| has_seen(file, newest.event.id));
+    fn read_frame(&mut self, sheet: &ParsedPage, file: &str, titles: &HashSet<String>) {
+        let is_current = self
+            .known
+            .reported_changes()
+            .next_back()
+            .is_none_or(|newest| was_rendered_after(file, newest.event.id));
         let replaced = |tag: &str| {
-            self.known.tagged(tag).map(|entry| entry.event.id).into_iter().collect::<Vec<_>>()
+            self.known
+                .newest_tagged(tag)
+                .map(|entry| entry.event.id)
+                .into_iter()
+                .collect::<Vec<_>>()
         };
         let mut title = self.known.title();
         let mut found: Vec<(String, &str, Option<EntityKind>, Vec<EventId>)> = Vec::new();
@@ -410,7 +445,7 @@ impl<'a> Reading<'a> {
             {
                 Some(Ok(kind))
                     if Some(kind) != self.known.entity_kind()
-                        && (is_current || !self.known.past_entity_kinds().contains(&kind)) =>
+                        && (is_current || !self.known.all_entity_kinds().contains(&kind)) =>
                 {
                     let article = if kind == EntityKind::Account { "an" } else { "a" };
                     found.push((
@@ -423,18 +458,18 @@ impl<'a> Reading<'a> {
                 Some(Err(error)) => self.complain(&error.to_string()),
                 _ => {}
             }
-            let aliases = value("Aliases").map(read_aliases).unwrap_or_default();
+            let aliases = value("Aliases").map(parse_aliases).unwrap_or_default();
             if !aliases.is_empty()
                 && aliases != self.known.aliases()
-                && (is_current || !self.known.past_aliases().contains(&aliases))
+                && (is_current || !self.known.all_alias_lists().contains(&aliases))
             {
                 found.push((aliases.join(", "), ALIASES_TAG, None, replaced(ALIASES_TAG)));
             }
         }
         for (content, tag, entity_kind, supersedes) in found {
-            let content = plain::clean(&content).text;
-            let (kind, section, tags) = (Kind::Fact, None, vec![tag.to_owned()]);
-            self.drafts.push(Edit::State {
+            let content = sanitize::clean(&content).text;
+            let (kind, section, tags) = (EventType::Fact, None, vec![tag.to_owned()]);
+            self.drafts.push(PageEdit::Assert {
                 content,
                 kind,
                 section,
@@ -448,9 +483,9 @@ impl<'a> Reading<'a> {
 
     /// Splits an item at the marks in it. An event's text may look like marks; comparing with the
     /// known texts finds where it ends.
-    fn pieces(&self, item: &Item) -> Vec<Piece> {
+    fn split_item(&self, item: &PageItem) -> Vec<ItemPiece> {
         let weight = |text: &str| text.chars().filter(|c| !c.is_whitespace()).count();
-        let marked: Vec<Option<(String, Marks)>> =
+        let marked: Vec<Option<(String, ItemMarks)>> =
             item.lines.iter().map(|line| split_marks(line)).collect();
         let wanted: Vec<(usize, Option<usize>)> = item
             .lines
@@ -459,7 +494,7 @@ impl<'a> Reading<'a> {
             .map(|(line, marked)| match marked {
                 Some((text, marks)) => (
                     weight(text),
-                    self.by_id.get(&marks.id).map(|entry| weight(&shown(&entry.event))),
+                    self.by_id.get(&marks.id).map(|entry| weight(&item_text(&entry.event))),
                 ),
                 None => (weight(line), None),
             })
@@ -495,9 +530,9 @@ impl<'a> Reading<'a> {
                 let id = marked.get(*end).and_then(Option::as_ref).map(|(_, marks)| marks.id);
                 *wanted > 0
                     && weighs == Some(*wanted)
-                    && id
-                        .and_then(|id| self.by_id.get(&id))
-                        .is_some_and(|entry| is_same(&text_of(start, *end), &shown(&entry.event)))
+                    && id.and_then(|id| self.by_id.get(&id)).is_some_and(|entry| {
+                        is_same_text(&text_of(start, *end), &item_text(&entry.event))
+                    })
             };
             // Otherwise split at the first marks that are not part of an event's text. An id alone
             // within a text only mentions an event.
@@ -507,7 +542,10 @@ impl<'a> Reading<'a> {
                 };
                 let ours = self.by_id.contains_key(&marks.id) && (!marks.bare || *end == start);
                 (ours || *end + 1 == item.lines.len())
-                    && item.lines.get(*end).is_some_and(|line| !self.is_line(&squash(line)))
+                    && item
+                        .lines
+                        .get(*end)
+                        .is_some_and(|line| !self.is_statement_line(&collapse_whitespace(line)))
             };
             let end = ends().rev().find(is_whole).or_else(|| ends().find(is_mark));
             let (text, marks, next) = match end {
@@ -522,7 +560,7 @@ impl<'a> Reading<'a> {
             };
             let text = text.trim().to_owned();
             let inner = (start > 0 && marks.is_none() && !text.contains('\n'))
-                .then(|| bullet(&text).map(|(inner, ..)| inner.to_owned()))
+                .then(|| split_bullet(&text).map(|(inner, ..)| inner.to_owned()))
                 .flatten();
             let apart = end.is_some_and(|end| {
                 end > start
@@ -532,7 +570,7 @@ impl<'a> Reading<'a> {
                         .is_some_and(|(own, _)| own.is_empty())
             });
             let (numbered, adjacent) = (item.numbered && start == 0, item.adjacent || start > 0);
-            pieces.push(Piece {
+            pieces.push(ItemPiece {
                 place: item.place.clone(),
                 text: inner.unwrap_or(text),
                 marks,
@@ -547,24 +585,25 @@ impl<'a> Reading<'a> {
 
     /// Regroups the steps of a procedure that were one statement: its marks are below the last
     /// step.
-    fn grouped(&self, pieces: Vec<Piece>) -> Vec<Piece> {
-        let mut out: Vec<Piece> = Vec::with_capacity(pieces.len());
+    fn regroup_steps(&self, pieces: Vec<ItemPiece>) -> Vec<ItemPiece> {
+        let mut out: Vec<ItemPiece> = Vec::with_capacity(pieces.len());
         for mut piece in pieces {
-            let is_step = |piece: &Piece| {
-                piece.numbered && matches!(&piece.place, Place::Section(name) if name == "Steps")
+            let is_step = |piece: &ItemPiece| {
+                piece.numbered
+                    && matches!(&piece.place, ItemLocation::Section(name) if name == "Steps")
             };
             let entry = piece.marks.and_then(|marks| self.by_id.get(&marks.id));
             if let Some(entry) = entry.filter(|_| {
                 self.known.key.kind == PageKind::Procedure && piece.apart && is_step(&piece)
             }) {
                 let wanted: HashSet<String> =
-                    spoken_lines(&shown(&entry.event)).into_iter().collect();
+                    content_lines(&item_text(&entry.event)).into_iter().collect();
                 let mut steps = vec![std::mem::take(&mut piece.text)];
                 while piece.adjacent
                     && let Some(above) = out.last().filter(|above| is_step(above) && above.marks.is_none() && !above.text.contains('\n'))
                     // Another statement's text stays with that statement, even if its marks are
                     // misplaced.
-                    && (wanted.contains(&squash(&above.text)) || !self.is_known(&above.text))
+                    && (wanted.contains(&collapse_whitespace(&above.text)) || !self.is_known(&above.text))
                 {
                     steps.push(above.text.clone());
                     piece.adjacent = above.adjacent;
@@ -580,69 +619,71 @@ impl<'a> Reading<'a> {
 
     /// Whether the page already has this text, as a whole or as consecutive lines of a longer one.
     fn is_known(&self, text: &str) -> bool {
-        if self.said.contains(&same_key(text)) {
+        if self.said.contains(&comparison_key(text)) {
             return true;
         }
-        text.trim().is_empty() || !self.torn_from(text).is_empty()
+        text.trim().is_empty() || !self.statements_containing(text).is_empty()
     }
 
     /// The statements that contain the lines of this text consecutively.
-    fn torn_from(&self, text: &str) -> Vec<EventId> {
-        let spoken = spoken_lines(text);
+    fn statements_containing(&self, text: &str) -> Vec<EventId> {
+        let spoken = content_lines(text);
         let Some(first) = spoken.first() else { return Vec::new() };
         let blocks = self.lines.get(first).map(Vec::as_slice).unwrap_or_default();
-        let blocks = blocks.iter().take(MAX_TORN_FROM).filter_map(|at| self.blocks.get(*at));
+        let blocks = blocks.iter().take(MAX_SPLIT_CANDIDATES).filter_map(|at| self.blocks.get(*at));
         let follow = |block: &[String]| block.windows(spoken.len()).any(|run| run == spoken);
         blocks.filter(|(_, block)| follow(block)).map(|(id, _)| *id).collect()
     }
 
     /// Whether this is a line of a multi-line statement, possibly without its bullet.
-    fn is_line(&self, line: &str) -> bool {
+    fn is_statement_line(&self, line: &str) -> bool {
         self.lines.contains_key(line) || self.inner_lines.contains(line)
     }
 
     /// Whether every line belongs to some multi-line statement: fragments with nothing new in them.
-    fn is_patched(&self, spoken: &[String]) -> bool {
+    fn has_only_known_lines(&self, spoken: &[String]) -> bool {
         let mut spoken = spoken.iter();
-        spoken.next().is_some_and(|line| self.is_line(line))
+        spoken.next().is_some_and(|line| self.is_statement_line(line))
             && spoken.all(|line| self.lines.contains_key(line))
     }
 
-    fn is_said_by(&self, piece: &Piece, id: EventId) -> bool {
-        self.by_id.get(&id).is_some_and(|entry| is_same(&piece.text, &shown(&entry.event)))
+    fn is_text_of(&self, piece: &ItemPiece, id: EventId) -> bool {
+        self.by_id.get(&id).is_some_and(|entry| is_same_text(&piece.text, &item_text(&entry.event)))
     }
 
-    fn take(&mut self, piece: &Piece) {
+    fn read_piece(&mut self, piece: &ItemPiece) {
         match (&piece.place, piece.marks) {
-            (_, marks) if self.take_derived(piece, marks) => {}
-            (_, Some(marks)) if self.take_summary(piece, marks) => {}
-            (_, Some(marks)) => self.take_marked(piece, marks),
+            (_, marks) if self.read_derived(piece, marks) => {}
+            (_, Some(marks)) if self.read_summary(piece, marks) => {}
+            (_, Some(marks)) => self.read_marked(piece, marks),
             (_, None) if self.is_known(&piece.text) => {}
-            (_, None) => match self.inner_marks(&piece.text) {
-                Some((text, marks)) => self.take_marked(&Piece { text, ..piece.clone() }, marks),
-                None => self.state(&piece.text, &piece.place, Vec::new()),
+            (_, None) => match self.find_inner_marks(&piece.text) {
+                Some((text, marks)) => {
+                    self.read_marked(&ItemPiece { text, ..piece.clone() }, marks)
+                }
+                None => self.add_statement(&piece.text, &piece.place, Vec::new()),
             },
         }
     }
 
     /// Skips a derived line, wherever it is. A person's text among derived lines is a note.
-    fn take_derived(&mut self, piece: &Piece, marks: Option<Marks>) -> bool {
+    fn read_derived(&mut self, piece: &ItemPiece, marks: Option<ItemMarks>) -> bool {
         // Derived lines have no source and no date; a moved item has both.
         if marks.is_some_and(|marks| !marks.bare && self.by_id.contains_key(&marks.id)) {
             return false;
         }
         let (first, rest) = piece.text.split_once('\n').unwrap_or((&piece.text, ""));
         let is_history = marks.and_then(|marks| self.by_id.get(&marks.id)).is_some_and(|entry| {
-            let head = history_head(entry);
+            let head = history_prefix(entry);
             first.starts_with(&head) && rest.is_empty()
         });
-        let notes = Place::Section(NOTES.to_owned());
+        let notes = ItemLocation::Section(NOTES_SECTION.to_owned());
         let related: Vec<EventId> = marks.map(|marks| marks.id).into_iter().collect();
         match (is_history, is_change_line(first)) {
             (true, _) => {}
-            (false, true) => self.state(rest, &notes, Vec::new()),
-            (false, false) if piece.place == Place::Derived => {
-                self.state(&piece.text, &notes, related)
+            (false, true) => self.add_statement(rest, &notes, Vec::new()),
+            (false, false) if piece.place == ItemLocation::Derived => {
+                self.add_statement(&piece.text, &notes, related)
             }
             (false, false) => return false,
         }
@@ -651,33 +692,34 @@ impl<'a> Reading<'a> {
 
     /// Reads a derived summary, if this is one: an unchanged one is skipped, a changed one is the
     /// person's.
-    fn take_summary(&mut self, piece: &Piece, marks: Marks) -> bool {
+    fn read_summary(&mut self, piece: &ItemPiece, marks: ItemMarks) -> bool {
         if !marks.bare || self.known.key.kind != PageKind::Entity {
             return false;
         }
         let whole = format!("{} [{}]", piece.text, marks.id);
         let (text, ids) = split_ids(&whole);
-        let entries: Vec<&Entry> =
+        let entries: Vec<&LedgerEntry> =
             ids.iter().filter_map(|id| self.by_id.get(id).copied()).collect();
-        let in_summary = |entry: &&Entry| section_of(self.known.key, &entry.event) == "Summary";
+        let in_summary =
+            |entry: &&LedgerEntry| section_of(self.known.key, &entry.event) == "Summary";
         if entries.is_empty() || entries.iter().any(in_summary) {
             return false;
         }
-        let ours = entries.len() == ids.len() && is_same(text, &sentences(&entries));
-        if !ours && piece.place == Place::Section("Summary".into()) {
-            self.state(text, &piece.place, ids);
+        let ours = entries.len() == ids.len() && is_same_text(text, &derived_summary(&entries));
+        if !ours && piece.place == ItemLocation::Section("Summary".into()) {
+            self.add_statement(text, &piece.place, ids);
             return true;
         }
         ours
     }
 
     /// Marks in the middle of a text: a person continued writing after them.
-    fn inner_marks(&self, text: &str) -> Option<(String, Marks)> {
+    fn find_inner_marks(&self, text: &str) -> Option<(String, ItemMarks)> {
         let at = text.rfind("[EVT-")?;
         let end = at + text[at..].find(']')? + 1;
         let line = text[..at].rfind('\n').map_or(0, |at| at + 1);
         let line = text[line..].lines().next().unwrap_or_default();
-        if self.is_line(&squash(line)) {
+        if self.is_statement_line(&collapse_whitespace(line)) {
             return None;
         }
         let (before, marks) = split_marks(&text[..end])?;
@@ -687,7 +729,7 @@ impl<'a> Reading<'a> {
             .then(|| (format!("{before}{joint}{after}"), marks))
     }
 
-    fn take_marked(&mut self, piece: &Piece, marks: Marks) {
+    fn read_marked(&mut self, piece: &ItemPiece, marks: ItemMarks) {
         // Marks without text mean nothing. A person's text may end with an event id or consist of
         // one.
         if piece.text.is_empty() && !marks.bare {
@@ -695,66 +737,66 @@ impl<'a> Reading<'a> {
         }
         let named =
             if marks.bare { format!("{} [{}]", piece.text, marks.id) } else { piece.text.clone() };
-        let is_item = |entry: &&Entry| {
+        let is_item = |entry: &&LedgerEntry| {
             entry.event.is_statement()
                 && !is_about_page(&entry.event)
-                && !shown(&entry.event).is_empty()
+                && !item_text(&entry.event).is_empty()
         };
         let Some(entry) = self.by_id.get(&marks.id).copied().filter(is_item) else {
-            return self.state(&named, &piece.place, vec![marks.id]);
+            return self.add_statement(&named, &piece.place, vec![marks.id]);
         };
-        let (id, shown) = (marks.id, shown(&entry.event));
-        let holds = entry.standing.is_active();
-        if is_same(&piece.text, &shown) {
+        let (id, shown) = (marks.id, item_text(&entry.event));
+        let holds = entry.state.is_active();
+        if is_same_text(&piece.text, &shown) {
             let later =
                 marks.verified.is_some_and(|day| day > entry.verified.day() && day <= self.today);
             let known = marks.verified.is_some_and(|day| self.confirmations.contains(&(id, day)));
             if later && !known && holds && self.acted.insert(id) {
-                self.drafts.push(Edit::Confirm(id));
+                self.drafts.push(PageEdit::Confirm(id));
             }
             return;
         }
-        let ticked = ["[x] ", "[X] "]
-            .iter()
-            .any(|tick| piece.text.strip_prefix(tick).is_some_and(|rest| is_same(rest, &shown)));
+        let ticked = ["[x] ", "[X] "].iter().any(|tick| {
+            piece.text.strip_prefix(tick).is_some_and(|rest| is_same_text(rest, &shown))
+        });
         if ticked && entry.is_open_loop() && self.acted.insert(id) {
-            self.drafts.push(Edit::Close(id));
+            self.drafts.push(PageEdit::Close(id));
             return;
         }
         let struck =
             piece.text.len() > 4 && piece.text.starts_with("~~") && piece.text.ends_with("~~");
-        let (spoken, said) = (spoken_lines(&piece.text), spoken_lines(&shown));
+        let (spoken, said) = (content_lines(&piece.text), content_lines(&shown));
         if spoken.is_empty() {
-            self.state(&named, &piece.place, vec![id]);
+            self.add_statement(&named, &piece.place, vec![id]);
         } else if is_part_of(&spoken, &said)
-            || (self.is_patched(&spoken) && !is_reordered(&spoken, &said))
+            || (self.has_only_known_lines(&spoken) && !is_reordered(&spoken, &said))
         {
             // A missing line is not a retraction, within a statement as elsewhere.
             self.complain(&format!("lines of {id} are missing and will be restored; strike the statement through or reword it to change it"));
         } else if struck {
             if holds && self.acted.insert(id) {
-                self.drafts.push(Edit::Retract(id));
+                self.drafts.push(PageEdit::Retract(id));
             }
-        } else if marks.bare && !is_alike(&piece.text, &shown) {
-            self.state(&named, &piece.place, vec![id]);
+        } else if marks.bare && !is_similar(&piece.text, &shown) {
+            self.add_statement(&named, &piece.place, vec![id]);
         } else if holds
             && !self.untouched.contains(&id)
             && !self.torn.contains(&id)
             && !self.acted.contains(&id)
         {
-            let Some(content) = self.fit(&piece.text) else { return };
+            let Some(content) = self.sanitize_text(&piece.text) else { return };
             self.acted.insert(id);
-            self.taken.insert(same_key(&content));
+            self.taken.insert(comparison_key(&content));
             let stood = section_of(self.known.key, &entry.event);
             let moved = match &piece.place {
-                Place::Section(name) if *name != stood => Some(name.clone()),
+                ItemLocation::Section(name) if *name != stood => Some(name.clone()),
                 _ => None,
             };
             let kind =
-                moved.as_ref().map_or(entry.event.kind, |name| kind_in(Some(name), &content));
-            let section = moved.or_else(|| super::said_section(self.known.key, &entry.event));
+                moved.as_ref().map_or(entry.event.kind, |name| event_type_in(Some(name), &content));
+            let section = moved.or_else(|| super::explicit_section(self.known.key, &entry.event));
             let tags = entry.event.tags.clone();
-            self.drafts.push(Edit::State {
+            self.drafts.push(PageEdit::Assert {
                 content,
                 kind,
                 section,
@@ -764,19 +806,19 @@ impl<'a> Reading<'a> {
                 related: Vec::new(),
             });
         } else {
-            self.state(&piece.text, &piece.place, vec![id]);
+            self.add_statement(&piece.text, &piece.place, vec![id]);
         }
     }
 
     /// The text, sanitized and limited to an event's maximum length.
-    fn fit(&mut self, text: &str) -> Option<String> {
-        let cleaned = plain::clean(text);
+    fn sanitize_text(&mut self, text: &str) -> Option<String> {
+        let cleaned = sanitize::clean(text);
         if cleaned.text.len() > MAX_CONTENT_BYTES {
             let begin: String = cleaned.text.chars().take(40).collect();
             let bytes = cleaned.text.len();
             self.complain(&format!(
                 "`{}…` has {bytes} bytes, the limit is {MAX_CONTENT_BYTES}; the page is not rewritten until it is shorter",
-                plain::one_line(&begin)
+                sanitize::one_line(&begin)
             ));
             self.untaken = true;
             return None;
@@ -788,21 +830,21 @@ impl<'a> Reading<'a> {
     }
 
     /// Records a person's text, unless the page already has it.
-    fn state(&mut self, text: &str, place: &Place, related: Vec<EventId>) {
-        if self.is_known(&plain::clean(text).text) {
+    fn add_statement(&mut self, text: &str, place: &ItemLocation, related: Vec<EventId>) {
+        if self.is_known(&sanitize::clean(text).text) {
             return;
         }
-        let Some(content) = self.fit(text) else { return };
-        if !self.taken.insert(same_key(&content)) {
+        let Some(content) = self.sanitize_text(text) else { return };
+        if !self.taken.insert(comparison_key(&content)) {
             return;
         }
         let section = match place {
-            Place::Section(name) => Some(name.clone()),
-            Place::Head => None,
-            Place::Derived => Some(NOTES.to_owned()),
+            ItemLocation::Section(name) => Some(name.clone()),
+            ItemLocation::Head => None,
+            ItemLocation::Derived => Some(NOTES_SECTION.to_owned()),
         };
-        let kind = kind_in(section.as_deref(), &content);
-        self.drafts.push(Edit::State {
+        let kind = event_type_in(section.as_deref(), &content);
+        self.drafts.push(PageEdit::Assert {
             content,
             kind,
             section,
@@ -814,15 +856,15 @@ impl<'a> Reading<'a> {
     }
 
     /// Records sections that a person created and left empty.
-    fn headings(&mut self, sheet: &Sheet) {
-        let known: HashSet<String> = self.known.own_sections(true).into_iter().collect();
-        let filled: HashSet<String> = self.drafts.iter().filter_map(section_drafted).collect();
+    fn read_headings(&mut self, sheet: &ParsedPage) {
+        let known: HashSet<String> = self.known.custom_sections(true).into_iter().collect();
+        let filled: HashSet<String> = self.drafts.iter().filter_map(section_of_edit).collect();
         for name in
             sheet.headings.iter().filter(|name| !known.contains(*name) && !filled.contains(*name))
         {
-            self.drafts.push(Edit::State {
+            self.drafts.push(PageEdit::Assert {
                 content: name.clone(),
-                kind: Kind::Fact,
+                kind: EventType::Fact,
                 section: Some(name.clone()),
                 tags: vec![SECTION_TAG.to_owned()],
                 entity_kind: None,
@@ -833,36 +875,36 @@ impl<'a> Reading<'a> {
     }
 }
 
-fn section_drafted(edit: &Edit) -> Option<String> {
+fn section_of_edit(edit: &PageEdit) -> Option<String> {
     match edit {
-        Edit::State { section, .. } => section.clone(),
-        Edit::Confirm(_) | Edit::Retract(_) | Edit::Close(_) => None,
+        PageEdit::Assert { section, .. } => section.clone(),
+        PageEdit::Confirm(_) | PageEdit::Retract(_) | PageEdit::Close(_) => None,
     }
 }
 
 /// The event type for text that a person wrote into a section.
-fn kind_in(section: Option<&str>, text: &str) -> Kind {
-    match (section, guess_kind(text)) {
-        (Some("Relationships"), _) => Kind::Relationship,
-        (Some("Steps"), _) => Kind::Procedure,
-        (Some("Rule"), _) => Kind::Constraint,
-        (Some("Active Context"), Kind::Commitment) => Kind::Commitment,
-        (Some("Active Context"), _) | (_, Kind::Commitment) => Kind::Fact,
+fn event_type_in(section: Option<&str>, text: &str) -> EventType {
+    match (section, guess_event_type(text)) {
+        (Some("Relationships"), _) => EventType::Relationship,
+        (Some("Steps"), _) => EventType::Procedure,
+        (Some("Rule"), _) => EventType::Constraint,
+        (Some("Active Context"), EventType::Commitment) => EventType::Commitment,
+        (Some("Active Context"), _) | (_, EventType::Commitment) => EventType::Fact,
         (_, guessed) => guessed,
     }
 }
 
-fn is_alike(one: &str, other: &str) -> bool {
+fn is_similar(one: &str, other: &str) -> bool {
     if one.len().max(other.len()) > MAX_COMPARED_CHARS {
         return true;
     }
-    one.starts_with(other) || strsim::normalized_levenshtein(one, other) >= EDITED
+    one.starts_with(other) || strsim::normalized_levenshtein(one, other) >= MIN_EDIT_SIMILARITY
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::event::Status;
+    use crate::event::LoopStatus;
     use crate::ledger::Ledger;
     use jiff::civil::date;
     use proptest::prelude::*;
@@ -871,20 +913,20 @@ mod tests {
 
     fn moment(day: usize, minute: usize) -> Moment {
         let (month, day) = (2 + day / 28, 1 + day % 28);
-        Moment::read(&format!("2026-{month:02}-{day:02}T09:{:02}:00+01:00", minute % 60))
+        Moment::parse(&format!("2026-{month:02}-{day:02}T09:{:02}:00+01:00", minute % 60))
             .unwrap()
             .moment
     }
 
     fn now() -> Moment {
-        Moment::read("2026-06-01T12:00:00+02:00").unwrap().moment
+        Moment::parse("2026-06-01T12:00:00+02:00").unwrap().moment
     }
 
     fn fact(number: u32, content: &str) -> Event {
         let ts = moment(0, number as usize);
-        let draft = Draft {
+        let draft = EventDraft {
             entity: Some("apollo".into()),
-            ..Draft::new(ts, Kind::Fact, Priority::P2, content)
+            ..EventDraft::new(ts, EventType::Fact, Priority::P2, content)
         };
         draft.with_id(EventId::new(ts.day(), number))
     }
@@ -893,8 +935,8 @@ mod tests {
         PageKey::new(PageKind::Entity, "apollo")
     }
 
-    fn entries(events: &[Event]) -> Vec<Entry> {
-        Ledger::of(events.iter().cloned()).entries().to_vec()
+    fn entries(events: &[Event]) -> Vec<LedgerEntry> {
+        Ledger::from_events(events.iter().cloned()).entries().to_vec()
     }
 
     fn entity(key: &PageKey) -> Option<&'static str> {
@@ -902,16 +944,16 @@ mod tests {
     }
 
     /// The events after the edits were recorded.
-    fn applied(key: &PageKey, events: &[Event], edits: &Edits) -> Vec<Event> {
+    fn applied(key: &PageKey, events: &[Event], edits: &PageEdits) -> Vec<Event> {
         let mut all = events.to_vec();
         for (at, edit) in edits.drafts.iter().enumerate() {
             let target = edit.target().and_then(|id| events.iter().find(|event| event.id == id));
-            let draft = edit.draft(key, entity(key), target, now()).cleaned().unwrap().0;
+            let draft = edit.draft(key, entity(key), target, now()).sanitize().unwrap().0;
             let root =
                 target.cloned().unwrap_or_else(|| draft.clone().with_id(EventId::new(TODAY, 1)));
             let event = draft.with_id(EventId::new(TODAY, u32::try_from(at).unwrap() + 1));
             assert!(
-                super::super::keys_of(&event, &root).contains(key),
+                super::super::page_keys(&event, &root).contains(key),
                 "{event:?} is not on {key}"
             );
             all.push(event);
@@ -919,11 +961,11 @@ mod tests {
         all
     }
 
-    fn told(edits: &Edits) -> Vec<String> {
+    fn told(edits: &PageEdits) -> Vec<String> {
         let ids =
             |ids: &[EventId]| ids.iter().map(|id| format!(" {}", id.number())).collect::<String>();
-        let tell = |edit: &Edit| match edit {
-            Edit::State { content, kind, section, tags, supersedes, related, .. } => {
+        let tell = |edit: &PageEdit| match edit {
+            PageEdit::Assert { content, kind, section, tags, supersedes, related, .. } => {
                 let section = section.as_deref().unwrap_or("-");
                 format!(
                     "{kind} {section} {tags:?}{}{}: {content}",
@@ -931,9 +973,9 @@ mod tests {
                     if related.is_empty() { "".into() } else { format!(" ~{}", ids(related)) }
                 )
             }
-            Edit::Confirm(id) => format!("confirm {}", id.number()),
-            Edit::Retract(id) => format!("retract {}", id.number()),
-            Edit::Close(id) => format!("close {}", id.number()),
+            PageEdit::Confirm(id) => format!("confirm {}", id.number()),
+            PageEdit::Retract(id) => format!("retract {}", id.number()),
+            PageEdit::Close(id) => format!("close {}", id.number()),
         };
         edits.drafts.iter().map(tell).collect()
     }
@@ -945,14 +987,14 @@ mod tests {
         let text = render(&apollo(), &entries(&events)).text;
         assert!(text.contains(old), "{old} is not in {text}");
         let file = text.replacen(old, new, 1);
-        let found = edits(&apollo(), &file, &entries(&events), TODAY);
+        let found = detect_edits(&apollo(), &file, &entries(&events), TODAY);
         assert_eq!(told(&found), expected, "{file}");
         let after = applied(&apollo(), &events, &found);
-        let again = edits(&apollo(), &file, &entries(&after), TODAY);
+        let again = detect_edits(&apollo(), &file, &entries(&after), TODAY);
         assert_eq!(told(&again), [""; 0], "a second time: {file}");
         let rendered = render(&apollo(), &entries(&after)).text;
         assert_eq!(
-            told(&edits(&apollo(), &rendered, &entries(&after), TODAY)),
+            told(&detect_edits(&apollo(), &rendered, &entries(&after), TODAY)),
             [""; 0],
             "{rendered}"
         );
@@ -1031,9 +1073,9 @@ mod tests {
                 "fact Active Context []: it is late",
             ],
         );
-        let promise = Edit::State {
+        let promise = PageEdit::Assert {
             content: "send it (due 2026-07-01)".into(),
-            kind: Kind::Commitment,
+            kind: EventType::Commitment,
             section: None,
             tags: Vec::new(),
             entity_kind: None,
@@ -1043,7 +1085,7 @@ mod tests {
         let draft = promise.draft(&apollo(), Some("apollo"), None, now());
         assert_eq!(
             (draft.content.as_str(), draft.due, draft.status),
-            ("send it", Some(date(2026, 7, 1)), Some(Status::Open))
+            ("send it", Some(date(2026, 7, 1)), Some(LoopStatus::Open))
         );
         assert_eq!(
             (draft.origin, draft.source.as_str()),
@@ -1117,7 +1159,7 @@ mod tests {
             &["fact - [\"aliases\"]: AP, Eleven"],
         );
         check(&["one"], "*Last updated: 2026-02-01*", "*Last updated: 2030-01-01*", &[]);
-        let found = edits(&apollo(), "*Type: rocket*\n", &entries(&[fact(1, "one")]), TODAY);
+        let found = detect_edits(&apollo(), "*Type: rocket*\n", &entries(&[fact(1, "one")]), TODAY);
         assert!(found.drafts.is_empty() && found.complaints.len() == 1);
     }
 
@@ -1126,7 +1168,7 @@ mod tests {
     fn a_title_is_set_back_only_by_somebody_who_saw_the_newest() {
         let titled = |number, content: &str, supersedes: Vec<EventId>| {
             let event = fact(number, content);
-            Draft {
+            EventDraft {
                 tags: vec!["title".into()],
                 supersedes,
                 source: apollo().path().to_string(),
@@ -1137,9 +1179,15 @@ mod tests {
         let first = titled(1, "First", Vec::new());
         let second = titled(2, "Second", vec![first.id]);
         let (old, new) = (entries(std::slice::from_ref(&first)), entries(&[first, second]));
-        assert_eq!(told(&edits(&apollo(), &render(&apollo(), &old).text, &new, TODAY)), [""; 0]);
+        assert_eq!(
+            told(&detect_edits(&apollo(), &render(&apollo(), &old).text, &new, TODAY)),
+            [""; 0]
+        );
         let back = render(&apollo(), &new).text.replace("# Second", "# First");
-        assert_eq!(told(&edits(&apollo(), &back, &new, TODAY)), ["fact - [\"title\"] 2: First"]);
+        assert_eq!(
+            told(&detect_edits(&apollo(), &back, &new, TODAY)),
+            ["fact - [\"title\"] 2: First"]
+        );
     }
 
     // L4, L12
@@ -1154,19 +1202,19 @@ mod tests {
             format!("# \u{fffd}\n{text}"),
             large,
         ] {
-            let found = edits(&apollo(), &file, &known, TODAY);
+            let found = detect_edits(&apollo(), &file, &known, TODAY);
             assert!(found.drafts.is_empty() && found.complaints.len() == 1, "{found:?}");
         }
         let long =
             format!("{text}\n## Key Facts\n- {}\n- two\n", "x".repeat(MAX_CONTENT_BYTES + 1));
-        let found = edits(&apollo(), &long, &known, TODAY);
+        let found = detect_edits(&apollo(), &long, &known, TODAY);
         assert_eq!(
             (told(&found), found.complaints.len()),
             (vec!["fact Key Facts []: two".to_owned()], 1)
         );
-        assert_eq!(edits(&apollo(), "", &known, TODAY), Edits::default());
+        assert_eq!(detect_edits(&apollo(), "", &known, TODAY), PageEdits::default());
         assert_eq!(
-            told(&edits(
+            told(&detect_edits(
                 &apollo(),
                 &format!("\u{feff}{}", text.replace('\n', "\r\n")),
                 &known,
@@ -1181,13 +1229,13 @@ mod tests {
     fn steps_are_edited_together() {
         let key = PageKey::new(PageKind::Procedure, "deploy");
         let mut event = fact(1, "run make\npush\ntell Mira");
-        event.draft.kind = Kind::Procedure;
+        event.draft.kind = EventType::Procedure;
         let known = entries(&[event]);
         let text = render(&key, &known).text;
         assert!(text.contains("1. run make\n2. push\n3. tell Mira\n   [source: live]"), "{text}");
         let check = |old: &str, new: &str, expected: &[&str]| {
             let file = text.replacen(old, new, 1);
-            assert_eq!(told(&edits(&key, &file, &known, TODAY)), expected, "{file}");
+            assert_eq!(told(&detect_edits(&key, &file, &known, TODAY)), expected, "{file}");
         };
         check(
             "2. push\n",
@@ -1311,8 +1359,12 @@ mod tests {
             plans.iter().enumerate()
         {
             let ts = moment(at / 3, at);
-            let mut draft =
-                Draft::new(ts, Kind::ALL[*kind], Priority::ALL[*priority], content.clone());
+            let mut draft = EventDraft::new(
+                ts,
+                EventType::ALL[*kind],
+                Priority::ALL[*priority],
+                content.clone(),
+            );
             draft.entity = entity(key).map(Into::into);
             draft.origin = Origin::ALL[*origin];
             draft.tags = tag
@@ -1326,15 +1378,15 @@ mod tests {
             if tag.is_some_and(|tag| tag < 4) && *target % 4 != 0 {
                 draft.source = key.path().to_string();
             }
-            if draft.kind == Kind::Commitment && *target % 2 == 0 {
+            if draft.kind == EventType::Commitment && *target % 2 == 0 {
                 draft.due = Some(date(2026, 3, 1));
                 draft.waiting_on = source.clone();
             }
             if let Some(section) = section {
-                draft = draft.with_field(SECTION, &SECTIONS[*section]);
+                draft = draft.with_extra_field(SECTION_FIELD, &SECTIONS[*section]);
             }
             if key.kind != PageKind::Entity {
-                draft = draft.with_field(PAGE, &key.path().as_str());
+                draft = draft.with_extra_field(PAGE_FIELD, &key.path().as_str());
             }
             if let Some(target) = events.get(*target).map(|event| event.id) {
                 match act {
@@ -1400,9 +1452,9 @@ mod tests {
             let key = page_key(kind);
             let events = events(&key, &plans);
             let text = render(&key, &entries(&events)).text;
-            prop_assert_eq!(edits(&key, &text, &entries(&events), TODAY), Edits::default(), "{}", text);
+            prop_assert_eq!(detect_edits(&key, &text, &entries(&events), TODAY), PageEdits::default(), "{}", text);
             let older = render(&key, &entries(&events[..seen.min(events.len())])).text;
-            prop_assert_eq!(edits(&key, &older, &entries(&events), TODAY).drafts, [], "{}", older);
+            prop_assert_eq!(detect_edits(&key, &older, &entries(&events), TODAY).drafts, [], "{}", older);
         }
 
         // L4: a person's text is recorded once and is on the page afterwards.
@@ -1428,15 +1480,15 @@ mod tests {
                 lines.insert(at % (lines.len() + 1), LINES[*line].replace("{}", &format!("novel{n}")));
             }
             let file = lines.join("\n") + "\n";
-            let found = edits(&key, &file, &before, TODAY);
+            let found = detect_edits(&key, &file, &before, TODAY);
             let after = applied(&key, &events, &found);
             let rendered = render(&key, &entries(&after)).text;
             for (n, (_, line)) in written.iter().enumerate() {
                 let word = format!("novel{n}");
                 prop_assert!(!LINES[*line].contains("{}") || rendered.contains(&word), "{} is not in\n{}\nof\n{}", word, rendered, file);
             }
-            prop_assert_eq!(edits(&key, &file, &entries(&after), TODAY).drafts, [], "again\n{}", file);
-            prop_assert_eq!(edits(&key, &rendered, &entries(&after), TODAY).drafts, [], "{}", rendered);
+            prop_assert_eq!(detect_edits(&key, &file, &entries(&after), TODAY).drafts, [], "again\n{}", file);
+            prop_assert_eq!(detect_edits(&key, &rendered, &entries(&after), TODAY).drafts, [], "{}", rendered);
         }
 
         // L4: missing lines retract nothing.
@@ -1455,14 +1507,14 @@ mod tests {
                 Some(cut) => text[..text.floor_char_boundary(cut)].to_owned(),
                 None => text.lines().zip(gone.iter().chain(std::iter::repeat(&false))).filter(|(_, gone)| !**gone).map(|(line, _)| format!("{line}\n")).collect(),
             };
-            let found = edits(&key, &file, &before, TODAY);
+            let found = detect_edits(&key, &file, &before, TODAY);
             for edit in &found.drafts {
-                prop_assert!(matches!(edit, Edit::State { supersedes, .. } if supersedes.is_empty()), "{:?}\nof\n{}\nfrom\n{}", edit, file, text);
+                prop_assert!(matches!(edit, PageEdit::Assert { supersedes, .. } if supersedes.is_empty()), "{:?}\nof\n{}\nfrom\n{}", edit, file, text);
             }
             let after = entries(&applied(&key, &events, &found));
-            let rendered = squash(&render(&key, &after).text);
-            for entry in Known::of(&key, &before).listed() {
-                for line in spoken_lines(&shown(&entry.event)) {
+            let rendered = collapse_whitespace(&render(&key, &after).text);
+            for entry in PageContent::new(&key, &before).listed_statements() {
+                for line in content_lines(&item_text(&entry.event)) {
                     prop_assert!(rendered.contains(&line), "{} is not in {}", line, rendered);
                 }
             }
@@ -1485,10 +1537,10 @@ mod tests {
             let key = page_key(0);
             let events = events(&key, &plans);
             let file = format!("{file}{more}");
-            let found = edits(&key, &file, &entries(&events), TODAY);
+            let found = detect_edits(&key, &file, &entries(&events), TODAY);
             let after = applied(&key, &events, &found);
             let rendered = render(&key, &entries(&after)).text;
-            prop_assert_eq!(edits(&key, &rendered, &entries(&after), TODAY).drafts, [], "{}", rendered);
+            prop_assert_eq!(detect_edits(&key, &rendered, &entries(&after), TODAY).drafts, [], "{}", rendered);
         }
     }
 }

@@ -8,16 +8,16 @@ use std::collections::HashSet;
 use jiff::civil::Date;
 
 use super::render::is_count_line;
-use super::{MAX_NAME_BYTES, PageKind, heading_name};
+use super::{MAX_TITLE_BYTES, PageKind, heading_name};
 use crate::id::EventId;
-use crate::plain;
+use crate::sanitize;
 
 /// Maximum length of a code block or comment, in lines; a longer one is parsed line by line.
 const MAX_BLOCK_LINES: usize = 1_000;
 
 /// The marks at the end of a generated item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Marks {
+pub(super) struct ItemMarks {
     pub id: EventId,
     pub verified: Option<Date>,
     /// Only the id is present, without source and date.
@@ -26,7 +26,7 @@ pub(super) struct Marks {
 
 /// Where an item is on the page.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum ItemLocation {
     /// Above the first heading.
     Head,
     /// In a section that a person may edit.
@@ -37,8 +37,8 @@ pub(super) enum Place {
 
 /// An item: a bullet with the lines indented below it, a paragraph, a code block or a comment.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Item {
-    pub place: Place,
+pub(super) struct PageItem {
+    pub place: ItemLocation,
     pub lines: Vec<String>,
     pub numbered: bool,
     /// Whether it follows the previous item without an empty line or heading in between.
@@ -47,18 +47,18 @@ pub(super) struct Item {
 
 /// A parsed page file.
 #[derive(Debug, Default)]
-pub(super) struct Sheet {
+pub(super) struct ParsedPage {
     /// The title, without the prefix of its kind.
     pub title: Option<String>,
     /// Lines like `*Type: person*` above the first heading.
     pub frame: Vec<String>,
     /// The names of sections that are not in the template, without duplicates.
     pub headings: Vec<String>,
-    pub items: Vec<Item>,
+    pub items: Vec<PageItem>,
 }
 
 /// Splits a line into its text and the marks at its end.
-pub(super) fn split_marks(line: &str) -> Option<(String, Marks)> {
+pub(super) fn split_marks(line: &str) -> Option<(String, ItemMarks)> {
     let line = line.trim();
     // Struck through as a whole, including the marks.
     if let Some(inner) = line.strip_suffix("~~") {
@@ -72,7 +72,7 @@ pub(super) fn split_marks(line: &str) -> Option<(String, Marks)> {
         .and_then(|(rest, day)| day.trim().parse().ok().map(|day: Date| (rest, day)));
     let (rest, verified) = dated.map_or((rest, None), |(rest, day)| (rest, Some(day)));
     let sourced = split_mark(rest, "source: ");
-    let marks = Marks { id, verified, bare: verified.is_none() && sourced.is_none() };
+    let marks = ItemMarks { id, verified, bare: verified.is_none() && sourced.is_none() };
     Some((sourced.map_or(rest, |(rest, _)| rest).to_owned(), marks))
 }
 
@@ -106,7 +106,7 @@ fn heading(line: &str) -> Option<(usize, &str)> {
 }
 
 /// The text after a bullet or number, its indentation, and whether it was a number.
-pub(super) fn bullet(line: &str) -> Option<(&str, usize, bool)> {
+pub(super) fn split_bullet(line: &str) -> Option<(&str, usize, bool)> {
     let digits = line.bytes().take_while(u8::is_ascii_digit).count();
     let numbered =
         (1..=9).contains(&digits).then(|| line[digits..].strip_prefix(['.', ')'])).flatten();
@@ -126,7 +126,7 @@ fn is_indented(line: &str) -> bool {
 }
 
 /// The line without the indentation that makes it part of an item.
-fn dedented(line: &str, width: usize) -> &str {
+fn dedent(line: &str, width: usize) -> &str {
     if let Some(rest) = line.strip_prefix('\t') {
         return rest;
     }
@@ -135,7 +135,7 @@ fn dedented(line: &str, width: usize) -> &str {
 }
 
 /// Prefixes of the lines of a page's frame.
-const FRAME: &[&str] = &[
+const FRAME_PREFIXES: &[&str] = &[
     "*Type: ",
     "*Aliases: ",
     "*Last updated: ",
@@ -153,7 +153,8 @@ fn block_end(lines: &[&str], is_ours: &impl Fn(EventId) -> bool) -> Option<usize
     if first.starts_with("<!--") {
         // A comment also cannot extend over the frame of a page.
         let ours = |line: &str| {
-            has_ours(line, is_ours) || FRAME.iter().any(|begin| line.starts_with(begin))
+            names_known_event(line, is_ours)
+                || FRAME_PREFIXES.iter().any(|begin| line.starts_with(begin))
         };
         let end = lines
             .iter()
@@ -171,7 +172,7 @@ fn block_end(lines: &[&str], is_ours: &impl Fn(EventId) -> bool) -> Option<usize
         return None;
     }
     for (at, line) in lines.iter().enumerate().take(MAX_BLOCK_LINES).skip(1) {
-        if has_ours(line, is_ours) {
+        if names_known_event(line, is_ours) {
             return None;
         }
         let line = line.trim();
@@ -182,64 +183,65 @@ fn block_end(lines: &[&str], is_ours: &impl Fn(EventId) -> bool) -> Option<usize
     None
 }
 
-fn has_ours(line: &str, is_ours: &impl Fn(EventId) -> bool) -> bool {
+fn names_known_event(line: &str, is_ours: &impl Fn(EventId) -> bool) -> bool {
     split_marks(line).is_some_and(|(_, marks)| is_ours(marks.id))
 }
 
 #[derive(Clone, Copy, PartialEq)]
-enum Open {
+enum OpenElement {
     Nothing,
     Paragraph,
     Bullet { width: usize, blanks: usize },
 }
 
 /// Parses a file. `is_title` recognizes all titles the page ever had, `is_ours` the page's events.
-pub(super) fn read(
+pub(super) fn parse_page(
     kind: PageKind,
     file: &str,
     is_title: impl Fn(&str) -> bool,
     is_ours: impl Fn(EventId) -> bool,
-) -> Sheet {
+) -> ParsedPage {
     let lines: Vec<&str> = file.trim_start_matches('\u{feff}').lines().map(str::trim_end).collect();
-    let title_text = |text: &str| heading_name(text.strip_prefix(kind.prefix()).unwrap_or(text));
+    let title_text =
+        |text: &str| heading_name(text.strip_prefix(kind.title_prefix()).unwrap_or(text));
     let knows_title = lines
         .iter()
         .filter_map(|line| heading(line))
         .any(|(level, text)| level == 1 && is_title(&title_text(text)));
-    let mut sheet = Sheet::default();
+    let mut sheet = ParsedPage::default();
     let mut seen: HashSet<String> = HashSet::new();
-    let mut place = Place::Head;
+    let mut place = ItemLocation::Head;
     let mut in_head = true;
-    let mut open = Open::Nothing;
+    let mut open = OpenElement::Nothing;
     let mut gap = true;
     let mut at = 0;
     while let Some(&raw) = lines.get(at) {
         at += 1;
         if raw.trim().is_empty() {
             match &mut open {
-                Open::Bullet { blanks, .. } => *blanks += 1,
-                _ => open = Open::Nothing,
+                OpenElement::Bullet { blanks, .. } => *blanks += 1,
+                _ => open = OpenElement::Nothing,
             }
             gap = true;
             continue;
         }
-        if let (Open::Bullet { width, blanks }, true) = (open, is_indented(raw)) {
+        if let (OpenElement::Bullet { width, blanks }, true) = (open, is_indented(raw)) {
             if let Some(item) = sheet.items.last_mut() {
                 item.lines.extend(std::iter::repeat_n(String::new(), blanks));
-                item.lines.push(dedented(raw, width).to_owned());
+                item.lines.push(dedent(raw, width).to_owned());
             }
-            open = Open::Bullet { width, blanks: 0 };
+            open = OpenElement::Bullet { width, blanks: 0 };
             gap = false;
             continue;
         }
         let line = raw.trim_start();
-        if matches!(open, Open::Bullet { .. }) {
-            open = Open::Nothing;
+        if matches!(open, OpenElement::Bullet { .. }) {
+            open = OpenElement::Nothing;
         }
         if let Some((level, text)) =
-            heading(line).filter(|(_, text)| text.len() <= MAX_NAME_BYTES && !is_indented(raw))
+            heading(line).filter(|(_, text)| text.len() <= MAX_TITLE_BYTES && !is_indented(raw))
         {
-            (open, gap) = (Open::Nothing, true);
+            (open, gap) = (OpenElement::Nothing, true);
             let title = title_text(text);
             if level == 1
                 && ((in_head && sheet.title.is_none() && !knows_title) || is_title(&title))
@@ -247,25 +249,25 @@ pub(super) fn read(
                 sheet.title.get_or_insert(title);
                 continue;
             }
-            let name = heading_name(&plain::clean(text).text);
+            let name = heading_name(&sanitize::clean(text).text);
             if name.is_empty() {
                 continue;
             }
-            in_head &= !kind.is_derived(&name) && kind.template(&name).is_none();
-            place = if kind.is_derived(&name) {
-                Place::Derived
+            in_head &= !kind.is_derived_section(&name) && kind.template_section(&name).is_none();
+            place = if kind.is_derived_section(&name) {
+                ItemLocation::Derived
             } else {
-                Place::Section(kind.section(&name))
+                ItemLocation::Section(kind.canonical_section(&name))
             };
-            if let Place::Section(name) = &place
-                && kind.template(name).is_none()
+            if let ItemLocation::Section(name) = &place
+                && kind.template_section(name).is_none()
                 && seen.insert(name.clone())
             {
                 sheet.headings.push(name.clone());
             }
             continue;
         }
-        let item = |lines: Vec<String>, numbered: bool| Item {
+        let item = |lines: Vec<String>, numbered: bool| PageItem {
             place: place.clone(),
             lines,
             numbered,
@@ -277,26 +279,26 @@ pub(super) fn read(
                 false,
             ));
             at += end;
-            (open, gap) = (Open::Nothing, false);
+            (open, gap) = (OpenElement::Nothing, false);
             continue;
         }
         if is_rule(line) || is_count_line(line) {
-            (open, gap) = (Open::Nothing, true);
+            (open, gap) = (OpenElement::Nothing, true);
             continue;
         }
         if in_head && is_frame(kind, line) {
             sheet.frame.push(line.to_owned());
-            (open, gap) = (Open::Nothing, true);
+            (open, gap) = (OpenElement::Nothing, true);
             continue;
         }
-        if let Some((text, width, numbered)) = bullet(line) {
+        if let Some((text, width, numbered)) = split_bullet(line) {
             sheet.items.push(item(vec![text.to_owned()], numbered));
-            (open, gap) = (Open::Bullet { width, blanks: 0 }, false);
+            (open, gap) = (OpenElement::Bullet { width, blanks: 0 }, false);
             continue;
         }
         if is_indented(raw) {
             sheet.items.push(item(vec![line.to_owned()], false));
-            (open, gap) = (Open::Bullet { width: raw.len() - line.len(), blanks: 0 }, false);
+            (open, gap) = (OpenElement::Bullet { width: raw.len() - line.len(), blanks: 0 }, false);
             continue;
         }
         let marked = split_marks(line);
@@ -305,10 +307,12 @@ pub(super) fn read(
             (Some((text, _)), Some(last)) if text.is_empty() && !gap && last.place == place => {
                 last.lines.push(line.to_owned())
             }
-            (None, Some(last)) if open == Open::Paragraph => last.lines.push(line.to_owned()),
+            (None, Some(last)) if open == OpenElement::Paragraph => {
+                last.lines.push(line.to_owned())
+            }
             _ => sheet.items.push(item(vec![line.to_owned()], false)),
         }
-        open = if marked.is_some() { Open::Nothing } else { Open::Paragraph };
+        open = if marked.is_some() { OpenElement::Nothing } else { OpenElement::Paragraph };
         gap = false;
     }
     sheet

@@ -6,9 +6,9 @@
 
 pub mod edit;
 mod items;
+mod page_index;
 pub mod render;
-mod sorted;
-pub use sorted::{ids, into_sorted, sorted};
+pub use page_index::{entries_by_page, into_entries_by_page, referenced_ids};
 
 use std::fmt;
 
@@ -16,17 +16,17 @@ use jiff::civil::Date;
 use unicode_normalization::UnicodeNormalization;
 use unicode_normalization::char::is_combining_mark;
 
-use crate::event::{Event, Kind, Priority, SECTION};
+use crate::event::{Event, EventType, Priority, SECTION_FIELD};
 use crate::hash::Hash;
 use crate::layout::DocPath;
-use crate::plain;
-use crate::words::words;
+use crate::sanitize;
+use crate::string_enum::string_enum;
 
 /// The directory of all pages.
-pub const KNOWLEDGE: &str = "knowledge";
+pub const KNOWLEDGE_DIR: &str = "knowledge";
 /// The field with the path of the page that an event was written into, unless it is an entity's
 /// page.
-pub const PAGE: &str = "page";
+pub const PAGE_FIELD: &str = "page";
 /// The tag of an event that sets a page's title.
 pub const TITLE_TAG: &str = "title";
 /// The tag of an event that lists a page's aliases, separated by commas.
@@ -43,14 +43,14 @@ pub const INSIGHT_TAG: &str = "insight";
 /// Maximum length of a slug, in bytes.
 pub const MAX_SLUG_BYTES: usize = 60;
 /// Maximum length of a title or section name, in bytes.
-pub const MAX_NAME_BYTES: usize = 200;
+pub const MAX_TITLE_BYTES: usize = 200;
 /// Maximum number of words and bytes of a statement that become a title.
-const TITLE_WORDS: usize = 6;
-const TITLE_BYTES: usize = 60;
+const MAX_DERIVED_TITLE_WORDS: usize = 6;
+const MAX_DERIVED_TITLE_BYTES: usize = 60;
 /// The section for text that a person wrote in a section with derived lines only.
-pub(crate) const NOTES: &str = "Notes";
+pub(crate) const NOTES_SECTION: &str = "Notes";
 
-words! {
+string_enum! {
     /// The kinds of page; the word is the directory.
     PageKind: "a kind of page" {
         /// A person, company, project, account or tool.
@@ -66,7 +66,7 @@ words! {
 
 impl PageKind {
     /// The prefix of the page title.
-    fn prefix(self) -> &'static str {
+    fn title_prefix(self) -> &'static str {
         match self {
             Self::Entity => "",
             Self::Procedure => "Procedure: ",
@@ -79,14 +79,14 @@ impl PageKind {
     fn sections(self) -> &'static [&'static str] {
         match self {
             Self::Entity => &["Summary", "Key Facts", "Relationships", "Active Context"],
-            Self::Procedure => &["When to Use", "Steps", NOTES],
+            Self::Procedure => &["When to Use", "Steps", NOTES_SECTION],
             Self::Principle => &["Rule", "Rationale", "Exceptions"],
             Self::Insight => &["The Insight", "Evidence", "Application"],
         }
     }
 
     /// The sections that are derived from the others.
-    fn derived(self) -> &'static [&'static str] {
+    fn derived_sections(self) -> &'static [&'static str] {
         match self {
             Self::Entity => &["History", "Changes"],
             Self::Procedure | Self::Principle | Self::Insight => &["Changes"],
@@ -94,32 +94,32 @@ impl PageKind {
     }
 
     /// The section of a statement that was not written into one.
-    fn usual_section(self, kind: Kind) -> &'static str {
+    fn default_section(self, kind: EventType) -> &'static str {
         match (self, kind) {
-            (Self::Entity, Kind::Relationship) => "Relationships",
-            (Self::Entity, Kind::Commitment) => "Active Context",
+            (Self::Entity, EventType::Relationship) => "Relationships",
+            (Self::Entity, EventType::Commitment) => "Active Context",
             (Self::Entity, _) => "Key Facts",
-            (Self::Procedure, Kind::Procedure) => "Steps",
-            (Self::Procedure, _) => NOTES,
+            (Self::Procedure, EventType::Procedure) => "Steps",
+            (Self::Procedure, _) => NOTES_SECTION,
             (Self::Principle, _) => "Rule",
             (Self::Insight, _) => "The Insight",
         }
     }
 
     /// The section a name means: the template's in its own spelling, never a derived one.
-    fn section(self, name: &str) -> String {
-        if self.is_derived(name) {
-            return NOTES.to_owned();
+    fn canonical_section(self, name: &str) -> String {
+        if self.is_derived_section(name) {
+            return NOTES_SECTION.to_owned();
         }
-        self.template(name).map_or_else(|| name.to_owned(), str::to_owned)
+        self.template_section(name).map_or_else(|| name.to_owned(), str::to_owned)
     }
 
-    fn template(self, name: &str) -> Option<&'static str> {
+    fn template_section(self, name: &str) -> Option<&'static str> {
         self.sections().iter().copied().find(|known| known.eq_ignore_ascii_case(name))
     }
 
-    fn is_derived(self, name: &str) -> bool {
-        self.derived().iter().any(|known| known.eq_ignore_ascii_case(name))
+    fn is_derived_section(self, name: &str) -> bool {
+        self.derived_sections().iter().any(|known| known.eq_ignore_ascii_case(name))
     }
 }
 
@@ -140,7 +140,7 @@ impl PageKey {
 
     /// The path of the page.
     pub fn path(&self) -> DocPath {
-        let path = |slug: &str| format!("{KNOWLEDGE}/{}/{slug}.md", self.kind).parse().ok();
+        let path = |slug: &str| format!("{KNOWLEDGE_DIR}/{}/{slug}.md", self.kind).parse().ok();
         // A slug made by `slug` is valid on every file system; the fallback is for a hand-made one.
         path(&self.slug)
             .or_else(|| path(&slug(&self.slug)))
@@ -149,15 +149,15 @@ impl PageKey {
     }
 
     /// The page at `path`, if there can be one.
-    pub fn of_path(path: &DocPath) -> Option<Self> {
+    pub fn from_path(path: &DocPath) -> Option<Self> {
         let (kind, name) =
-            path.as_str().strip_prefix(KNOWLEDGE)?.strip_prefix('/')?.split_once('/')?;
+            path.as_str().strip_prefix(KNOWLEDGE_DIR)?.strip_prefix('/')?.split_once('/')?;
         let kind = PageKind::ALL.iter().copied().find(|known| known.word() == kind)?;
         let slug = name.strip_suffix(".md")?;
         let plain = slug
             .bytes()
             .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-');
-        (plain && !slug.is_empty() && slug.len() <= MAX_NAME_BYTES)
+        (plain && !slug.is_empty() && slug.len() <= MAX_TITLE_BYTES)
             .then(|| Self { kind, slug: slug.to_owned() })
     }
 }
@@ -170,7 +170,7 @@ impl fmt::Display for PageKey {
 
 /// A rendered page.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Page {
+pub struct RenderedPage {
     pub key: PageKey,
     pub title: String,
     pub aliases: Vec<String>,
@@ -185,8 +185,8 @@ pub struct Page {
 /// A name that its slug does not represent completely gets a hash suffix, so that no two names
 /// share a slug: `cafe` and `café` are two things.
 pub fn slug(name: &str) -> String {
-    let key = plain::entity_key(name);
-    let hash = || Hash::of(if key.is_empty() { name } else { &key }.as_bytes()).short();
+    let key = sanitize::entity_key(name);
+    let hash = || Hash::of(if key.is_empty() { name } else { &key }.as_bytes()).short_hex();
     let mut ascii = String::with_capacity(name.len());
     for c in name.nfkd().filter(|c| !is_combining_mark(*c)).flat_map(char::to_lowercase) {
         match c {
@@ -212,11 +212,11 @@ pub fn slug(name: &str) -> String {
         return base;
     }
     let hash = hash();
-    format!("{}-{hash}", cut_at_word(&base, MAX_SLUG_BYTES - hash.len() - 1))
+    format!("{}-{hash}", truncate_at_word(&base, MAX_SLUG_BYTES - hash.len() - 1))
 }
 
 /// Truncates a slug to whole words within `room` bytes; a single long word is cut.
-pub(crate) fn cut_at_word(slug: &str, room: usize) -> &str {
+pub(crate) fn truncate_at_word(slug: &str, room: usize) -> &str {
     if slug.len() <= room {
         return slug;
     }
@@ -245,13 +245,13 @@ fn is_reserved(slug: &str) -> bool {
 ///
 /// The page name comes from the root, so that a correction does not move the statement to another
 /// page.
-pub fn keys_of(event: &Event, root: &Event) -> Vec<PageKey> {
-    keys_by(event, root, PageKind::ALL, &mut |entity| PageKey::new(PageKind::Entity, entity))
+pub fn page_keys(event: &Event, root: &Event) -> Vec<PageKey> {
+    page_keys_with(event, root, PageKind::ALL, &mut |entity| PageKey::new(PageKind::Entity, entity))
 }
 
 /// Like [`page_keys`], but with at least these kinds; `named` gives the page of a thing and can
 /// cache it.
-fn keys_by(
+fn page_keys_with(
     event: &Event,
     root: &Event,
     kinds: &[PageKind],
@@ -267,16 +267,16 @@ fn keys_by(
     }
     if let Some(page) = page_field(event).or_else(|| page_field(root)) {
         keys.push(page);
-    } else if said.kind != Kind::Commitment {
+    } else if said.kind != EventType::Commitment {
         let tagged = |tag: &str| said.tags.iter().any(|known| known == tag);
         let weighty = matches!(said.priority, Priority::P0 | Priority::P1);
-        let title = || title_of(&root.content);
+        let title = || derive_title(&root.content);
         let asked_for = |kind: PageKind| kinds.contains(&kind);
-        if asked_for(PageKind::Procedure) && said.kind == Kind::Procedure {
+        if asked_for(PageKind::Procedure) && said.kind == EventType::Procedure {
             keys.push(PageKey::new(PageKind::Procedure, &title()));
         }
         let rules = tagged(PRINCIPLE_TAG)
-            || (weighty && matches!(said.kind, Kind::Constraint | Kind::Preference));
+            || (weighty && matches!(said.kind, EventType::Constraint | EventType::Preference));
         if asked_for(PageKind::Principle) && rules {
             keys.push(PageKey::new(PageKind::Principle, &title()));
         }
@@ -291,27 +291,28 @@ fn keys_by(
 
 /// The page an event was written into, if it has that field.
 fn page_field(event: &Event) -> Option<PageKey> {
-    PageKey::of_path(&event.field::<String>(PAGE)?.parse().ok()?)
+    PageKey::from_path(&event.extra_field::<String>(PAGE_FIELD)?.parse().ok()?)
 }
 
 /// A title for a statement: the part before its colon, or its first words.
-pub fn title_of(content: &str) -> String {
-    let cleaned = plain::clean(content).text;
-    let line = plain::one_line(cleaned.lines().next().unwrap_or_default());
+pub fn derive_title(content: &str) -> String {
+    let cleaned = sanitize::clean(content).text;
+    let line = sanitize::one_line(cleaned.lines().next().unwrap_or_default());
     let before_colon =
         line.split_once(": ").map(|(name, _)| name).or_else(|| line.strip_suffix(':'));
     let name = before_colon.filter(|name| {
-        (1..=TITLE_WORDS).contains(&name.split_whitespace().count()) && name.len() <= TITLE_BYTES
+        (1..=MAX_DERIVED_TITLE_WORDS).contains(&name.split_whitespace().count())
+            && name.len() <= MAX_DERIVED_TITLE_BYTES
     });
     let mut title = String::new();
-    for word in name.unwrap_or(&line).split_whitespace().take(TITLE_WORDS) {
-        if !title.is_empty() && title.len() + 1 + word.len() > TITLE_BYTES {
+    for word in name.unwrap_or(&line).split_whitespace().take(MAX_DERIVED_TITLE_WORDS) {
+        if !title.is_empty() && title.len() + 1 + word.len() > MAX_DERIVED_TITLE_BYTES {
             break;
         }
         if !title.is_empty() {
             title.push(' ');
         }
-        title.push_str(&word[..word.floor_char_boundary(TITLE_BYTES)]);
+        title.push_str(&word[..word.floor_char_boundary(MAX_DERIVED_TITLE_BYTES)]);
     }
     title.trim_end_matches(['.', ',', ';', ':', '!']).to_owned()
 }
@@ -319,12 +320,12 @@ pub fn title_of(content: &str) -> String {
 /// A name as it appears in a heading: one line, single spaces, limited length. The function is
 /// idempotent.
 fn heading_name(text: &str) -> String {
-    let shown = squash(&plain::one_line(text));
-    shown[..shown.floor_char_boundary(MAX_NAME_BYTES)].trim_end().to_owned()
+    let shown = collapse_whitespace(&sanitize::one_line(text));
+    shown[..shown.floor_char_boundary(MAX_TITLE_BYTES)].trim_end().to_owned()
 }
 
 /// Replaces every run of white space with one space.
-fn squash(text: &str) -> String {
+fn collapse_whitespace(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for word in text.split_whitespace() {
         if !out.is_empty() {
@@ -337,20 +338,20 @@ fn squash(text: &str) -> String {
 
 /// The section of this page in which an event appears.
 fn section_of(key: &PageKey, event: &Event) -> String {
-    said_section(key, event).unwrap_or_else(|| key.kind.usual_section(event.kind).to_owned())
+    explicit_section(key, event).unwrap_or_else(|| key.kind.default_section(event.kind).to_owned())
 }
 
 /// The section of this page that an event was written into, if any.
-fn said_section(key: &PageKey, event: &Event) -> Option<String> {
+fn explicit_section(key: &PageKey, event: &Event) -> Option<String> {
     let here = page_field(event).map_or(key.kind == PageKind::Entity, |page| page == *key);
-    let name = heading_name(&event.field::<String>(SECTION)?);
-    (here && !name.is_empty()).then(|| key.kind.section(&name))
+    let name = heading_name(&event.extra_field::<String>(SECTION_FIELD)?);
+    (here && !name.is_empty()).then(|| key.kind.canonical_section(&name))
 }
 
 /// Whether the event is about the page itself and therefore not listed on it. It must have been
 /// written into a page; a tag alone is not enough.
 pub fn is_about_page(event: &Event) -> bool {
-    event.source.starts_with(KNOWLEDGE)
+    event.source.starts_with(KNOWLEDGE_DIR)
         && event
             .tags
             .iter()
@@ -361,7 +362,7 @@ pub fn is_about_page(event: &Event) -> bool {
 mod tests {
     use super::*;
     use crate::calendar::Moment;
-    use crate::event::{Act, Draft};
+    use crate::event::{Act, EventDraft};
     use crate::id::EventId;
     use proptest::prelude::*;
 
@@ -393,14 +394,14 @@ mod tests {
     }
 
     fn event(
-        kind: Kind,
+        kind: EventType,
         priority: Priority,
         content: &str,
         entity: Option<&str>,
         tags: &[&str],
     ) -> Event {
-        let ts = Moment::read("2026-02-13T09:30:00+01:00").unwrap().moment;
-        let mut draft = Draft::new(ts, kind, priority, content);
+        let ts = Moment::parse("2026-02-13T09:30:00+01:00").unwrap().moment;
+        let mut draft = EventDraft::new(ts, kind, priority, content);
         draft.entity = entity.map(Into::into);
         draft.tags = tags.iter().map(|tag| (*tag).into()).collect();
         draft.with_id(EventId::new(ts.day(), 1))
@@ -408,7 +409,7 @@ mod tests {
 
     fn check_keys(event: &Event, root: &Event, expected: &str) {
         assert_eq!(
-            keys_of(event, root).iter().map(ToString::to_string).collect::<Vec<_>>().join(" "),
+            page_keys(event, root).iter().map(ToString::to_string).collect::<Vec<_>>().join(" "),
             expected,
             "{event:?}"
         );
@@ -418,56 +419,58 @@ mod tests {
     #[test]
     fn an_event_stands_on_every_page_it_belongs_to() {
         let own = |event: Event, expected: &str| check_keys(&event, &event, expected);
-        own(event(Kind::Fact, Priority::P1, "x", Some("apollo"), &[]), "entities/apollo");
-        own(event(Kind::Fact, Priority::P0, "x", None, &[]), "");
+        own(event(EventType::Fact, Priority::P1, "x", Some("apollo"), &[]), "entities/apollo");
+        own(event(EventType::Fact, Priority::P0, "x", None, &[]), "");
         own(
-            event(Kind::Procedure, Priority::P2, "Deploy: run make, then push", None, &[]),
+            event(EventType::Procedure, Priority::P2, "Deploy: run make, then push", None, &[]),
             "procedures/deploy",
         );
         own(
-            event(Kind::Procedure, Priority::P2, "Deploy: run", Some("shop"), &[]),
+            event(EventType::Procedure, Priority::P2, "Deploy: run", Some("shop"), &[]),
             "entities/shop procedures/deploy",
         );
         own(
-            event(Kind::Constraint, Priority::P1, "Never deploy on Fridays", None, &[]),
+            event(EventType::Constraint, Priority::P1, "Never deploy on Fridays", None, &[]),
             "principles/never-deploy-on-fridays",
         );
-        own(event(Kind::Constraint, Priority::P2, "Never deploy on Fridays", None, &[]), "");
+        own(event(EventType::Constraint, Priority::P2, "Never deploy on Fridays", None, &[]), "");
         own(
-            event(Kind::Preference, Priority::P0, "Short answers", None, &[]),
+            event(EventType::Preference, Priority::P0, "Short answers", None, &[]),
             "principles/short-answers",
         );
         own(
-            event(Kind::Fact, Priority::P2, "Ship daily", None, &["principle", "insight"]),
+            event(EventType::Fact, Priority::P2, "Ship daily", None, &["principle", "insight"]),
             "principles/ship-daily insights/ship-daily",
         );
-        own(event(Kind::Commitment, Priority::P0, "Send it", None, &["principle"]), "");
+        own(event(EventType::Commitment, Priority::P0, "Send it", None, &["principle"]), "");
         own(
-            event(Kind::Commitment, Priority::P0, "Send it", Some("mira"), &["principle"]),
+            event(EventType::Commitment, Priority::P0, "Send it", Some("mira"), &["principle"]),
             "entities/mira",
         );
-        let root = event(Kind::Procedure, Priority::P2, "Deploy: run", None, &[]);
+        let root = event(EventType::Procedure, Priority::P2, "Deploy: run", None, &[]);
         check_keys(
-            &event(Kind::Procedure, Priority::P2, "Run the new way", None, &[]),
+            &event(EventType::Procedure, Priority::P2, "Run the new way", None, &[]),
             &root,
             "procedures/deploy",
         );
-        let act = Draft::upon(&root, Act::Confirm, root.ts, "yes")
+        let act = EventDraft::new_act(&root, Act::Confirm, root.ts, "yes")
             .with_id(EventId::new(root.ts.day(), 2));
         check_keys(&act, &root, "procedures/deploy");
-        let noted = event(Kind::Fact, Priority::P2, "Beware", Some("shop"), &["insight"]);
+        let noted = event(EventType::Fact, Priority::P2, "Beware", Some("shop"), &["insight"]);
         let noted = Event {
             id: noted.id,
-            draft: noted.draft.with_field(PAGE, &"knowledge/procedures/deploy.md"),
+            draft: noted.draft.with_extra_field(PAGE_FIELD, &"knowledge/procedures/deploy.md"),
         };
         check_keys(&noted, &noted, "entities/shop procedures/deploy");
         check_keys(
-            &event(Kind::Fact, Priority::P2, "Beware more", None, &[]),
+            &event(EventType::Fact, Priority::P2, "Beware more", None, &[]),
             &noted,
             "procedures/deploy",
         );
-        let astray =
-            Event { id: noted.id, draft: noted.draft.clone().with_field(PAGE, &"../etc/passwd") };
+        let astray = Event {
+            id: noted.id,
+            draft: noted.draft.clone().with_extra_field(PAGE_FIELD, &"../etc/passwd"),
+        };
         check_keys(&astray, &astray, "entities/shop insights/beware");
     }
 
@@ -480,7 +483,7 @@ mod tests {
             ("Never deploy on Fridays.\nReally", "Never deploy on Fridays"),
             ("", ""),
         ] {
-            assert_eq!(title_of(content), title, "{content}");
+            assert_eq!(derive_title(content), title, "{content}");
         }
     }
 
@@ -493,16 +496,16 @@ mod tests {
                 prop_assert!(made.len() <= MAX_SLUG_BYTES && !made.is_empty());
                 prop_assert!(made.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-'));
                 let key = PageKey::new(PageKind::Insight, name);
-                prop_assert_eq!(PageKey::of_path(&key.path()), Some(key));
+                prop_assert_eq!(PageKey::from_path(&key.path()), Some(key));
             }
             if slug(&two) == slug(&three) {
-                prop_assert_eq!(plain::entity_key(&two), plain::entity_key(&three));
+                prop_assert_eq!(sanitize::entity_key(&two), sanitize::entity_key(&three));
             }
         }
 
         #[test]
         fn titles_are_bounded_and_headings_stay_what_they_are(text in ".{0,300}") {
-            prop_assert!(title_of(&text).len() <= TITLE_BYTES);
+            prop_assert!(derive_title(&text).len() <= MAX_DERIVED_TITLE_BYTES);
             prop_assert_eq!(heading_name(&heading_name(&text)), heading_name(&text));
         }
     }

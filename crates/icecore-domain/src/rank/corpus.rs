@@ -1,55 +1,53 @@
-//! The corpus: of every passage the few numbers that ranking needs, held in memory column by
-//! column.
+//! The corpus: the numbers that ranking needs of every passage, held in memory as fixed-size rows.
 //!
-//! Passages have numbers from 1 on, given in the order they were taken in; a number whose passage
-//! is gone stays empty. Nothing of an answer depends on the numbers themselves.
+//! Passages are numbered from 1 in the order in which they were indexed. The number of a deleted
+//! passage stays empty. Search results do not depend on the numbers themselves.
 
 use super::passage::{Passage, PassageKind};
 use crate::record::Role;
 
-/// What a row takes when it is kept.
+/// The size of a stored row.
 pub const ROW_BYTES: usize = 20;
-/// The voice of a passage that nobody put a name to.
-pub const NAMELESS: u16 = 0;
-/// The group of a passage that stands alone.
-pub const ALONE: u32 = 0;
+/// The voice of a passage without a person's name.
+pub const NO_VOICE: u16 = 0;
+/// The group of a passage that belongs to none.
+pub const NO_GROUP: u32 = 0;
 
-/// What is known of one passage.
+/// The ranking data of one passage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Row {
-    /// When it was said, in seconds since 1970; `i64::MIN` if that is not known.
+pub struct PassageRow {
+    /// When it was said, in seconds since 1970; `i64::MIN` if unknown.
     pub at: i64,
-    /// The group it stands in; [`ALONE`] if in none.
+    /// The group it belongs to; [`NO_GROUP`] if none.
     pub group: u32,
-    /// How many terms it has.
+    /// The number of its terms.
     pub length: u16,
-    /// What it is; `None` where there is no passage any more.
+    /// `None` if the passage was deleted.
     pub kind: Option<PassageKind>,
-    /// Who speaks.
     pub role: Option<Role>,
-    /// The number of the name under which they speak; [`NAMELESS`] if there is none.
+    /// The number of the speaker's name; [`NO_VOICE`] if there is none.
     pub voice: u16,
-    /// Whether it asks something.
+    /// Whether it contains a question.
     pub asks: bool,
 }
 
-impl Row {
-    /// The row of a passage that is gone.
-    pub const GONE: Self = Self {
+impl PassageRow {
+    /// The row of a deleted passage.
+    pub const DELETED: Self = Self {
         at: i64::MIN,
-        group: ALONE,
+        group: NO_GROUP,
         length: 0,
         kind: None,
         role: None,
-        voice: NAMELESS,
+        voice: NO_VOICE,
         asks: false,
     };
 
-    /// The row of a passage that has so many terms, with the numbers of its group and its voice.
-    pub fn of(passage: &Passage, terms: u32, group: u32, voice: u16) -> Self {
+    /// The row of a passage with `terms` terms, in that group and with that voice.
+    pub fn from_passage(passage: &Passage, terms: u32, group: u32, voice: u16) -> Self {
         let at = match (passage.ts, passage.day) {
-            (Some(ts), _) => ts.at().as_second(),
-            // Of a day only: its noon.
+            (Some(ts), _) => ts.timestamp().as_second(),
+            // Only the day is known: take its noon.
             (None, Some(day)) => {
                 day.at(12, 0, 0, 0).in_tz("UTC").map_or(i64::MIN, |at| at.timestamp().as_second())
             }
@@ -67,8 +65,8 @@ impl Row {
         }
     }
 
-    /// As bytes, to be kept.
-    pub fn bytes(&self) -> [u8; ROW_BYTES] {
+    /// The stored form, [`ROW_BYTES`] long.
+    pub fn to_bytes(&self) -> [u8; ROW_BYTES] {
         let mut bytes = [0; ROW_BYTES];
         bytes[..8].copy_from_slice(&self.at.to_le_bytes());
         bytes[8..12].copy_from_slice(&self.group.to_le_bytes());
@@ -81,8 +79,8 @@ impl Row {
         bytes
     }
 
-    /// Read back.
-    pub fn read(bytes: &[u8; ROW_BYTES]) -> Self {
+    /// Reads the stored form.
+    pub fn from_bytes(bytes: &[u8; ROW_BYTES]) -> Self {
         let [a, b, c, d, e, f, g, h, i, j, k, l, m, n, kind, role, o, p, asks, _] = *bytes;
         Self {
             at: i64::from_le_bytes([a, b, c, d, e, f, g, h]),
@@ -96,36 +94,36 @@ impl Row {
     }
 }
 
-/// Every passage's row, by number, and what they come to.
+/// The rows of all passages, by number, with totals.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Corpus {
-    rows: Vec<Row>,
-    /// How many passages there are.
+    rows: Vec<PassageRow>,
+    /// The number of passages.
     pub passages: u32,
-    /// How many terms they have together.
+    /// The number of terms in all passages.
     pub length: u64,
     group_lengths: Vec<u32>,
-    /// How many groups there are.
+    /// The number of groups.
     pub groups: u32,
-    /// Passages by group, and in it by time.
+    /// Passage numbers by group, then by time.
     order: Vec<u32>,
-    /// Where each passage stands in that order.
+    /// The position of each passage in `order`.
     places: Vec<u32>,
 }
 
 impl Default for Corpus {
     fn default() -> Self {
-        Self::of(&[])
+        Self::from_bytes(&[])
     }
 }
 
 impl Corpus {
-    /// The corpus of rows that stand one after the other, beginning with the one that no passage
-    /// has.
-    pub fn of(bytes: &[u8]) -> Self {
-        let mut rows: Vec<Row> = bytes.as_chunks().0.iter().map(Row::read).collect();
+    /// Builds the corpus from concatenated rows. Row 0 belongs to no passage.
+    pub fn from_bytes(bytes: &[u8]) -> Self {
+        let mut rows: Vec<PassageRow> =
+            bytes.as_chunks().0.iter().map(PassageRow::from_bytes).collect();
         if rows.is_empty() {
-            rows.push(Row::GONE);
+            rows.push(PassageRow::DELETED);
         }
         let mut corpus = Self {
             passages: 0,
@@ -141,24 +139,23 @@ impl Corpus {
         for row in corpus.rows.iter().filter(|row| row.kind.is_some()) {
             corpus.passages += 1;
             corpus.length += u64::from(row.length);
-            if row.group != ALONE {
+            if row.group != NO_GROUP {
                 let length = &mut corpus.group_lengths[row.group as usize];
-                // A group without a word is one all the same.
+                // A group without terms still counts as a group.
                 *length = length.saturating_add(u32::from(row.length).max(1));
             }
         }
         corpus.groups =
             u32::try_from(corpus.group_lengths.iter().filter(|&&length| length > 0).count())
                 .unwrap_or(u32::MAX);
-        corpus.put_in_order();
+        corpus.build_order();
         corpus
     }
 
-    /// Passages come in nearly the order they were said in, so this is hardly more than laying them
-    /// out.
-    fn put_in_order(&mut self) {
+    /// Counting sort by group. Passages arrive nearly in time order, so few groups need sorting.
+    fn build_order(&mut self) {
         let mut starts = vec![0_u32; self.group_lengths.len() + 1];
-        for row in self.rows.iter().filter(|row| row.kind.is_some() && row.group != ALONE) {
+        for row in self.rows.iter().filter(|row| row.kind.is_some() && row.group != NO_GROUP) {
             starts[row.group as usize + 1] += 1;
         }
         for at in 1..starts.len() {
@@ -167,7 +164,7 @@ impl Corpus {
         self.order = vec![0; starts.last().copied().unwrap_or(0) as usize];
         let mut next = starts.clone();
         for (number, row) in
-            (0..).zip(&self.rows).filter(|(_, row)| row.kind.is_some() && row.group != ALONE)
+            (0..).zip(&self.rows).filter(|(_, row)| row.kind.is_some() && row.group != NO_GROUP)
         {
             let place = &mut next[row.group as usize];
             self.order[*place as usize] = number;
@@ -185,16 +182,16 @@ impl Corpus {
         }
     }
 
-    /// The passage so many places after (or before) this one in its group.
-    pub fn beside(&self, passage: u32, steps: i32) -> Option<u32> {
+    /// The passage `steps` positions after (or before) this one in its group.
+    pub fn neighbor_in_group(&self, passage: u32, steps: i32) -> Option<u32> {
         let place =
             self.places.get(passage as usize).copied().filter(|&place| place != u32::MAX)?;
         let other = *self.order.get(place.checked_add_signed(steps)? as usize)?;
         (self.rows[other as usize].group == self.rows[passage as usize].group).then_some(other)
     }
 
-    /// The passages of a group, by time.
-    pub fn of_group(&self, passage: u32) -> &[u32] {
+    /// The passages of the group this passage belongs to, by time.
+    pub fn group_passages(&self, passage: u32) -> &[u32] {
         let Some(place) = self
             .places
             .get(passage as usize)
@@ -211,27 +208,27 @@ impl Corpus {
         &self.order[first..last]
     }
 
-    /// What is known of a passage; of one that is not there, that it is gone.
-    pub fn row(&self, passage: u32) -> Row {
-        self.rows.get(passage as usize).copied().unwrap_or(Row::GONE)
+    /// The row of a passage; [`PassageRow::DELETED`] if there is none.
+    pub fn row(&self, passage: u32) -> PassageRow {
+        self.rows.get(passage as usize).copied().unwrap_or(PassageRow::DELETED)
     }
 
     /// Every passage with its number.
-    pub fn all(&self) -> impl Iterator<Item = (u32, Row)> + '_ {
+    pub fn iter_rows(&self) -> impl Iterator<Item = (u32, PassageRow)> + '_ {
         (0..).zip(self.rows.iter().copied()).filter(|(_, row)| row.kind.is_some())
     }
 
-    /// One more than the highest number.
-    pub fn end(&self) -> u32 {
+    /// One more than the highest passage number.
+    pub fn passage_end(&self) -> u32 {
         u32::try_from(self.rows.len()).unwrap_or(u32::MAX)
     }
 
-    /// How many terms a group has.
+    /// The number of terms in a group.
     pub fn group_length(&self, group: u32) -> u32 {
         self.group_lengths.get(group as usize).copied().unwrap_or(0)
     }
 
-    /// One more than the highest number of a group.
+    /// One more than the highest group number.
     pub fn group_end(&self) -> usize {
         self.group_lengths.len()
     }
@@ -244,7 +241,7 @@ mod tests {
     // Y9
     #[test]
     fn rows_are_kept_as_they_are() {
-        let message = Row {
+        let message = PassageRow {
             at: -5,
             group: 2,
             length: 7,
@@ -254,39 +251,44 @@ mod tests {
             asks: true,
         };
         let rows = [
-            Row::GONE,
+            PassageRow::DELETED,
             message,
-            Row {
+            PassageRow {
                 at: 1_700_000_000,
-                group: ALONE,
+                group: NO_GROUP,
                 length: u16::MAX,
                 kind: Some(PassageKind::Artifact),
                 role: None,
-                voice: NAMELESS,
+                voice: NO_VOICE,
                 asks: false,
             },
-            Row {
+            PassageRow {
                 at: -9,
                 length: 0,
                 kind: Some(PassageKind::State),
                 role: Some(Role::Tool),
                 ..message
             },
-            Row::GONE,
+            PassageRow::DELETED,
         ];
-        let bytes: Vec<u8> = rows.iter().flat_map(Row::bytes).collect();
-        let corpus = Corpus::of(&bytes);
+        let bytes: Vec<u8> = rows.iter().flat_map(PassageRow::to_bytes).collect();
+        let corpus = Corpus::from_bytes(&bytes);
         assert_eq!((0..6).map(|at| corpus.row(at)).collect::<Vec<_>>()[..5], rows);
         assert_eq!(
-            (corpus.passages, corpus.length, corpus.groups, corpus.end()),
+            (corpus.passages, corpus.length, corpus.groups, corpus.passage_end()),
             (3, 7 + u64::from(u16::MAX), 1, 5)
         );
         assert_eq!((corpus.group_length(2), corpus.group_length(9)), (8, 0));
-        assert_eq!(corpus.all().map(|(number, _)| number).collect::<Vec<_>>(), [1, 2, 3]);
+        assert_eq!(corpus.iter_rows().map(|(number, _)| number).collect::<Vec<_>>(), [1, 2, 3]);
         // By time, not by number.
-        assert_eq!(corpus.of_group(1), [3, 1]);
+        assert_eq!(corpus.group_passages(1), [3, 1]);
         assert_eq!(
-            (corpus.beside(1, -1), corpus.beside(3, 1), corpus.beside(1, 1), corpus.beside(2, 1)),
+            (
+                corpus.neighbor_in_group(1, -1),
+                corpus.neighbor_in_group(3, 1),
+                corpus.neighbor_in_group(1, 1),
+                corpus.neighbor_in_group(2, 1)
+            ),
             (Some(3), Some(1), None, None)
         );
     }

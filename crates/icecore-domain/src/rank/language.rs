@@ -1,40 +1,32 @@
-//! Languages: which one a text is in, its function words, and the stems of its words.
+//! Languages: detection, function words, and stemmers.
 //!
-//! A text is in the language whose function words it uses most; that works on a single sentence,
-//! and the same text gets the same answer for ever. Where nothing tells, it is taken for English.
+//! A text is in the language whose function words it uses most. That works for a single sentence,
+//! and the result for a text never changes. Without function words the language is unknown, and
+//! callers assume English.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
 use frostem::{Algorithm, Stemmer};
 
-use crate::words::words;
+use crate::string_enum::string_enum;
 
-words! {
+string_enum! {
     /// A language whose words can be reduced to stems.
     Language: "a language" {
-        /// English.
         English = "en",
-        /// German.
         German = "de",
-        /// French.
         French = "fr",
-        /// Spanish.
         Spanish = "es",
-        /// Italian.
         Italian = "it",
-        /// Portuguese.
         Portuguese = "pt",
-        /// Dutch.
         Dutch = "nl",
-        /// Swedish.
         Swedish = "sv",
-        /// Russian.
         Russian = "ru",
     }
 }
 
-/// Words that hold a sentence together and say nothing of what it is about, sorted.
+/// Words that carry grammar and no content, sorted.
 const ENGLISH: &[&str] = &[
     "a",
     "about",
@@ -380,7 +372,7 @@ static FUNCTION_WORDS: LazyLock<HashMap<&str, u16>> = LazyLock::new(|| {
 });
 
 impl Language {
-    /// Its function words.
+    /// The function words of the language, sorted.
     pub fn function_words(self) -> &'static [&'static str] {
         match self {
             Self::English => ENGLISH,
@@ -395,7 +387,7 @@ impl Language {
         }
     }
 
-    /// Whether a word, in lower case, only holds sentences together.
+    /// Whether a lower-case word carries grammar and no content.
     pub fn is_function_word(self, word: &str) -> bool {
         FUNCTION_WORDS.get(word).is_some_and(|languages| languages & self.bit() != 0)
     }
@@ -404,8 +396,8 @@ impl Language {
         1 << self as u16
     }
 
-    /// The language that these words, in lower case, are in; `None` if nothing tells.
-    pub fn of<'a>(words: impl Iterator<Item = &'a str>) -> Option<Self> {
+    /// Detects the language of lower-case words; `None` if they contain no function word.
+    pub fn detect<'a>(words: impl Iterator<Item = &'a str>) -> Option<Self> {
         let mut counts = [0_usize; Self::ALL.len()];
         let mut cyrillic = 0;
         for word in words {
@@ -420,7 +412,7 @@ impl Language {
         }
         counts[Self::Russian as usize] += cyrillic;
         let most = counts.iter().copied().max().filter(|&most| most > 0)?;
-        // Of several the first: English before the others.
+        // Ties go to the first language: English before the others.
         Self::ALL
             .iter()
             .copied()
@@ -429,7 +421,7 @@ impl Language {
             .map(|(language, _)| language)
     }
 
-    /// What can be used to stem many words.
+    /// A stemmer that can be reused for many words.
     pub(super) fn stemmer(self) -> Stemmer {
         Stemmer::new(match self {
             Self::English => Algorithm::English,
@@ -466,7 +458,7 @@ mod tests {
             ("postgres 17 upgrade", None),
             ("", None),
         ] {
-            assert_eq!(Language::of(text.split(' ')), language, "{text}");
+            assert_eq!(Language::detect(text.split(' ')), language, "{text}");
         }
     }
 

@@ -1,13 +1,15 @@
-//! Finding: what can be looked up, what a question asks for, and which answer stands first.
+//! Ranking: what can be indexed, what a question asks for, and the order of the search results.
+//!
+//! Everything here is pure and deterministic: the store supplies postings and vectors.
 
 pub mod corpus;
+pub mod highlight;
 pub mod language;
-pub mod mark;
 pub mod passage;
 pub mod posting;
 pub mod question;
+pub mod relevance;
 pub mod score;
-pub mod skim;
 pub mod terms;
-pub mod update;
+pub mod updates;
 pub mod vector;

@@ -1,8 +1,8 @@
-//! The passage: what search finds. A message, a saved state, an event, a summary, or a section of a
-//! page, log or artifact.
+//! The passage: the unit that search finds. A message, a saved state, an event, a summary, or a
+//! section of a page, log or artifact.
 //!
-//! Passages are cut out of the files of memory by rules that need nothing else, so a passage can be
-//! cut again from the bytes it came from, and an index of passages can always be made anew.
+//! Passages depend only on the bytes of the memory files. A passage can be read again from the
+//! bytes it came from, and the search index can always be rebuilt.
 
 use std::ops::Range;
 
@@ -14,83 +14,77 @@ use crate::event::Origin;
 use crate::format::line;
 use crate::hash::Hash;
 use crate::layout::{self, DocPath};
-use crate::record::{self, Captured, Role, Trust};
+use crate::record::{self, RecordKind, Role, Trust};
+use crate::string_enum::string_enum;
 use crate::summary::Summary;
-use crate::words::words;
 
-words! {
-    /// What a passage is.
+string_enum! {
+    /// The kind of a passage.
     PassageKind: "a kind of passage" {
-        /// Something said.
         Message = "message",
         /// A state that an assistant saved.
         State = "state",
-        /// Something learnt.
+        /// A statement of the ledger.
         Event = "event",
-        /// What a period came to.
+        /// The summary of a period.
         Summary = "summary",
-        /// A part of a page of knowledge.
+        /// A section of a knowledge page.
         Page = "page",
         /// A memory file.
         Memory = "memory",
-        /// A part of a day's log.
+        /// A section of a daily log.
         Log = "log",
-        /// A part of a document or artifact of a conversation.
+        /// A section of a document or artifact of a conversation.
         Artifact = "artifact",
     }
 }
 
-/// A section of prose is cut where it passes so many bytes.
-const SECTION_BYTES: usize = 1_500;
-/// More of a text than this is not looked at: nobody wrote it.
-const MOST_BYTES: usize = 256 * 1024;
+/// A section of prose is split when it exceeds this size.
+const MAX_SECTION_BYTES: usize = 1_500;
+/// Text beyond this size is not indexed: it is not written by hand.
+const MAX_TEXT_BYTES: usize = 256 * 1024;
 
-/// Something that can be found.
+/// The unit of search.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Passage {
-    /// What it is.
     pub kind: PassageKind,
-    /// What it is known by: a message's or event's id, a period, a path.
+    /// A message's or event's id, a period, or a path.
     pub id: String,
-    /// When it was said or written, as far as that is known.
+    /// When it was said or written, if known.
     pub ts: Option<Moment>,
-    /// The day it tells of.
+    /// The day it is about.
     pub day: Option<Date>,
-    /// The conversation it belongs to.
     pub conversation: Option<String>,
-    /// The session within it.
+    /// The session within the conversation.
     pub session: Option<String>,
-    /// Who speaks, in a message.
+    /// The speaker's role, in a message.
     pub role: Option<Role>,
-    /// By which name.
+    /// The speaker's name, or the entity of an event.
     pub name: Option<String>,
-    /// Whose words it goes back to, where its line says so.
+    /// Where the words come from, if the line records it.
     pub origin: Option<Origin>,
-    /// Its words.
     pub text: String,
 }
 
-/// A passage and where it stands in its file.
+/// A passage and its location in the file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Piece {
-    /// The bytes it was cut from.
+pub struct LocatedPassage {
+    /// The bytes of the file it was read from.
     pub bytes: Range<usize>,
-    /// Which of several in those bytes.
+    /// Its index among the passages of those bytes.
     pub nth: u8,
-    /// The passage.
     pub passage: Passage,
 }
 
 impl Passage {
-    /// What it is known by among all passages, as a number. A later passage with the same key takes
-    /// its place.
+    /// A number that identifies the passage. A later passage with the same key replaces it.
     pub fn key(&self) -> u64 {
         let conversation = self.conversation.as_deref().unwrap_or_default();
         let hash = Hash::of([self.kind.word(), conversation, &self.id].join("\0").as_bytes());
-        hash.bytes().iter().take(8).fold(0, |number, &byte| number << 8 | u64::from(byte))
+        hash.as_bytes().iter().take(8).fold(0, |number, &byte| number << 8 | u64::from(byte))
     }
 
-    /// The passages it stands among: its session, page or log. `None` for one that stands alone.
+    /// The key of its session, page or log; `None` for a passage without context.
     pub fn group(&self) -> Option<String> {
         match self.kind {
             PassageKind::Message | PassageKind::State => {
@@ -105,123 +99,130 @@ impl Passage {
         }
     }
 
-    /// The name under which somebody speaks here; `None` if it is nobody's, or not a person's.
+    /// The name of the person who speaks; `None` if there is none or it is not a person's.
     pub fn voice(&self) -> Option<&str> {
-        self.name.as_deref().filter(|name| self.role.is_some() && question::is_persons(name))
+        self.name.as_deref().filter(|name| self.role.is_some() && question::is_person_name(name))
     }
 
-    /// Whether its words are only a tool's, a stranger's or another person's: to be quoted, not to
-    /// be believed. Of an event the ledger knows more: somebody may have confirmed it.
+    /// Whether the words come only from a tool, a stranger or another person: such passages are
+    /// quoted, not believed. For an event the ledger knows more: it may have been confirmed.
     pub fn is_of_low_trust(&self) -> bool {
         self.role == Some(Role::Tool)
-            || self.origin.is_some_and(|origin| Trust::of(origin) == Trust::Low)
+            || self.origin.is_some_and(|origin| Trust::from_origin(origin) == Trust::Low)
     }
 
-    /// A number for its words: other words have another.
-    pub fn wording(&self) -> i64 {
+    /// A hash of the text, to detect changes.
+    pub fn text_hash(&self) -> i64 {
         Hash::of(self.text.as_bytes())
-            .bytes()
+            .as_bytes()
             .iter()
             .take(8)
             .fold(0, |number, &byte| number << 8 | i64::from(byte))
     }
 }
 
-/// Whether there are passages in a file of that name.
-pub fn is_source(path: &DocPath) -> bool {
-    form(path).is_some()
+/// Whether a file of that name contains passages.
+pub fn has_passages(path: &DocPath) -> bool {
+    source_form(path).is_some()
 }
 
-/// How a file is cut.
+/// How a file is split into passages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Form {
+enum SourceForm {
     Records,
     Events,
     Summaries,
     Prose(PassageKind),
 }
 
-fn form(path: &DocPath) -> Option<Form> {
+fn source_form(path: &DocPath) -> Option<SourceForm> {
     let text = path.as_str();
     let is_text = |text: &str| [".md", ".txt"].iter().any(|ending| text.ends_with(ending));
     if path.record_day().is_some() {
-        Some(Form::Records)
+        Some(SourceForm::Records)
     } else if text == layout::LEDGER || path.is_archive() {
-        Some(Form::Events)
+        Some(SourceForm::Events)
     } else if text == layout::SUMMARIES {
-        Some(Form::Summaries)
+        Some(SourceForm::Summaries)
     } else if path.log_day().is_some() {
-        Some(Form::Prose(PassageKind::Log))
+        Some(SourceForm::Prose(PassageKind::Log))
     } else if text.starts_with(layout::MEMORIES) && is_text(text) || path.is_tool_file() {
-        Some(Form::Prose(PassageKind::Memory))
+        Some(SourceForm::Prose(PassageKind::Memory))
     } else if text.starts_with("knowledge/") && !text.starts_with(layout::REPORTS) && is_text(text)
     {
-        Some(Form::Prose(PassageKind::Page))
+        Some(SourceForm::Prose(PassageKind::Page))
     } else if text.starts_with("conversations/")
         && (text.contains("/artifacts/") || text.contains("/documents/"))
     {
-        Some(Form::Prose(PassageKind::Artifact))
+        Some(SourceForm::Prose(PassageKind::Artifact))
     } else {
         None
     }
 }
 
-/// Whether new lines of a file leave the passages of its old lines as they are.
-pub fn grows_by_lines(path: &DocPath) -> bool {
-    matches!(form(path), Some(Form::Records | Form::Events | Form::Summaries))
+/// Whether appending lines to the file leaves its existing passages unchanged.
+pub fn is_append_only(path: &DocPath) -> bool {
+    matches!(
+        source_form(path),
+        Some(SourceForm::Records | SourceForm::Events | SourceForm::Summaries)
+    )
 }
 
-/// The passages of a file, or of some whole lines of one that grows by lines, in order.
-pub fn cut(path: &DocPath, text: &[u8]) -> Vec<Piece> {
-    match form(path) {
+/// The passages of a file, or of whole lines of an append-only file, in order.
+pub fn split_into_passages(path: &DocPath, text: &[u8]) -> Vec<LocatedPassage> {
+    match source_form(path) {
         None => Vec::new(),
-        Some(Form::Prose(kind)) => prose(path, kind, text),
+        Some(SourceForm::Prose(kind)) => split_prose(path, kind, text),
         Some(form) => {
             let mut found = Vec::new();
             let mut at = 0;
             for line in text.split_inclusive(|&byte| byte == b'\n') {
                 let bytes = at..at + line.trim_ascii_end().len();
                 at += line.len();
-                let passages = of_line(form, line.trim_ascii());
-                found.extend(passages.into_iter().zip(0..=u8::MAX).map(|(passage, nth)| Piece {
-                    bytes: bytes.clone(),
-                    nth,
-                    passage,
-                }));
+                let passages = line_passages(form, line.trim_ascii());
+                found.extend(
+                    passages.into_iter().zip(0..=u8::MAX).map(|(passage, nth)| LocatedPassage {
+                        bytes: bytes.clone(),
+                        nth,
+                        passage,
+                    }),
+                );
             }
             found
         }
     }
 }
 
-/// The passage that was cut from these bytes of a file.
-pub fn again(path: &DocPath, bytes: &[u8], nth: u8) -> Option<Passage> {
-    match form(path)? {
-        Form::Prose(kind) => Some(section(path, kind, &String::from_utf8_lossy(bytes), nth)),
-        form => of_line(form, bytes.trim_ascii()).into_iter().nth(usize::from(nth)),
+/// The passage at these bytes of a file.
+pub fn read_passage(path: &DocPath, bytes: &[u8], nth: u8) -> Option<Passage> {
+    match source_form(path)? {
+        SourceForm::Prose(kind) => {
+            Some(prose_passage(path, kind, &String::from_utf8_lossy(bytes), nth))
+        }
+        form => line_passages(form, bytes.trim_ascii()).into_iter().nth(usize::from(nth)),
     }
 }
 
-fn of_line(form: Form, line: &[u8]) -> Vec<Passage> {
+fn line_passages(form: SourceForm, line: &[u8]) -> Vec<Passage> {
     match form {
-        Form::Records => record::read_file(line).0.into_iter().map(of_record).collect(),
-        Form::Events => line::parse(line)
+        SourceForm::Records => record::parse_file(line).0.into_iter().map(record_passage).collect(),
+        SourceForm::Events => line::parse_line(line)
             .events
             .into_iter()
             .filter(|event| event.is_statement())
-            .map(|event| of_event(&event))
+            .map(|event| event_passage(&event))
             .collect(),
-        Form::Summaries => {
-            Summary::read(line).map(|summary| of_summary(&summary)).into_iter().collect()
+        SourceForm::Summaries => {
+            Summary::parse_line(line).map(|summary| summary_passage(&summary)).into_iter().collect()
         }
-        Form::Prose(_) => Vec::new(),
+        SourceForm::Prose(_) => Vec::new(),
     }
 }
 
-fn of_record(record: record::Record) -> Passage {
+fn record_passage(record: record::Record) -> Passage {
     let kind = match record.kind {
-        Captured::Message => PassageKind::Message,
-        Captured::State => PassageKind::State,
+        RecordKind::Message => PassageKind::Message,
+        RecordKind::State => PassageKind::State,
     };
     let text = match record.title {
         Some(title) if kind == PassageKind::State => format!("{title}\n{}", record.text),
@@ -241,7 +242,7 @@ fn of_record(record: record::Record) -> Passage {
     }
 }
 
-fn of_event(event: &crate::event::Event) -> Passage {
+fn event_passage(event: &crate::event::Event) -> Passage {
     Passage {
         kind: PassageKind::Event,
         id: event.id.to_string(),
@@ -256,7 +257,7 @@ fn of_event(event: &crate::event::Event) -> Passage {
     }
 }
 
-fn of_summary(summary: &Summary) -> Passage {
+fn summary_passage(summary: &Summary) -> Passage {
     let session = summary.session.as_ref();
     Passage {
         kind: PassageKind::Summary,
@@ -272,11 +273,11 @@ fn of_summary(summary: &Summary) -> Passage {
     }
 }
 
-/// Sections of prose: at headings, and where one becomes too long at its paragraphs and bullets.
-fn prose(path: &DocPath, kind: PassageKind, text: &[u8]) -> Vec<Piece> {
-    let text = &text[..text.len().min(MOST_BYTES)];
+/// Splits prose at headings, and long sections at paragraphs and bullets.
+fn split_prose(path: &DocPath, kind: PassageKind, text: &[u8]) -> Vec<LocatedPassage> {
+    let text = &text[..text.len().min(MAX_TEXT_BYTES)];
     if text.contains(&0) {
-        // Not prose at all.
+        // Binary content.
         return Vec::new();
     }
     let mut ranges: Vec<Range<usize>> = Vec::new();
@@ -288,8 +289,8 @@ fn prose(path: &DocPath, kind: PassageKind, text: &[u8]) -> Vec<Piece> {
             || line.starts_with(b"* ");
         if at > from
             && (is_heading
-                || is_block && at - from + line.len() > SECTION_BYTES
-                || at - from > 4 * SECTION_BYTES)
+                || is_block && at - from + line.len() > MAX_SECTION_BYTES
+                || at - from > 4 * MAX_SECTION_BYTES)
         {
             ranges.push(from..at);
             from = at;
@@ -306,14 +307,15 @@ fn prose(path: &DocPath, kind: PassageKind, text: &[u8]) -> Vec<Piece> {
     let ranges = ranges.into_iter().filter(says_something).zip(0..=u8::MAX);
     ranges
         .map(|(range, nth)| {
-            let passage = section(path, kind, &String::from_utf8_lossy(&text[range.clone()]), nth);
-            Piece { bytes: range, nth, passage }
+            let passage =
+                prose_passage(path, kind, &String::from_utf8_lossy(&text[range.clone()]), nth);
+            LocatedPassage { bytes: range, nth, passage }
         })
         .collect()
 }
 
-fn section(path: &DocPath, kind: PassageKind, text: &str, nth: u8) -> Passage {
-    let day = path.log_day().or_else(|| last_date(text));
+fn prose_passage(path: &DocPath, kind: PassageKind, text: &str, nth: u8) -> Passage {
+    let day = path.log_day().or_else(|| latest_date(text));
     let id = if nth == 0 { path.to_string() } else { format!("{path}#{}", nth + 1) };
     Passage {
         kind,
@@ -329,8 +331,8 @@ fn section(path: &DocPath, kind: PassageKind, text: &str, nth: u8) -> Passage {
     }
 }
 
-/// The latest date that is written in a text.
-fn last_date(text: &str) -> Option<Date> {
+/// The latest ISO date in a text.
+fn latest_date(text: &str) -> Option<Date> {
     let bytes = text.as_bytes();
     let dates =
         bytes.windows(10).enumerate().filter(|(_, window)| window[4] == b'-' && window[7] == b'-');
@@ -355,10 +357,10 @@ mod tests {
         let text = format!(
             "# Harbour\n\n*Type*: place\n\n## Facts\n\n{long}\n## Empty\n\n## Notes\n\nWeißer Kai [verified: 2026-02-04]\n"
         );
-        let pieces = cut(&page, text.as_bytes());
+        let pieces = split_into_passages(&page, text.as_bytes());
         assert!(pieces.len() > 4, "{}", pieces.len());
         assert_eq!(pieces[0].passage.id, "knowledge/entities/harbour.md");
-        assert!(pieces.iter().all(|piece| piece.bytes.len() <= SECTION_BYTES + 100));
+        assert!(pieces.iter().all(|piece| piece.bytes.len() <= MAX_SECTION_BYTES + 100));
         assert!(pieces.iter().all(|piece| !piece.passage.text.starts_with("## Empty")));
         let last = &pieces.last().unwrap().passage;
         assert_eq!(
@@ -367,7 +369,7 @@ mod tests {
         );
         for piece in &pieces {
             assert_eq!(
-                again(&page, &text.as_bytes()[piece.bytes.clone()], piece.nth).as_ref(),
+                read_passage(&page, &text.as_bytes()[piece.bytes.clone()], piece.nth).as_ref(),
                 Some(&piece.passage)
             );
         }
@@ -379,14 +381,14 @@ mod tests {
         let file = path("memory/messages/2026-02-13.jsonl");
         let good = r#"{"ts":"2026-02-13T10:00:00+00:00","conversation":"c","session":"s","id":"m1","role":"user","text":"the key is under the mat"}"#;
         let text = format!("{good}\nnot a line\n{}\n", good.replace("m1", "m2"));
-        let pieces = cut(&file, text.as_bytes());
+        let pieces = split_into_passages(&file, text.as_bytes());
         let ids: Vec<&str> = pieces.iter().map(|piece| piece.passage.id.as_str()).collect();
         assert_eq!(ids, ["m1", "m2"]);
         assert_ne!(pieces[0].passage.key(), pieces[1].passage.key());
         assert_eq!(pieces[0].passage.group(), Some("c\0s".into()));
         for piece in &pieces {
             assert_eq!(
-                again(&file, &text.as_bytes()[piece.bytes.clone()], piece.nth).as_ref(),
+                read_passage(&file, &text.as_bytes()[piece.bytes.clone()], piece.nth).as_ref(),
                 Some(&piece.passage)
             );
         }
@@ -409,7 +411,7 @@ mod tests {
             ("primers/daily/2026-02-13.md", false),
             ("icecore.toml", false),
         ] {
-            assert_eq!(is_source(&path(name)), is, "{name}");
+            assert_eq!(has_passages(&path(name)), is, "{name}");
         }
     }
 
@@ -418,7 +420,7 @@ mod tests {
         #[test]
         fn any_bytes_are_cut_without_a_panic(bytes in proptest::collection::vec(proptest::num::u8::ANY, 0..400)) {
             for name in ["memory/messages/2026-02-13.jsonl", "memory/2026-02-13.md", "memory/ledger.jsonl", "memory/summaries.jsonl"] {
-                for piece in cut(&path(name), &bytes) {
+                for piece in split_into_passages(&path(name), &bytes) {
                     proptest::prop_assert!(piece.bytes.end <= bytes.len());
                 }
             }

@@ -1,25 +1,26 @@
-//! The question: what is looked for, whose words, of which time, and whether the newest counts.
+//! Question analysis: search terms, quoted phrases, named people and times, and whether the newest
+//! statement counts.
 
 use std::collections::BTreeMap;
 
 use jiff::civil::Date;
 
 use super::language::Language;
-use super::terms::{Reader, Word, words};
+use super::terms::{Analyzer, TextWord, tokenize};
 use crate::calendar::Days;
-use crate::when::{self, When};
+use crate::natural_date::{self, NaturalDate};
 
-/// A longer question says little of what answers it.
-const MOST_ASKED_BYTES: usize = 300;
-/// The longest question that is read; what comes after is not looked for.
-pub const MOST_BYTES: usize = 8 * 1024;
-/// The most words that are looked for.
-const MOST_TERMS: usize = 256;
-/// The most words of a time, such as `in the first week of february 2026`.
-const MOST_TIME_WORDS: usize = 6;
+/// A longer question is a poor search query.
+const MAX_LAST_QUESTION_BYTES: usize = 300;
+/// The longest question that is analyzed; the rest is ignored.
+pub const MAX_QUESTION_BYTES: usize = 8 * 1024;
+/// The most search terms of a question.
+const MAX_TERMS: usize = 256;
+/// The most words of a time expression, such as `in the first week of february 2026`.
+const MAX_TIME_WORDS: usize = 6;
 
-/// Words of asking: they say how something is asked, not what it is about.
-const ASKING: &[&str] = &[
+/// Words of asking: they say how something is asked, not what about.
+const ASKING_WORDS: &[&str] = &[
     "ask",
     "asked",
     "chat",
@@ -55,15 +56,15 @@ const ASKING: &[&str] = &[
     "type",
     "weißt",
 ];
-/// What begins a question about a fact.
-const OPENERS: &[&str] = &[
+/// Words that begin a question about a fact.
+const QUESTION_OPENERS: &[&str] = &[
     "what", "which", "who", "whom", "whose", "when", "where", "why", "how", "did", "do", "does",
     "is", "are", "was", "were", "has", "have", "had", "can", "could", "would", "will", "should",
     "in", "for", "on", "at", "of", "was", "wer", "wem", "wen", "wann", "wo", "warum", "wie",
     "welche", "welcher", "welches", "hat", "habe", "haben", "ist", "war",
 ];
-/// What the assistant did, as a person says it to it.
-const DEEDS: &[&str] = &[
+/// Verbs for what the assistant did, as the user says it.
+const ASSISTANT_VERBS: &[&str] = &[
     "created",
     "explained",
     "gave",
@@ -79,8 +80,8 @@ const DEEDS: &[&str] = &[
     "told",
     "wrote",
 ];
-/// What shows that the newest word on something is wanted.
-const NEWEST: &[&str] = &[
+/// Words that ask for the newest statement.
+const NEWEST_WORDS: &[&str] = &[
     "current",
     "currently",
     "latest",
@@ -95,13 +96,13 @@ const NEWEST: &[&str] = &[
     "zuletzt",
     "neueste",
 ];
-/// Verbs by which one asks how things are.
-const PRESENT: &[&str] = &[
+/// Verbs that ask for the current state.
+const PRESENT_VERBS: &[&str] = &[
     "am", "are", "can", "do", "does", "has", "have", "is", "must", "what's", "where's", "who's",
     "bin", "habe", "hat", "heißt", "ist", "sind",
 ];
-/// Words by which one asks how things were.
-const PAST: &[&str] = &[
+/// Words that ask for a former state.
+const PAST_WORDS: &[&str] = &[
     "ago",
     "been",
     "before",
@@ -126,15 +127,16 @@ const PAST: &[&str] = &[
     "waren",
     "zuerst",
 ];
-/// Words that look like the past and tell how things are.
-const LASTING: &[&str] = &["based", "called", "located", "married", "named", "need", "supposed"];
-/// Words that name a time only together with others.
-const NO_TIME_ALONE: &[&str] = &[
+/// Words that look like past tense and describe the current state.
+const STATE_PARTICIPLES: &[&str] =
+    &["based", "called", "located", "married", "named", "need", "supposed"];
+/// Words that name a time only together with other words.
+const AMBIGUOUS_TIME_WORDS: &[&str] = &[
     "may", "march", "mar", "sun", "sat", "wed", "mon", "fri", "second", "now", "day", "week",
     "month", "year", "spring", "fall",
 ];
-/// Names of months and seasons, which come again every year.
-const NAMES_OF_TIMES: &[&str] = &[
+/// Names of months and seasons, which recur every year.
+const MONTHS_AND_SEASONS: &[&str] = &[
     "january",
     "february",
     "march",
@@ -177,77 +179,81 @@ const NAMES_OF_TIMES: &[&str] = &[
     "sommer",
     "herbst",
 ];
-/// What stands before the name of a time.
-const BEFORE_TIMES: &[&str] = &[
+/// Words that come before a time.
+const TIME_PREPOSITIONS: &[&str] = &[
     "in", "during", "since", "until", "till", "by", "of", "early", "late", "mid", "im", "seit",
     "bis",
 ];
-/// So many years back a month without a year is looked for.
-const ANY_YEAR: i16 = 10;
+/// The number of past years in which a month without a year is looked for.
+const MAX_YEARS_BACK: i16 = 10;
 
-/// A word that is looked for.
+/// A word to search for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Asked {
-    /// As it was asked.
+pub struct QueryTerm {
+    /// The word as written in the question.
     pub word: String,
-    /// The terms it may stand for; any of them will do.
+    /// The index terms it may stand for; any of them matches.
     pub terms: Vec<String>,
-    /// How often it was asked.
+    /// How often the question contains it.
     pub count: u32,
 }
 
 /// What a question asks for.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Question {
-    /// The words that are looked for.
-    pub asked: Vec<Asked>,
-    /// What stands in quotes, in lower case.
+    /// The words to search for.
+    pub terms: Vec<QueryTerm>,
+    /// Quoted phrases, in lower case.
     pub phrases: Vec<String>,
-    /// Whether that must stand there word for word. In a question it may as well be the title of
-    /// something.
+    /// Whether the phrases must match literally. In a question a quoted phrase may be a title.
     pub is_exact: bool,
-    /// Whether it is nothing but words to be looked up.
+    /// Whether the text is a plain keyword query.
     pub is_bare: bool,
-    /// The voices it names.
+    /// The numbers of the speakers it names.
     pub voices: Vec<u16>,
     /// The times it names.
     pub times: Vec<Days>,
-    /// Whether it asks for a fact; otherwise it goes on with some work.
+    /// Whether it asks for a fact; otherwise it continues some work.
     pub for_fact: bool,
     /// Whether it asks for what the assistant said.
     pub of_assistant: bool,
-    /// Whether it asks for how things are now.
+    /// Whether it asks for the current state.
     pub for_newest: bool,
-    /// The question as the one it names would say it of themselves: for comparing meanings.
+    /// The question in the first person of whom it names, for comparing embeddings.
     pub spoken: String,
 }
 
 impl Question {
-    /// Whether there is anything to look for.
+    /// Whether there is nothing to search for.
     pub fn is_empty(&self) -> bool {
-        self.asked.is_empty() && self.phrases.is_empty()
+        self.terms.is_empty() && self.phrases.is_empty()
     }
 
-    /// Reads a question that is asked on `today` of a memory in which these voices speak.
-    pub fn read(text: &str, voices: &[(u16, String)], today: Date, reader: &Reader) -> Self {
-        let text = head(text, MOST_BYTES);
-        let all = words(text);
-        let lower: Vec<&str> = all.iter().map(|word| bare(&word.lower)).collect();
+    /// Analyzes a question asked on `today`, in a memory with these speakers.
+    pub fn parse(text: &str, voices: &[(u16, String)], today: Date, reader: &Analyzer) -> Self {
+        let text = truncate_bytes(text, MAX_QUESTION_BYTES);
+        let all = tokenize(text);
+        let lower: Vec<&str> = all.iter().map(|word| strip_possessive(&word.lower)).collect();
         let called = |word: &str| {
-            voices.iter().find(|(_, name)| is_called(name, word)).map(|(number, _)| *number)
+            voices.iter().find(|(_, name)| matches_name(name, word)).map(|(number, _)| *number)
         };
-        let mut question =
-            Self { phrases: phrases(text), times: times(text, &all, today), ..Self::default() };
+        let mut question = Self {
+            phrases: quoted_phrases(text),
+            times: named_times(text, &all, today),
+            ..Self::default()
+        };
         for word in &lower {
             question.voices.extend(called(word).filter(|voice| !question.voices.contains(voice)));
         }
-        let language = Language::of(lower.iter().copied());
+        let language = Language::detect(lower.iter().copied());
         let is_function = |word: &str| language.unwrap_or(Language::English).is_function_word(word);
-        // The first of these that leaves a word to look for.
+        // The first filter that leaves a word to search for wins.
         let telling = [
             lower
                 .iter()
-                .map(|word| !is_function(word) && called(word).is_none() && !ASKING.contains(word))
+                .map(|word| {
+                    !is_function(word) && called(word).is_none() && !ASKING_WORDS.contains(word)
+                })
                 .collect::<Vec<_>>(),
             lower.iter().map(|word| !is_function(word) && called(word).is_none()).collect(),
             lower.iter().map(|word| called(word).is_none()).collect(),
@@ -256,23 +262,24 @@ impl Question {
         let chosen = telling.into_iter().find(|chosen| chosen.contains(&true)).unwrap_or_default();
         question.is_exact = !text.trim_end().ends_with('?');
         question.is_bare = question.is_exact && chosen.iter().all(|chosen| *chosen);
-        let mut asked: BTreeMap<Vec<String>, Asked> = BTreeMap::new();
+        let mut asked: BTreeMap<Vec<String>, QueryTerm> = BTreeMap::new();
         for (word, _) in all.iter().zip(chosen).filter(|(_, chosen)| *chosen) {
-            for terms in meant(word, language, reader) {
-                let one = asked.entry(terms.clone()).or_insert_with(|| Asked {
-                    word: bare(&word.lower).to_owned(),
+            for terms in term_alternatives(word, language, reader) {
+                let one = asked.entry(terms.clone()).or_insert_with(|| QueryTerm {
+                    word: strip_possessive(&word.lower).to_owned(),
                     terms,
                     count: 0,
                 });
                 one.count += 1;
             }
         }
-        question.asked = asked.into_values().collect();
-        question.asked.sort_by(|a, b| b.count.cmp(&a.count).then_with(|| a.word.cmp(&b.word)));
-        question.asked.truncate(MOST_TERMS);
+        question.terms = asked.into_values().collect();
+        question.terms.sort_by(|a, b| b.count.cmp(&a.count).then_with(|| a.word.cmp(&b.word)));
+        question.terms.truncate(MAX_TERMS);
 
         let says = |phrase: &[&str]| lower.windows(phrase.len()).any(|window| window == phrase);
-        let deed = lower.windows(2).any(|pair| pair[0] == "you" && DEEDS.contains(&pair[1]));
+        let deed =
+            lower.windows(2).any(|pair| pair[0] == "you" && ASSISTANT_VERBS.contains(&pair[1]));
         let before = lower.windows(2).any(|pair| {
             ["our", "previous", "last", "earlier"].contains(&pair[0])
                 && ["conversation", "chat", "discussion", "session"].contains(&pair[1])
@@ -291,89 +298,92 @@ impl Question {
                     && ["advice", "answer", "list", "recommendation", "suggestion"]
                         .contains(&pair[1])
             });
-        let opens = lower.first().is_some_and(|first| OPENERS.contains(first));
+        let opens = lower.first().is_some_and(|first| QUESTION_OPENERS.contains(first));
         let sentences = text
             .split_inclusive(['.', '!', '?'])
             .filter(|sentence| sentence.chars().any(char::is_alphanumeric))
             .count();
-        // A few bare words are looked up, not gone on with.
+        // A few bare words are a lookup.
         let is_lookup = lower.len() <= 12 && sentences <= 1;
         question.for_fact = is_lookup
             || text.trim_end().ends_with('?')
                 && (recalls || (lower.len() <= 30 && opens && sentences <= 2));
         let asks_state = question.for_fact
             && text.trim_end().ends_with('?')
-            && (lower.iter().take(6).any(|word| PRESENT.contains(word))
+            && (lower.iter().take(6).any(|word| PRESENT_VERBS.contains(word))
                 || all.first().is_some_and(|first| first.lower.ends_with("'s"))
                 || lower.first().is_some_and(|first| {
                     ["how", "what", "where", "which", "who", "whom", "whose"].contains(first)
                 }))
             && !lower.iter().any(|word| {
-                PAST.contains(word)
-                    || word.len() > 4 && word.ends_with("ed") && !LASTING.contains(word)
+                PAST_WORDS.contains(word)
+                    || word.len() > 4 && word.ends_with("ed") && !STATE_PARTICIPLES.contains(word)
             })
             && question.times.is_empty();
         question.for_newest = asks_state
-            || lower.iter().any(|word| NEWEST.contains(word))
+            || lower.iter().any(|word| NEWEST_WORDS.contains(word))
             || says(&["right", "now"])
             || says(&["these", "days"]);
         if !question.for_fact {
-            // Who goes on with some work speaks of now; a time in that is not one to look in, and
-            // quotes are those of prose.
+            // A prompt that continues work is about now: a time in it is no search range, and its
+            // quotes are prose.
             question.times.clear();
             question.phrases.clear();
         }
-        question.spoken = spoken(text, &all, |word| called(word).is_some());
+        question.spoken = first_person_form(text, &all, |word| called(word).is_some());
         question
     }
 }
 
-/// The last question of a text, if it asks one and that is not too long.
-pub fn last_asked(text: &str) -> Option<&str> {
+/// The last question of a text, unless it is too long.
+pub fn last_question(text: &str) -> Option<&str> {
     const MARKS: [char; 2] = ['?', '？'];
     let mut sentences =
         text.split_inclusive(['.', '!', '?', '\n', '。', '！', '？']).map(str::trim);
     sentences.rfind(|sentence| {
         sentence.ends_with(MARKS)
             && sentence.len() > MARKS[1].len_utf8()
-            && sentence.len() <= MOST_ASKED_BYTES
+            && sentence.len() <= MAX_LAST_QUESTION_BYTES
     })
 }
 
-/// The beginning of a text, at most so many bytes of whole characters.
-fn head(text: &str, bytes: usize) -> &str {
+/// The beginning of a text, at most `bytes` long, cut at a character boundary.
+fn truncate_bytes(text: &str, bytes: usize) -> &str {
     &text[..text.floor_char_boundary(bytes.min(text.len()))]
 }
 
-/// A word without the ending that makes it somebody's.
-fn bare(word: &str) -> &str {
+/// A word without a possessive `'s`.
+fn strip_possessive(word: &str) -> &str {
     word.strip_suffix("'s").unwrap_or(word)
 }
 
-/// Whether a name is somebody's; some programs put the name of a part where a person's could be.
-pub fn is_persons(name: &str) -> bool {
+/// Whether a name is a person's; some programs put a role where a name belongs.
+pub fn is_person_name(name: &str) -> bool {
     !["user", "assistant", "system", "human", "ai", "bot", "tool", "state", ""]
         .contains(&name.trim().to_lowercase().as_str())
 }
 
-/// Whether somebody is called by that word: by the name or a part of it.
-fn is_called(name: &str, word: &str) -> bool {
-    is_persons(name)
+/// Whether a word is that name or a part of it.
+fn matches_name(name: &str, word: &str) -> bool {
+    is_person_name(name)
         && word.chars().count() > 1
         && name
             .split(|c: char| !c.is_alphanumeric())
             .any(|part| part.chars().flat_map(char::to_lowercase).eq(word.chars()))
 }
 
-/// The terms a word of a question may stand for. One that is made of several pieces is looked for
-/// by each of them.
-fn meant(word: &Word<'_>, language: Option<Language>, reader: &Reader) -> Vec<Vec<String>> {
+/// The index terms a word of a question may stand for. A compound word gives one list per part.
+fn term_alternatives(
+    word: &TextWord<'_>,
+    language: Option<Language>,
+    reader: &Analyzer,
+) -> Vec<Vec<String>> {
     let languages = match &language {
         Some(language) => std::slice::from_ref(language),
         None => Language::ALL,
     };
     let mut readings: Vec<Vec<String>> =
-        languages.iter().map(|&language| reader.of_word(word, language)).collect();
+        languages.iter().map(|&language| reader.word_terms(word, language)).collect();
     let most = readings.iter().map(Vec::len).max().unwrap_or(0);
     (0..most)
         .map(|at| {
@@ -389,28 +399,28 @@ fn meant(word: &Word<'_>, language: Option<Language>, reader: &Reader) -> Vec<Ve
         .collect()
 }
 
-/// What stands in double quotes, if it is more than nothing.
-fn phrases(text: &str) -> Vec<String> {
+/// The phrases in double quotes that contain a word.
+fn quoted_phrases(text: &str) -> Vec<String> {
     let marks = |c: char| matches!(c, '"' | '“' | '”' | '„');
     let pieces: Vec<&str> = text.split(marks).collect();
     let inner = pieces.iter().enumerate().filter(|(at, _)| at % 2 == 1 && at + 1 < pieces.len());
-    inner.map(|(_, piece)| sameness(piece)).filter(|piece| !piece.is_empty()).collect()
+    inner.map(|(_, piece)| normalize_phrase(piece)).filter(|piece| !piece.is_empty()).collect()
 }
 
-/// A text as phrases are compared: words in lower case with one space between them.
-pub fn sameness(text: &str) -> String {
-    words(text).into_iter().map(|word| word.lower).collect::<Vec<_>>().join(" ")
+/// A text normalized for phrase matching: words in lower case, separated by one space.
+pub fn normalize_phrase(text: &str) -> String {
+    tokenize(text).into_iter().map(|word| word.lower).collect::<Vec<_>>().join(" ")
 }
 
-/// The times that are named in a question, each widened a little: people remember roughly.
-fn times(text: &str, all: &[Word<'_>], today: Date) -> Vec<Days> {
+/// The times a question names, each widened a little because people remember roughly.
+fn named_times(text: &str, all: &[TextWord<'_>], today: Date) -> Vec<Days> {
     let mut found = Vec::new();
     let mut at = 0;
     while at < all.len() {
-        let longest = MOST_TIME_WORDS.min(all.len() - at);
-        let read = (1..=longest)
-            .rev()
-            .find_map(|many| Some((many, time(text, &all[..at], &all[at..at + many], today)?)));
+        let longest = MAX_TIME_WORDS.min(all.len() - at);
+        let read = (1..=longest).rev().find_map(|many| {
+            Some((many, parse_time(text, &all[..at], &all[at..at + many], today)?))
+        });
         match read {
             Some((many, days)) => {
                 found.extend(days);
@@ -422,12 +432,17 @@ fn times(text: &str, all: &[Word<'_>], today: Date) -> Vec<Days> {
     found
 }
 
-/// The days that these words name, if they name any. A month or a season without a year may be that
-/// of any year.
-fn time(text: &str, before: &[Word<'_>], window: &[Word<'_>], today: Date) -> Option<Vec<Days>> {
+/// The days that these words name, if any. A month or season without a year may be that of any
+/// recent year.
+fn parse_time(
+    text: &str,
+    before: &[TextWord<'_>],
+    window: &[TextWord<'_>],
+    today: Date,
+) -> Option<Vec<Days>> {
     let (first, last) = (window.first()?, window.last()?);
     let written = &text[first.at..last.at + last.text.len()];
-    let lower: Vec<&str> = window.iter().map(|word| bare(&word.lower)).collect();
+    let lower: Vec<&str> = window.iter().map(|word| strip_possessive(&word.lower)).collect();
     let is_number = |word: &str| word.bytes().all(|byte| byte.is_ascii_digit());
     let is_year = |word: &str| {
         word.len() == 4 && is_number(word) && (word.starts_with("19") || word.starts_with("20"))
@@ -437,15 +452,15 @@ fn time(text: &str, before: &[Word<'_>], window: &[Word<'_>], today: Date) -> Op
         let mut before =
             before.iter().rev().map(|word| word.lower.as_str()).filter(|word| *word != "the");
         // `in may` and `since march` name a month, `you may march` does not.
-        let is_placed = before.next().is_some_and(|word| BEFORE_TIMES.contains(&word));
-        let is_part =
-            NO_TIME_ALONE.contains(&word) && !(is_placed && NAMES_OF_TIMES.contains(&word));
+        let is_placed = before.next().is_some_and(|word| TIME_PREPOSITIONS.contains(&word));
+        let is_part = AMBIGUOUS_TIME_WORDS.contains(&word)
+            && !(is_placed && MONTHS_AND_SEASONS.contains(&word));
         let is_ordinal = word.starts_with(|c: char| c.is_ascii_digit()) && !is_year(word);
         if is_part || is_ordinal {
             return None;
         }
     }
-    // Its first and last words must belong to it, or a shorter window is meant.
+    // The first and last words must belong to the time, or a shorter window matches.
     let dangles =
         |word: &str| Language::English.is_function_word(word) && !["before", "may"].contains(&word);
     let opens = begins_with("this")
@@ -455,27 +470,28 @@ fn time(text: &str, before: &[Word<'_>], window: &[Word<'_>], today: Date) -> Op
     {
         return None;
     }
-    // Numbers make a date only if they are written as one.
+    // Numbers make a date only in a date format.
     if lower.len() > 1
         && lower.iter().all(|word| is_number(word))
         && (lower.len() > 3 || written.contains([' ', ':', ',']))
     {
         return None;
     }
-    let of_any_year = lower.iter().any(|word| NAMES_OF_TIMES.contains(word))
+    let of_any_year = lower.iter().any(|word| MONTHS_AND_SEASONS.contains(word))
         && !lower.iter().any(|word| {
             is_year(word) || ["last", "next", "this", "past", "previous"].contains(word)
         });
-    let years = if of_any_year { ANY_YEAR } else { 1 };
+    let years = if of_any_year { MAX_YEARS_BACK } else { 1 };
     let found = (0..years).map_while(|ago| {
-        let when = when::read(written, today.saturating_sub(jiff::Span::new().years(ago))).ok()?;
+        let when = natural_date::parse(written, today.saturating_sub(jiff::Span::new().years(ago)))
+            .ok()?;
         let around = match when {
-            When::Day(_) => 1,
-            When::Week(_) => 4,
-            When::Month(_) => 3,
-            When::Year(_) | When::Days(_) => 0,
+            NaturalDate::Day(_) => 1,
+            NaturalDate::Week(_) => 4,
+            NaturalDate::Month(_) => 3,
+            NaturalDate::Year(_) | NaturalDate::Days(_) => 0,
         };
-        let span = when.span();
+        let span = when.days();
         let around = jiff::Span::new().days(around);
         Some(Days {
             first: span.first.checked_sub(around).ok()?,
@@ -485,12 +501,12 @@ fn time(text: &str, before: &[Word<'_>], window: &[Word<'_>], today: Date) -> Op
     Some(found.collect::<Vec<_>>()).filter(|found| !found.is_empty())
 }
 
-/// A question about somebody in their own words: what they said, they said of themselves.
-fn spoken(text: &str, all: &[Word<'_>], is_voice: impl Fn(&str) -> bool) -> String {
+/// A question about a named person in the first person: what they said about themselves.
+fn first_person_form(text: &str, all: &[TextWord<'_>], is_voice: impl Fn(&str) -> bool) -> String {
     let mut said = String::with_capacity(text.len());
     let mut from = 0;
     for word in all {
-        let own = bare(&word.lower);
+        let own = strip_possessive(&word.lower);
         if is_voice(own) {
             said.push_str(&text[from..word.at]);
             said.push_str(if own == word.lower { "I" } else { "my" });
@@ -510,11 +526,11 @@ mod tests {
     fn read(text: &str) -> Question {
         let voices =
             [(1, "Caroline".to_owned()), (2, "Mel Ann".to_owned()), (3, "assistant".to_owned())];
-        Question::read(text, &voices, date(2026, 2, 13), &Reader::default())
+        Question::parse(text, &voices, date(2026, 2, 13), &Analyzer::default())
     }
 
     fn sought(text: &str) -> Vec<String> {
-        let mut found: Vec<String> = read(text).asked.into_iter().map(|asked| asked.word).collect();
+        let mut found: Vec<String> = read(text).terms.into_iter().map(|asked| asked.word).collect();
         found.sort();
         found
     }
@@ -536,13 +552,13 @@ mod tests {
         }
         assert_eq!(
             read("dance, dances and dancing")
-                .asked
+                .terms
                 .iter()
                 .map(|asked| asked.count)
                 .collect::<Vec<_>>(),
             [3]
         );
-        assert!(read(&"word ".repeat(50_000)).asked.len() == 1);
+        assert!(read(&"word ".repeat(50_000)).terms.len() == 1);
     }
 
     // Y9
@@ -584,9 +600,9 @@ mod tests {
             ("?", None),
             ("", None),
         ] {
-            assert_eq!(last_asked(text), asked, "{text}");
+            assert_eq!(last_question(text), asked, "{text}");
         }
-        assert_eq!(last_asked(&format!("{}?", "so ".repeat(200))), None);
+        assert_eq!(last_question(&format!("{}?", "so ".repeat(200))), None);
     }
 
     // Y9
@@ -617,12 +633,12 @@ mod tests {
                 .collect();
             assert_eq!(found, spans, "{text}");
         }
-        // Which year is meant is for the memory to say.
+        // The memory decides which year is meant.
         for text in
             ["Where was I in May?", "what did I plant since march", "Who came in the spring?"]
         {
             let times = read(text).times;
-            assert_eq!(times.len(), usize::try_from(ANY_YEAR).unwrap(), "{text}: {times:?}");
+            assert_eq!(times.len(), usize::try_from(MAX_YEARS_BACK).unwrap(), "{text}: {times:?}");
             assert!(
                 times.windows(2).all(|pair| pair[1].last < pair[0].first || text.contains("since")),
                 "{text}: {times:?}"

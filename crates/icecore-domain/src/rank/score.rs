@@ -1,85 +1,82 @@
-//! Scores: how well each passage answers a question, seen from several sides.
+//! Scoring: how well each passage answers a question.
 //!
-//! A first pass goes through the postings of the asked words and weighs every passage by itself and
-//! by the group it stands in. The best of them and their neighbours become candidates, which are
-//! then looked at from every side: the words around them, who speaks, when, and what they mean.
+//! The first pass walks the postings of the search terms and scores every passage by BM25, alone
+//! and within its group. The best passages and their context become candidates. The second pass
+//! scores the candidates by all features: context window, speaker, time and embedding similarity.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
-use super::corpus::{ALONE, Corpus, NAMELESS, Row};
+use super::corpus::{Corpus, NO_GROUP, NO_VOICE, PassageRow};
 use super::posting::Posting;
 use super::question::Question;
-use super::vector::{DIMENSIONS, Packed, Signs, dot, pack};
+use super::vector::{DIMENSIONS, PackedVector, SignVector, dot_product, pack_vector};
 use crate::record::Role;
 
-/// How quickly more of the same word stops to count, and how much long passages are held back: the
-/// usual values.
-const K1: f32 = 1.2;
-const B: f32 = 0.75;
-/// So many of the best go into the second look, with their neighbours.
-const FIRST_LOOK: usize = 400;
-/// So many neighbours on each side are a passage's window.
-const BESIDE: i32 = 2;
-/// After so many days a word weighs half as recent.
+/// The BM25 parameters for term saturation and length normalization, at their usual values.
+const BM25_K1: f32 = 1.2;
+const BM25_B: f32 = 0.75;
+/// This many passages go into the second pass, with their context.
+const MAX_FIRST_PASS: usize = 400;
+/// The number of passages on each side that form a passage's context window.
+const WINDOW_RADIUS: i32 = 2;
+/// After this many days the recency of a passage is halved.
 const HALF_LIFE_DAYS: f32 = 10.0;
-/// So many hits stand by their score alone, and so many are the best whatever their order; from
-/// then on up to so many each brings another group.
-const BY_SCORE: usize = 5;
-const BEST: usize = 10;
-const SPREAD: usize = 20;
-/// So many of the best tell what the others should be like.
-const ALIKE: usize = 3;
+/// This many hits are placed by score alone; this many are the best in whatever order; from there
+/// up to this many, each hit comes from a new group.
+const TOP_BY_SCORE: usize = 5;
+const TOP_HITS: usize = 10;
+const DIVERSE_HITS: usize = 20;
+/// This many of the best hits define the direction that `likeness` compares with.
+const LIKENESS_SEEDS: usize = 3;
 const DAY_SECONDS: f32 = 86_400.0;
 
-/// What speaks for a passage, each from 0 to about 1.
+/// The features of a passage, each from 0 to about 1.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct Features {
-    /// Its own words.
+pub struct ScoreFeatures {
+    /// BM25 of the passage.
     pub words: f32,
-    /// The words of it and its neighbours.
+    /// BM25 of the context window.
     pub window: f32,
-    /// The words of its session, page or log.
+    /// BM25 of the session, page or log.
     pub group: f32,
-    /// That what it answers was asked in these words.
+    /// BM25 of a question that the passage directly follows.
     pub answers: f32,
-    /// How much it says: a long passage can answer more.
+    /// Length: a long passage can answer more.
     pub fullness: f32,
-    /// That the one who was asked about says it.
+    /// Whether the person who was asked about speaks.
     pub voice: f32,
-    /// That the person says it, where a fact of theirs is asked for.
+    /// Whether the user speaks and the question asks for a fact about them.
     pub own: f32,
-    /// That the assistant says it, where its words are asked for.
+    /// Whether the assistant speaks and the question asks for its words.
     pub assistant: f32,
-    /// That it is of the time that was asked about.
+    /// Whether it falls into a time that the question names.
     pub time: f32,
-    /// How recent it is.
+    /// Recency.
     pub recent: f32,
-    /// How near it is in meaning.
+    /// Embedding similarity.
     pub meaning: f32,
-    /// How near what its group means as a whole is.
+    /// Embedding similarity of the whole group.
     pub group_meaning: f32,
-    /// How like the best ones it is; where it has its place because of that.
+    /// Similarity to the best hits, where that decided the position.
     pub likeness: f32,
 }
 
-/// A passage that may be an answer.
+/// A passage that may be a result.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Candidate {
-    /// Its number.
+    /// The number of the passage.
     pub passage: u32,
-    /// What speaks for it.
-    pub features: Features,
-    /// Which of the first asked words stand in it, a bit for each.
+    pub features: ScoreFeatures,
+    /// Which of the first search terms it contains, one bit per term.
     pub matched: u64,
 }
 
-/// An asked word: how much it weighs, and where it stands.
+/// A search term with its postings and weight.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Sought {
-    /// Where it stands.
+pub struct SearchTerm {
     pub postings: Vec<Posting>,
-    /// How often it was asked, softened.
+    /// Derived from its count in the question.
     pub weight: f32,
 }
 
@@ -88,12 +85,13 @@ fn idf(all: f32, with: f32) -> f32 {
 }
 
 fn bm25(count: f32, length: f32, average: f32) -> f32 {
-    count * (K1 + 1.0) / (count + K1 * (1.0 - B + B * length / average.max(1.0)))
+    count * (BM25_K1 + 1.0)
+        / (count + BM25_K1 * (1.0 - BM25_B + BM25_B * length / average.max(1.0)))
 }
 
-impl Sought {
-    /// An asked word that may stand in the form of several terms.
-    pub fn of(mut forms: Vec<Vec<Posting>>, asked: u32, corpus: &Corpus) -> Self {
+impl SearchTerm {
+    /// A term that occurs in several forms; merges their postings.
+    pub fn from_forms(mut forms: Vec<Vec<Posting>>, asked: u32, corpus: &Corpus) -> Self {
         let mut postings = forms.pop().unwrap_or_default();
         for other in forms {
             postings.extend(other);
@@ -111,26 +109,25 @@ impl Sought {
     }
 }
 
-/// How often each asked word stands in each of a few passages.
-struct Counts<'a> {
-    /// In order.
+/// The counts of each search term in a few passages.
+struct TermCounts<'a> {
+    /// Ascending.
     passages: &'a [u32],
-    /// A row for each passage, a number for each word.
+    /// One row per passage, one column per term.
     counts: Vec<f32>,
     words: usize,
 }
 
-impl<'a> Counts<'a> {
-    /// One walk along the postings of each word; looking each passage up in each of them takes
-    /// several times as long.
-    fn of(passages: &'a [u32], sought: &[Sought]) -> Self {
+impl<'a> TermCounts<'a> {
+    /// Walks the postings of each term once; looking up every passage in each list takes several
+    /// times as long.
+    fn collect(passages: &'a [u32], sought: &[SearchTerm]) -> Self {
         let words = sought.len();
         let mut counts = vec![0.0; passages.len() * words];
         for (word, one) in sought.iter().enumerate() {
             let mut postings = one.postings.as_slice();
             for (at, &passage) in passages.iter().enumerate() {
-                // The next posting is mostly near, and if it is not it is looked for in ever longer
-                // steps.
+                // The next posting is mostly near; otherwise gallop (exponential search).
                 let mut step = 1;
                 while postings.get(step).is_some_and(|posting| posting.passage < passage) {
                     step *= 2;
@@ -155,34 +152,34 @@ impl<'a> Counts<'a> {
 
 /// The candidates for a question.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Pool {
-    /// In no order.
+pub struct CandidatePool {
+    /// Unordered.
     pub candidates: Vec<Candidate>,
 }
 
-/// When a question is asked, and the times it asks about, in seconds since 1970.
+/// When a question is asked, and the times it names, in seconds since 1970.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Times {
+pub struct QuestionTimes {
     /// When it is asked.
     pub now: i64,
     /// The times it names.
     pub named: Vec<Range<i64>>,
 }
 
-/// Finds the candidates for a question. `admits` says which passages may be answers; `extra` are
-/// passages that are candidates whatever their words.
-pub fn candidates(
+/// Finds the candidates for a question. `admits` filters passages; `extra` passages are candidates
+/// whatever their words.
+pub fn find_candidates(
     corpus: &Corpus,
     question: &Question,
-    sought: &[Sought],
-    admits: &dyn Fn(u32, &Row) -> bool,
-    times: &Times,
+    sought: &[SearchTerm],
+    admits: &dyn Fn(u32, &PassageRow) -> bool,
+    times: &QuestionTimes,
     extra: &[u32],
-) -> Pool {
+) -> CandidatePool {
     let all = corpus.passages as f32;
     let average = corpus.length as f32 / all.max(1.0);
     let group_average = corpus.length as f32 / (corpus.groups.max(1)) as f32;
-    let mut own = vec![0.0_f32; corpus.end() as usize];
+    let mut own = vec![0.0_f32; corpus.passage_end() as usize];
     let mut grouped = vec![0.0_f32; corpus.group_end()];
     let mut counts = vec![0_u32; corpus.group_end()];
     let mut touched: Vec<u32> = Vec::new();
@@ -195,7 +192,7 @@ pub fn candidates(
             let row = corpus.row(posting.passage);
             own[posting.passage as usize] +=
                 weight * bm25(posting.count as f32, f32::from(row.length), average);
-            if row.group != ALONE {
+            if row.group != NO_GROUP {
                 let count = &mut counts[row.group as usize];
                 if *count == 0 {
                     touched.push(row.group);
@@ -225,20 +222,20 @@ pub fn candidates(
     let rough = |number: u32| {
         let row = corpus.row(number);
         let voice =
-            if question.voices.contains(&row.voice) && row.voice != NAMELESS { 0.3 } else { 0.0 };
+            if question.voices.contains(&row.voice) && row.voice != NO_VOICE { 0.3 } else { 0.0 };
         own[number as usize] / best_own + 0.7 * grouped[row.group as usize] / best_group + voice
     };
     let mut rated: Vec<(f32, u32)> =
         found.into_iter().map(|number| (rough(number), number)).collect();
-    if rated.len() > FIRST_LOOK {
-        rated.select_nth_unstable_by(FIRST_LOOK, |a, b| b.0.total_cmp(&a.0));
-        rated.truncate(FIRST_LOOK);
+    if rated.len() > MAX_FIRST_PASS {
+        rated.select_nth_unstable_by(MAX_FIRST_PASS, |a, b| b.0.total_cmp(&a.0));
+        rated.truncate(MAX_FIRST_PASS);
     }
     let mut looked_at: Vec<u32> =
         rated.into_iter().map(|(_, number)| number).chain(extra.iter().copied()).collect();
     let beside = |number: u32| {
-        (-BESIDE..=BESIDE).filter_map(move |steps| {
-            if steps == 0 { Some(number) } else { corpus.beside(number, steps) }
+        (-WINDOW_RADIUS..=WINDOW_RADIUS).filter_map(move |steps| {
+            if steps == 0 { Some(number) } else { corpus.neighbor_in_group(number, steps) }
         })
     };
     looked_at = looked_at.into_iter().flat_map(beside).collect();
@@ -249,20 +246,20 @@ pub fn candidates(
     let mut around: Vec<u32> = looked_at.iter().flat_map(|&number| beside(number)).collect();
     around.sort_unstable();
     around.dedup();
-    let counts = Counts::of(&around, sought);
-    let window_average = average * (2 * BESIDE + 1) as f32;
+    let counts = TermCounts::collect(&around, sought);
+    let window_average = average * (2 * WINDOW_RADIUS + 1) as f32;
     let mut best_window = f32::EPSILON;
     let mut best_answer = f32::EPSILON;
-    let mut pool = Pool::default();
+    let mut pool = CandidatePool::default();
     for &number in &looked_at {
         let row = corpus.row(number);
         let near: Vec<&[f32]> = beside(number).map(|near| counts.row(near)).collect();
         let own_counts = counts.row(number);
         let length: f32 = beside(number).map(|near| f32::from(corpus.row(near).length)).sum();
-        let mut features = Features {
+        let mut features = ScoreFeatures {
             words: own[number as usize],
             group: grouped[row.group as usize],
-            ..Features::default()
+            ..ScoreFeatures::default()
         };
         let mut matched = 0_u64;
         for (at, weight) in weights.iter().enumerate() {
@@ -272,7 +269,9 @@ pub fn candidates(
             let count: f32 = near.iter().map(|near| near[at]).sum();
             features.window += weight * bm25(count, length, window_average);
         }
-        if let Some(before) = corpus.beside(number, -1).filter(|&before| corpus.row(before).asks) {
+        if let Some(before) =
+            corpus.neighbor_in_group(number, -1).filter(|&before| corpus.row(before).asks)
+        {
             features.answers = own[before as usize];
         }
         best_window = best_window.max(features.window);
@@ -286,17 +285,22 @@ pub fn candidates(
         features.group /= best_group;
         features.window /= best_window;
         features.answers /= best_answer;
-        see(features, &row, question, times);
+        set_context_features(features, &row, question, times);
     }
     pool
 }
 
-/// Who speaks, and when.
-fn see(features: &mut Features, row: &Row, question: &Question, times: &Times) {
+/// Sets the features that depend on the speaker and the time.
+fn set_context_features(
+    features: &mut ScoreFeatures,
+    row: &PassageRow,
+    question: &Question,
+    times: &QuestionTimes,
+) {
     let flag = |is: bool| f32::from(u8::from(is));
-    features.voice = flag(row.voice != NAMELESS && question.voices.contains(&row.voice));
-    // Where people speak by their names, roles say nothing.
-    let is = |role: Role| row.role == Some(role) && row.voice == NAMELESS;
+    features.voice = flag(row.voice != NO_VOICE && question.voices.contains(&row.voice));
+    // Where speakers have names, roles say nothing.
+    let is = |role: Role| row.role == Some(role) && row.voice == NO_VOICE;
     features.own = flag(is(Role::User) && question.for_fact && !question.of_assistant);
     features.assistant = flag(is(Role::Assistant) && question.of_assistant);
     features.fullness = (f32::from(row.length).ln_1p() / 4.0).min(1.2);
@@ -307,12 +311,12 @@ fn see(features: &mut Features, row: &Row, question: &Question, times: &Times) {
     }
 }
 
-/// How much each side counts.
+/// The weight of each feature.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Weights(Features);
+pub struct ScoreWeights(ScoreFeatures);
 
-/// Where meanings cannot be compared.
-pub const BY_WORDS: Weights = Weights(Features {
+/// The weights without embeddings.
+pub const KEYWORD_WEIGHTS: ScoreWeights = ScoreWeights(ScoreFeatures {
     words: 0.7,
     window: 1.0,
     group: 0.5,
@@ -328,8 +332,8 @@ pub const BY_WORDS: Weights = Weights(Features {
     likeness: 0.0,
 });
 
-/// Where they can: what is known of a passage besides its words counts half as much again.
-pub const BY_MEANING: Weights = Weights(Features {
+/// The weights with embeddings: the other context features count half as much again.
+pub const SEMANTIC_WEIGHTS: ScoreWeights = ScoreWeights(ScoreFeatures {
     fullness: 1.05,
     voice: 1.5,
     own: 1.8,
@@ -339,70 +343,68 @@ pub const BY_MEANING: Weights = Weights(Features {
     meaning: 2.5,
     group_meaning: 0.7,
     likeness: 2.0,
-    ..BY_WORDS.0
+    ..KEYWORD_WEIGHTS.0
 });
 
-/// One side of a score: its name, how much of it there is, and what it adds.
+/// One feature's contribution to a score.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Side {
-    /// What it is.
+pub struct ScorePart {
     pub name: &'static str,
-    /// How much of it there is.
     pub value: f32,
-    /// What that adds to the score.
+    /// The value times its weight.
     pub adds: f32,
 }
 
-impl Features {
-    fn sides(&self) -> [(&'static str, f32); 13] {
+impl ScoreFeatures {
+    fn named_values(&self) -> [(&'static str, f32); 13] {
         [
-            ("its words", self.words),
-            ("words around it", self.window),
-            ("words of its session", self.group),
-            ("answers a question", self.answers),
-            ("says much", self.fullness),
-            ("said by the one asked about", self.voice),
-            ("said by the person", self.own),
-            ("said by the assistant", self.assistant),
-            ("of the time asked about", self.time),
-            ("recent", self.recent),
-            ("meaning", self.meaning),
-            ("meaning of its session", self.group_meaning),
-            ("like the best, which its place goes by", self.likeness),
+            ("keywords", self.words),
+            ("keywords nearby", self.window),
+            ("keywords in the session", self.group),
+            ("follows a matching question", self.answers),
+            ("length", self.fullness),
+            ("speaker is the person asked about", self.voice),
+            ("speaker is the user", self.own),
+            ("speaker is the assistant", self.assistant),
+            ("in the time asked about", self.time),
+            ("recency", self.recent),
+            ("semantic similarity", self.meaning),
+            ("semantic similarity of the session", self.group_meaning),
+            ("similarity to the top hits", self.likeness),
         ]
     }
 
-    /// Why it stands where it stands: every side that counts, the weightiest first.
-    pub fn explained(&self, weights: &Weights) -> Vec<Side> {
-        let sides = self.sides().into_iter().zip(weights.0.sides());
-        let mut sides: Vec<Side> = sides
-            .map(|((name, value), (_, weight))| Side { name, value, adds: value * weight })
+    /// Explains a score: every feature that contributes, the greatest contribution first.
+    pub fn explain(&self, weights: &ScoreWeights) -> Vec<ScorePart> {
+        let sides = self.named_values().into_iter().zip(weights.0.named_values());
+        let mut sides: Vec<ScorePart> = sides
+            .map(|((name, value), (_, weight))| ScorePart { name, value, adds: value * weight })
             .filter(|side| side.adds.abs() >= 0.005)
             .collect();
         sides.sort_by(|a, b| b.adds.total_cmp(&a.adds));
         sides
     }
 
-    /// All in all.
-    pub fn score(&self, weights: &Weights) -> f32 {
-        self.sides()
+    /// The weighted sum of the features.
+    pub fn score(&self, weights: &ScoreWeights) -> f32 {
+        self.named_values()
             .iter()
-            .zip(weights.0.sides())
+            .zip(weights.0.named_values())
             .map(|((_, value), (_, weight))| value * weight)
             .sum()
     }
 }
 
-impl Pool {
-    /// Tells how near the candidates' vectors are to the question's: their own, and what their
-    /// groups mean as a whole.
-    pub fn compare(
+impl CandidatePool {
+    /// Sets the semantic features from the similarities of the candidates and of their groups.
+    /// Both maps hold cosine similarities to the question.
+    pub fn set_semantic_features(
         &mut self,
         corpus: &Corpus,
         nearness: &HashMap<u32, f32>,
         groups: &HashMap<u32, f32>,
     ) {
-        // One that has no vector is taken for the farthest.
+        // A passage without a vector counts as the least similar one.
         let known = self.candidates.iter().filter_map(|candidate| nearness.get(&candidate.passage));
         let least = known.copied().fold(1.0, f32::min).max(0.0);
         let own = |candidate: &Candidate| {
@@ -414,7 +416,7 @@ impl Pool {
             let meaning = own(candidate) / most;
             let group = corpus.row(candidate.passage).group;
             candidate.features.meaning = meaning;
-            candidate.features.group_meaning = if group == ALONE {
+            candidate.features.group_meaning = if group == NO_GROUP {
                 meaning
             } else {
                 groups.get(&group).copied().unwrap_or(0.0).max(0.0) / most_of_groups
@@ -422,8 +424,8 @@ impl Pool {
         }
     }
 
-    /// The candidates, best first. Of such as are equally good the newer stands first.
-    pub fn ranked(mut self, corpus: &Corpus, weights: &Weights) -> Vec<(f32, Candidate)> {
+    /// The candidates by score, best first; ties go to the newer passage.
+    pub fn into_ranked(mut self, corpus: &Corpus, weights: &ScoreWeights) -> Vec<(f32, Candidate)> {
         let mut ranked: Vec<(f32, Candidate)> = self
             .candidates
             .drain(..)
@@ -439,22 +441,24 @@ impl Pool {
     }
 }
 
-/// How near what the groups of these passages mean as a whole is to a question: the sum of the
-/// directions that all of a group's passages point to.
-pub fn group_nearness(
+/// The similarity of the question to the groups of these passages: a group's vector is the sum of
+/// the sign vectors of all its passages.
+pub fn group_similarity(
     passages: &[u32],
     corpus: &Corpus,
-    to: &Packed,
-    signs: &dyn Fn(u32) -> Option<Signs>,
+    to: &PackedVector,
+    signs: &dyn Fn(u32) -> Option<SignVector>,
 ) -> HashMap<u32, f32> {
     let to = to.unpack();
     let mut near = HashMap::new();
     for &passage in passages {
         let group = corpus.row(passage).group;
-        if group == ALONE || near.contains_key(&group) {
+        if group == NO_GROUP || near.contains_key(&group) {
             continue;
         }
-        let sum = Signs::sum(corpus.of_group(passage).iter().filter_map(|&passage| signs(passage)));
+        let sum = SignVector::sum_directions(
+            corpus.group_passages(passage).iter().filter_map(|&passage| signs(passage)),
+        );
         let dot: f32 = sum.iter().zip(to).map(|(sum, to)| *sum as f32 * to).sum();
         let length = sum.iter().map(|sum| (sum * sum) as f32).sum::<f32>().sqrt();
         if length > 0.0 {
@@ -464,16 +468,16 @@ pub fn group_nearness(
     near
 }
 
-/// The passages that are nearest by these distances, at most so many, nearest first. `distances`
-/// are those of the signs of every passage's vector, by number; one without a vector is farther
-/// than any.
+/// At most `most` passages with the smallest distances, nearest first. `distances` holds the
+/// Hamming distance of every passage's sign vector, by number; a passage without a vector has a
+/// distance greater than any.
 pub fn nearest(
     distances: &[u32],
     corpus: &Corpus,
-    admits: &dyn Fn(u32, &Row) -> bool,
+    admits: &dyn Fn(u32, &PassageRow) -> bool,
     most: usize,
 ) -> Vec<u32> {
-    // Few distances are possible, so one look counts them and another takes what is near enough.
+    // There are few possible distances, so counting them gives the cut-off without sorting.
     let mut counts = [0_usize; DIMENSIONS + 1];
     let mut near: Vec<(u32, u32)> = Vec::new();
     let mut limit = DIMENSIONS as u32 / 2;
@@ -508,18 +512,20 @@ pub fn nearest(
     near.into_iter().map(|(_, number)| number).collect()
 }
 
-/// Tells of each how like the best few it is. What answers a question in other words than it was
-/// asked in is often found by what was found already.
-pub fn liken(ranked: &mut [(f32, Candidate)], vectors: &HashMap<u32, Packed>) {
+/// Sets each hit's similarity to the best few. An answer in other words than the question often
+/// resembles the hits that were already found.
+pub fn set_likeness(ranked: &mut [(f32, Candidate)], vectors: &HashMap<u32, PackedVector>) {
     let mut best = [0.0_f32; DIMENSIONS];
-    for vector in
-        ranked.iter().take(ALIKE).filter_map(|(_, candidate)| vectors.get(&candidate.passage))
+    for vector in ranked
+        .iter()
+        .take(LIKENESS_SEEDS)
+        .filter_map(|(_, candidate)| vectors.get(&candidate.passage))
     {
         best.iter_mut().zip(vector.unpack()).for_each(|(best, x)| *best += x);
     }
-    let best = pack(&best);
+    let best = pack_vector(&best);
     let like = |candidate: &Candidate| {
-        vectors.get(&candidate.passage).map_or(0.0, |vector| dot(vector, &best).max(0.0))
+        vectors.get(&candidate.passage).map_or(0.0, |vector| dot_product(vector, &best).max(0.0))
     };
     let most = ranked.iter().map(|(_, candidate)| like(candidate)).fold(f32::EPSILON, f32::max);
     for (_, candidate) in ranked {
@@ -527,20 +533,20 @@ pub fn liken(ranked: &mut [(f32, Candidate)], vectors: &HashMap<u32, Packed>) {
     }
 }
 
-/// Puts the best passages into the order in which they are shown. Some stand by their score alone.
-/// Of the next few those stand first that bring another group, and after them the best of each
-/// group that is not there yet follows, so that no long session crowds out the others; among these
-/// counts, too, how like the best they are. Who goes on with some work wants what belongs to it, so
-/// there that counts for the last ones as well.
-pub fn spread(
+/// Puts the hits into the order in which they are shown, so that no long session crowds out others.
+/// The first few are placed by score alone. Among the next few, hits of new groups come first. Then
+/// the best hit of each group that is not shown yet follows. Hits of new groups are ordered by
+/// score plus likeness; for a question that asks for a fact, likeness does not count for the last
+/// of them.
+pub fn diversify(
     ranked: Vec<(f32, Candidate)>,
     corpus: &Corpus,
-    weights: &Weights,
+    weights: &ScoreWeights,
     goes_on: bool,
 ) -> Vec<(f32, Candidate)> {
     let group = |(_, candidate): &(f32, Candidate)| match corpus.row(candidate.passage).group {
-        // What stands alone is a group of its own.
-        ALONE => (ALONE, candidate.passage),
+        // A passage without a group is a group of its own.
+        NO_GROUP => (NO_GROUP, candidate.passage),
         group => (group, 0),
     };
     let mut standing: HashMap<(u32, u32), f32> = HashMap::new();
@@ -549,16 +555,16 @@ pub fn spread(
         let best = standing.entry(group(one)).or_insert(placed);
         *best = best.max(placed);
     }
-    let mut shown: HashSet<(u32, u32)> = ranked.iter().take(BY_SCORE).map(group).collect();
+    let mut shown: HashSet<(u32, u32)> = ranked.iter().take(TOP_BY_SCORE).map(group).collect();
     let (mut early, mut middle, mut beside, mut late, mut rest) =
         (Vec::new(), Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for (at, mut one) in ranked.into_iter().enumerate() {
-        let is_new = at >= BY_SCORE && shown.insert(group(&one));
-        if !is_new || at >= BEST && !goes_on {
-            // Its place has nothing to do with it.
+        let is_new = at >= TOP_BY_SCORE && shown.insert(group(&one));
+        if !is_new || at >= TOP_HITS && !goes_on {
+            // Likeness did not decide its position.
             one.1.features.likeness = 0.0;
         }
-        match (at < BY_SCORE, at < BEST, is_new) {
+        match (at < TOP_BY_SCORE, at < TOP_HITS, is_new) {
             (true, ..) => early.push(one),
             (_, true, true) => middle.push(one),
             (_, true, false) => beside.push(one),
@@ -576,9 +582,9 @@ pub fn spread(
     }
     early.append(&mut middle);
     early.append(&mut beside);
-    let after = late.split_off(late.len().min(SPREAD.saturating_sub(early.len())));
+    let after = late.split_off(late.len().min(DIVERSE_HITS.saturating_sub(early.len())));
     early.append(&mut late);
-    // The others by their score again.
+    // The others by score.
     rest.extend(after);
     rest.sort_by(|a, b| b.0.total_cmp(&a.0));
     early.append(&mut rest);
@@ -593,20 +599,27 @@ mod tests {
     // Y9
     #[test]
     fn a_group_means_what_its_passages_mean_together() {
-        let row = |group, at| Row { at, group, kind: Some(PassageKind::Message), ..Row::GONE };
-        let rows = [Row::GONE, row(1, 1), row(1, 2), row(2, 3), row(ALONE, 4), row(3, 5)];
-        let corpus = Corpus::of(&rows.iter().flat_map(Row::bytes).collect::<Vec<u8>>());
-        // The first half of all directions, every other one, and none at all.
+        let row = |group, at| PassageRow {
+            at,
+            group,
+            kind: Some(PassageKind::Message),
+            ..PassageRow::DELETED
+        };
+        let rows =
+            [PassageRow::DELETED, row(1, 1), row(1, 2), row(2, 3), row(NO_GROUP, 4), row(3, 5)];
+        let corpus =
+            Corpus::from_bytes(&rows.iter().flat_map(PassageRow::to_bytes).collect::<Vec<u8>>());
+        // The first half of all directions, every second one, and none.
         let halves: [f32; DIMENSIONS] =
             std::array::from_fn(|at| if at < DIMENSIONS / 2 { 0.05 } else { -0.05 });
         let others: [f32; DIMENSIONS] =
             std::array::from_fn(|at| if at % 2 == 0 { 0.05 } else { -0.05 });
         let signs = |passage: u32| match passage {
-            1 | 4 => Some(Signs::of(&halves)),
-            2 | 3 => Some(Signs::of(&others)),
+            1 | 4 => Some(SignVector::from_numbers(&halves)),
+            2 | 3 => Some(SignVector::from_numbers(&others)),
             _ => None,
         };
-        let near = group_nearness(&[2, 1, 3, 4, 5], &corpus, &pack(&halves), &signs);
+        let near = group_similarity(&[2, 1, 3, 4, 5], &corpus, &pack_vector(&halves), &signs);
         let mut groups: Vec<u32> = near.keys().copied().collect();
         groups.sort_unstable();
         assert_eq!(
@@ -620,42 +633,51 @@ mod tests {
     // Y9
     #[test]
     fn what_is_like_the_best_brings_its_session_forward() {
-        let row = |group, at| Row { at, group, kind: Some(PassageKind::Message), ..Row::GONE };
-        // Passages 1 to 12 by their score: ten of the first session and of others, then a session
-        // for each.
+        let row = |group, at| PassageRow {
+            at,
+            group,
+            kind: Some(PassageKind::Message),
+            ..PassageRow::DELETED
+        };
+        // Passages 1 to 12 by score: ten of the first session and of others, then one of each
+        // session.
         let groups = [1, 1, 1, 1, 1, 1, 2, 3, 1, 1, 4, 5];
-        let rows: Vec<Row> =
-            std::iter::once(Row::GONE).chain(groups.iter().map(|&group| row(group, 1))).collect();
-        let corpus = Corpus::of(&rows.iter().flat_map(Row::bytes).collect::<Vec<u8>>());
+        let rows: Vec<PassageRow> = std::iter::once(PassageRow::DELETED)
+            .chain(groups.iter().map(|&group| row(group, 1)))
+            .collect();
+        let corpus =
+            Corpus::from_bytes(&rows.iter().flat_map(PassageRow::to_bytes).collect::<Vec<u8>>());
         let ranked: Vec<(f32, Candidate)> = (1..=12_u32)
             .map(|passage| {
                 (
                     10.0 - 0.1 * passage as f32,
-                    Candidate { passage, features: Features::default(), matched: 0 },
+                    Candidate { passage, features: ScoreFeatures::default(), matched: 0 },
                 )
             })
             .collect();
         let near: [f32; DIMENSIONS] = std::array::from_fn(|at| if at < 9 { 0.3 } else { 0.0 });
         let far: [f32; DIMENSIONS] = std::array::from_fn(|at| if at < 9 { 0.0 } else { 0.05 });
-        let vectors: HashMap<u32, Packed> = (1..=12)
-            .map(|passage| (passage, pack(if [7, 11].contains(&passage) { &far } else { &near })))
+        let vectors: HashMap<u32, PackedVector> = (1..=12)
+            .map(|passage| {
+                (passage, pack_vector(if [7, 11].contains(&passage) { &far } else { &near }))
+            })
             .collect();
         let order = |goes_on: bool| -> Vec<u32> {
             let mut ranked = ranked.clone();
-            liken(&mut ranked, &vectors);
+            set_likeness(&mut ranked, &vectors);
             assert!(
                 (ranked[0].1.features.likeness - 1.0).abs() < 0.01
                     && ranked[6].1.features.likeness < 0.01
             );
-            spread(ranked, &corpus, &BY_MEANING, goes_on)
+            diversify(ranked, &corpus, &SEMANTIC_WEIGHTS, goes_on)
                 .into_iter()
                 .map(|(_, candidate)| candidate.passage)
                 .collect()
         };
         assert_eq!(order(false), [1, 2, 3, 4, 5, 8, 7, 6, 9, 10, 11, 12]);
         assert_eq!(order(true), [1, 2, 3, 4, 5, 8, 7, 6, 9, 10, 12, 11]);
-        // Without vectors only other sessions come forward.
-        let plain: Vec<u32> = spread(ranked.clone(), &corpus, &BY_WORDS, true)
+        // Without vectors only other sessions move up.
+        let plain: Vec<u32> = diversify(ranked.clone(), &corpus, &KEYWORD_WEIGHTS, true)
             .into_iter()
             .map(|(_, candidate)| candidate.passage)
             .collect();
@@ -664,12 +686,14 @@ mod tests {
 
     #[test]
     fn the_nearest_are_taken() {
-        let row = Row { at: 1, group: 1, kind: Some(PassageKind::Message), ..Row::GONE };
+        let row =
+            PassageRow { at: 1, group: 1, kind: Some(PassageKind::Message), ..PassageRow::DELETED };
         let distances: Vec<u32> =
             (0..2_000).map(|at| if at == 0 { u32::MAX } else { (at * 7919) % 300 }).collect();
-        let rows: Vec<Row> = distances.iter().map(|_| row).collect();
-        let corpus = Corpus::of(&rows.iter().flat_map(Row::bytes).collect::<Vec<u8>>());
-        let admits = |number: u32, _: &Row| !number.is_multiple_of(3);
+        let rows: Vec<PassageRow> = distances.iter().map(|_| row).collect();
+        let corpus =
+            Corpus::from_bytes(&rows.iter().flat_map(PassageRow::to_bytes).collect::<Vec<u8>>());
+        let admits = |number: u32, _: &PassageRow| !number.is_multiple_of(3);
         let mut right: Vec<(u32, u32)> = (0..)
             .zip(&distances)
             .filter(|(number, _)| admits(*number, &row))

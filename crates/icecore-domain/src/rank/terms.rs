@@ -1,8 +1,8 @@
-//! Terms: what of a text can be looked up.
+//! Terms: what the inverted index contains.
 //!
-//! A word becomes its stem in the language of the text, without accents; `OrderContext` is also
-//! found by its parts; scripts without spaces are cut into pairs of characters. The same rules make
-//! the terms of a text and those of a question, so that the two meet.
+//! A word becomes its stem in the language of the text, without accents. `OrderContext` is also
+//! indexed by its parts. Scripts without spaces become character bigrams. Texts and questions are
+//! analyzed by the same rules, so that their terms match.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -12,33 +12,33 @@ use unicode_normalization::char::is_combining_mark;
 
 use super::language::Language;
 
-/// Longer words are cut off here: nobody asks for more of them.
-const MOST_CHARS: usize = 64;
+/// Longer words are truncated.
+const MAX_WORD_CHARS: usize = 64;
 
 /// The terms of a text.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Terms {
-    /// Each term with how often it stands there, sorted.
+    /// Each term with its count, sorted.
     pub counts: Vec<(String, u32)>,
-    /// How many words there are in all.
+    /// The number of words.
     pub length: u32,
-    /// The language it was read in, where that could be told.
+    /// The language in which it was analyzed, if detected.
     pub language: Option<Language>,
 }
 
-/// A word of a text: as it stands, and in lower case.
+/// A word of a text.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Word<'a> {
-    /// As it is written.
+pub struct TextWord<'a> {
+    /// The word as written.
     pub text: &'a str,
-    /// In lower case, with plain apostrophes.
+    /// The word in lower case, with plain apostrophes.
     pub lower: String,
-    /// Where it begins, in bytes.
+    /// The byte offset of the word.
     pub at: usize,
 }
 
-/// Whether a script is written without spaces between words.
-pub(super) fn is_unspaced(c: char) -> bool {
+/// Whether a character belongs to a script that is written without spaces between words.
+pub(super) fn is_unspaced_script(c: char) -> bool {
     matches!(c,
         '\u{0e00}'..='\u{0eff}' | '\u{1000}'..='\u{109f}' | '\u{1780}'..='\u{17ff}' | '\u{3040}'..='\u{30ff}' | '\u{3400}'..='\u{4dbf}'
         | '\u{4e00}'..='\u{9fff}' | '\u{ac00}'..='\u{d7af}' | '\u{f900}'..='\u{faff}' | '\u{20000}'..='\u{3ffff}')
@@ -48,8 +48,8 @@ fn is_apostrophe(c: char) -> bool {
     matches!(c, '\'' | '’' | '‘' | 'ʼ')
 }
 
-/// Whether a character belongs to a word. Emoji are words too: people look for them.
-fn is_part(c: char) -> bool {
+/// Whether a character belongs to a word. Emoji count: people search for them.
+fn is_word_char(c: char) -> bool {
     c.is_alphanumeric()
         || is_combining_mark(c)
         || ('\u{1f000}'..='\u{1faff}').contains(&c)
@@ -57,25 +57,29 @@ fn is_part(c: char) -> bool {
 }
 
 /// The words of a text, in order.
-pub fn words(text: &str) -> Vec<Word<'_>> {
+pub fn tokenize(text: &str) -> Vec<TextWord<'_>> {
     let mut found = Vec::new();
     let mut rest = text.char_indices().peekable();
     while let Some((at, first)) = rest.next() {
-        if !is_part(first) {
+        if !is_word_char(first) {
             continue;
         }
         let mut end = at + first.len_utf8();
         while let Some(&(next, c)) = rest.peek() {
-            // Thousands keep together, as do a word and what an apostrophe ties to it.
+            // `10,000` and `don't` are one word.
             let ties = is_apostrophe(c)
                 || (c == ',' && text[at..next].ends_with(|c: char| c.is_ascii_digit()));
             let after = text[next + c.len_utf8()..].chars().next();
-            let goes_on = is_part(c) && is_unspaced(c) == is_unspaced(first)
+            let goes_on = is_word_char(c) && is_unspaced_script(c) == is_unspaced_script(first)
                 || ties
                     && after.is_some_and(|after| {
-                        if c == ',' { is_group(&text[next + 1..]) } else { after.is_alphabetic() }
+                        if c == ',' {
+                            starts_with_thousands_group(&text[next + 1..])
+                        } else {
+                            after.is_alphabetic()
+                        }
                     })
-                    && !is_unspaced(first);
+                    && !is_unspaced_script(first);
             if !goes_on {
                 break;
             }
@@ -89,18 +93,18 @@ pub fn words(text: &str) -> Vec<Word<'_>> {
             .map(|c| if is_apostrophe(c) { '\'' } else { c })
             .flat_map(char::to_lowercase)
             .collect();
-        found.push(Word { text: word, lower, at });
+        found.push(TextWord { text: word, lower, at });
     }
     found
 }
 
 /// Whether a text begins with exactly three digits: the next group of a large number.
-fn is_group(text: &str) -> bool {
+fn starts_with_thousands_group(text: &str) -> bool {
     text.bytes().take_while(u8::is_ascii_digit).count() == 3
 }
 
-/// Without accents and the like.
-fn folded(word: &str) -> Cow<'_, str> {
+/// The word without accents and other combining marks.
+fn fold_accents(word: &str) -> Cow<'_, str> {
     if word.is_ascii() {
         return Cow::Borrowed(word);
     }
@@ -112,9 +116,8 @@ fn folded(word: &str) -> Cow<'_, str> {
     )
 }
 
-/// The parts of a word that is put together from several: `OrderContext`, `http2`. Empty for a
-/// plain one.
-fn parts(word: &str) -> Vec<String> {
+/// The parts of a compound word such as `OrderContext` or `http2`; empty for a plain word.
+fn compound_parts(word: &str) -> Vec<String> {
     let mut cuts = Vec::new();
     let mut before: Option<char> = None;
     for (at, c) in word.char_indices() {
@@ -142,12 +145,12 @@ fn parts(word: &str) -> Vec<String> {
     found
 }
 
-/// Makes terms of words; keeps its stemmers.
-pub struct Reader {
+/// Turns text into terms; holds the stemmers of all languages.
+pub struct Analyzer {
     stemmers: HashMap<Language, frostem::Stemmer>,
 }
 
-impl Default for Reader {
+impl Default for Analyzer {
     fn default() -> Self {
         Self {
             stemmers: Language::ALL
@@ -158,16 +161,16 @@ impl Default for Reader {
     }
 }
 
-impl Reader {
+impl Analyzer {
     /// The terms of a text.
     pub fn terms(&self, text: &str) -> Terms {
-        let words = words(text);
-        let language = Language::of(words.iter().map(|word| word.lower.as_str()));
+        let words = tokenize(text);
+        let language = Language::detect(words.iter().map(|word| word.lower.as_str()));
         let mut counts: HashMap<String, u32> = HashMap::new();
         let mut length = 0;
         for word in &words {
             length += 1;
-            self.each_term(word, language.unwrap_or(Language::English), &mut |term| {
+            self.for_each_term(word, language.unwrap_or(Language::English), &mut |term| {
                 *counts.entry(term).or_default() += 1
             });
         }
@@ -177,15 +180,15 @@ impl Reader {
     }
 
     /// The terms of one word.
-    pub fn of_word(&self, word: &Word<'_>, language: Language) -> Vec<String> {
+    pub fn word_terms(&self, word: &TextWord<'_>, language: Language) -> Vec<String> {
         let mut found = Vec::new();
-        self.each_term(word, language, &mut |term| found.push(term));
+        self.for_each_term(word, language, &mut |term| found.push(term));
         found
     }
 
-    fn each_term(&self, word: &Word<'_>, language: Language, take: &mut dyn FnMut(String)) {
+    fn for_each_term(&self, word: &TextWord<'_>, language: Language, take: &mut dyn FnMut(String)) {
         let Some(first) = word.lower.chars().next() else { return };
-        if is_unspaced(first) {
+        if is_unspaced_script(first) {
             let chars: Vec<char> = word.lower.nfkc().collect();
             if chars.len() == 1 {
                 take(chars.iter().collect());
@@ -195,19 +198,19 @@ impl Reader {
         }
         let whole = std::iter::once(word.lower.clone());
         whole
-            .chain(parts(word.text))
+            .chain(compound_parts(word.text))
             .map(|part| self.stem(&part, language))
             .filter(|term| !term.is_empty())
             .for_each(take);
     }
 
     fn stem(&self, word: &str, language: Language) -> String {
-        let word = word.char_indices().nth(MOST_CHARS).map_or(word, |(end, _)| &word[..end]);
+        let word = word.char_indices().nth(MAX_WORD_CHARS).map_or(word, |(end, _)| &word[..end]);
         let stem = match self.stemmers.get(&language) {
             Some(stemmer) => stemmer.stem(word),
             None => Cow::Borrowed(word),
         };
-        folded(&stem).into_owned()
+        fold_accents(&stem).into_owned()
     }
 }
 
@@ -216,7 +219,7 @@ mod tests {
     use super::*;
 
     fn terms(text: &str) -> Vec<String> {
-        Reader::default().terms(text).counts.into_iter().map(|(term, _)| term).collect()
+        Analyzer::default().terms(text).counts.into_iter().map(|(term, _)| term).collect()
     }
 
     // Y9
@@ -245,7 +248,7 @@ mod tests {
 
     #[test]
     fn words_keep_their_place() {
-        let found = words("It's 1,500 — don’t, 3,14!");
+        let found = tokenize("It's 1,500 — don’t, 3,14!");
         let found: Vec<(&str, &str, usize)> =
             found.iter().map(|word| (word.text, word.lower.as_str(), word.at)).collect();
         assert_eq!(
@@ -264,7 +267,7 @@ mod tests {
         // Y9
         #[test]
         fn any_text_has_terms_without_a_panic(text in "\\PC{0,200}") {
-            let terms = Reader::default().terms(&text);
+            let terms = Analyzer::default().terms(&text);
             proptest::prop_assert!(terms.counts.iter().all(|(term, count)| !term.is_empty() && *count > 0));
         }
     }

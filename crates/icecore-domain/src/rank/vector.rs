@@ -1,44 +1,46 @@
-//! Meanings in few bytes: a vector packed to one byte for each number, and one of only signs for a
-//! first look.
+//! Compact embedding vectors: quantized to one byte per component ([`PackedVector`]), and to one
+//! bit per component ([`SignVector`]) for a fast first pass.
 //!
-//! A million of them must be gone through while somebody waits. Packed, a vector takes a quarter of
-//! its room and two of them are compared in whole numbers; what that costs in accuracy is far below
-//! what makes one text rank before another.
+//! A query compares up to a million vectors. A packed vector takes a quarter of the memory and is
+//! compared in integer arithmetic. The loss of accuracy is far below what changes the ranking.
 
-/// How many numbers a vector has.
+/// The number of components of a vector.
 pub const DIMENSIONS: usize = 384;
-/// How many bytes a packed vector takes.
+/// The size of a packed vector.
 pub const PACKED_BYTES: usize = DIMENSIONS + 4;
-/// How many words of bits its signs take.
-const SIGN_WORDS: usize = DIMENSIONS / 64;
+/// The number of 64-bit words in a sign vector.
+const SIGN_U64S: usize = DIMENSIONS / 64;
 
-/// A vector with one byte for each number, and what to multiply the bytes with.
+/// A vector quantized to one byte per component, with a common scale.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Packed {
+pub struct PackedVector {
     scale: f32,
     bytes: [i8; DIMENSIONS],
 }
 
-/// Only the signs of a vector: a bit is set where a number is above 0.
+/// A sign-quantized vector: a bit is set where the component is above 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Signs(pub [u64; SIGN_WORDS]);
+pub struct SignVector(pub [u64; SIGN_U64S]);
 
-/// Packs a vector. What is not finite counts as 0.
-pub fn pack(numbers: &[f32; DIMENSIONS]) -> Packed {
+/// Quantizes a vector. Components that are not finite count as 0.
+pub fn pack_vector(numbers: &[f32; DIMENSIONS]) -> PackedVector {
     let numbers = numbers.map(|x| if x.is_finite() { x } else { 0.0 });
     let greatest = numbers.iter().fold(0.0_f32, |greatest, x| greatest.max(x.abs()));
     if greatest == 0.0 {
-        return Packed { scale: 0.0, bytes: [0; DIMENSIONS] };
+        return PackedVector { scale: 0.0, bytes: [0; DIMENSIONS] };
     }
-    // Divided first, because 127 / greatest may be more than a number can hold.
-    Packed { scale: greatest / 127.0, bytes: numbers.map(|x| (x / greatest * 127.0).round() as i8) }
+    // Divide first: 127 / greatest may overflow.
+    PackedVector {
+        scale: greatest / 127.0,
+        bytes: numbers.map(|x| (x / greatest * 127.0).round() as i8),
+    }
 }
 
-/// The dot product: for vectors of length 1, how alike they are.
+/// The dot product; for vectors of length 1 this is the cosine similarity.
 #[inline]
-pub fn dot(a: &Packed, b: &Packed) -> f32 {
-    // Two bytes multiplied fit 16 bits. In chunks of this length, and in this form, the compiler
-    // makes vectors of it.
+pub fn dot_product(a: &PackedVector, b: &PackedVector) -> f32 {
+    // The product of two bytes fits 16 bits. The compiler vectorizes this form with chunks of this
+    // length.
     let mut sum = 0;
     for (a, b) in a.bytes.as_chunks::<32>().0.iter().zip(b.bytes.as_chunks::<32>().0) {
         sum += a.iter().zip(b).map(|(a, b)| i32::from(i16::from(*a) * i16::from(*b))).sum::<i32>();
@@ -46,19 +48,19 @@ pub fn dot(a: &Packed, b: &Packed) -> f32 {
     sum as f32 * a.scale * b.scale
 }
 
-impl Packed {
-    /// The vector again, as near as it was kept.
+impl PackedVector {
+    /// The vector with its quantization error.
     pub fn unpack(&self) -> [f32; DIMENSIONS] {
-        // The greatest number there is can come out a little greater.
+        // Multiplying the greatest component back may overflow to infinity.
         self.bytes.map(|byte| (f32::from(byte) * self.scale).clamp(f32::MIN, f32::MAX))
     }
 
-    /// Its signs.
-    pub fn signs(&self) -> Signs {
-        Signs::of_bits(|at| self.bytes[at] > 0)
+    /// The signs of the components.
+    pub fn signs(&self) -> SignVector {
+        SignVector::from_bits(|at| self.bytes[at] > 0)
     }
 
-    /// The form in which it is kept: the scale, lowest byte first, and the bytes.
+    /// The stored form: the scale in little-endian order, then the bytes.
     pub fn to_bytes(&self) -> [u8; PACKED_BYTES] {
         let mut kept = [0; PACKED_BYTES];
         let (scale, bytes) = kept.split_at_mut(4);
@@ -67,51 +69,49 @@ impl Packed {
         kept
     }
 
-    /// A vector as it was kept; `None` if that was not one.
+    /// Reads the stored form; `None` if the length or the scale is wrong.
     pub fn from_bytes(kept: &[u8]) -> Option<Self> {
         let kept: &[u8; PACKED_BYTES] = kept.try_into().ok()?;
         let (scale, bytes) = kept.split_first_chunk::<4>()?;
         let scale = f32::from_le_bytes(*scale);
-        // A loop over slices becomes a plain copy; mapping an array of this length does not.
+        // A loop over slices compiles to a copy; mapping an array of this length does not.
         let mut signed = [0; DIMENSIONS];
         signed.iter_mut().zip(bytes).for_each(|(signed, byte)| *signed = byte.cast_signed());
         (scale.is_finite() && scale >= 0.0).then_some(Self { scale, bytes: signed })
     }
 }
 
-impl Signs {
-    /// What stands where there is no vector.
-    pub const NONE: Self = Self([0; SIGN_WORDS]);
+impl SignVector {
+    /// Marks a missing vector.
+    pub const NONE: Self = Self([0; SIGN_U64S]);
 
     /// The signs of a vector.
-    pub fn of(numbers: &[f32; DIMENSIONS]) -> Self {
-        Self::of_bits(|at| numbers[at] > 0.0)
+    pub fn from_numbers(numbers: &[f32; DIMENSIONS]) -> Self {
+        Self::from_bits(|at| numbers[at] > 0.0)
     }
 
-    fn of_bits(set: impl Fn(usize) -> bool) -> Self {
+    fn from_bits(set: impl Fn(usize) -> bool) -> Self {
         let word = |word: usize| {
             (0..64).fold(0, |bits, bit| bits | u64::from(set(64 * word + bit)) << bit)
         };
         Self(std::array::from_fn(word))
     }
 
-    /// In how many places two differ: 0 for the same direction, 192 for such as have nothing to do
-    /// with each other.
+    /// The number of differing bits: 0 for the same direction, about 192 for unrelated vectors.
     #[inline]
-    pub fn hamming(&self, other: &Self) -> u32 {
+    pub fn hamming_distance(&self, other: &Self) -> u32 {
         self.0.iter().zip(other.0).map(|(a, b)| (a ^ b).count_ones()).sum()
     }
 
-    /// Whether there is no vector behind them.
+    /// Whether this marks a missing vector.
     pub fn is_none(&self) -> bool {
         self.0.iter().all(|&word| word == 0)
     }
 
-    /// The sum of what all of these point to: 1 for each that points up there, -1 for each that
-    /// points down.
-    pub fn sum(all: impl IntoIterator<Item = Self>) -> [i32; DIMENSIONS] {
-        /// Each bit of a byte in a byte of its own, so that eight places are counted with one
-        /// addition.
+    /// Adds up the directions of many vectors: per component, 1 for each set bit and -1 for each
+    /// unset bit.
+    pub fn sum_directions(all: impl IntoIterator<Item = Self>) -> [i32; DIMENSIONS] {
+        /// The bits of a byte, one per byte, so that one addition counts eight components.
         const SPREAD: [u64; 256] = {
             let mut spread = [0; 256];
             let mut byte = 0;
@@ -145,12 +145,12 @@ impl Signs {
         sum
     }
 
-    /// How near two vectors are, judged by their signs alone.
-    pub fn nearness(&self, other: &Self) -> f32 {
-        (std::f32::consts::PI * self.hamming(other) as f32 / DIMENSIONS as f32).cos()
+    /// The cosine similarity estimated from the signs alone.
+    pub fn estimated_cosine(&self, other: &Self) -> f32 {
+        (std::f32::consts::PI * self.hamming_distance(other) as f32 / DIMENSIONS as f32).cos()
     }
 
-    /// The form in which they are kept, lowest byte first.
+    /// The stored form, little-endian.
     pub fn to_bytes(&self) -> [u8; DIMENSIONS / 8] {
         let mut kept = [0; DIMENSIONS / 8];
         kept.as_chunks_mut::<8>()
@@ -161,10 +161,10 @@ impl Signs {
         kept
     }
 
-    /// Signs as they were kept; `None` if that was something else.
+    /// Reads the stored form; `None` if the length is wrong.
     pub fn from_bytes(kept: &[u8]) -> Option<Self> {
         let kept: &[u8; DIMENSIONS / 8] = kept.try_into().ok()?;
-        let words: &[[u8; 8]; SIGN_WORDS] = kept.as_chunks().0.try_into().ok()?;
+        let words: &[[u8; 8]; SIGN_U64S] = kept.as_chunks().0.try_into().ok()?;
         Some(Self(words.map(u64::from_le_bytes)))
     }
 }
@@ -175,7 +175,8 @@ mod tests {
 
     use super::*;
 
-    /// Vectors of length 1, in every direction alike: sums of many numbers are spread like a bell.
+    /// Vectors of length 1, uniformly distributed over all directions: normally distributed
+    /// components, approximated by sums of many numbers.
     fn unit() -> impl Strategy<Value = [f32; DIMENSIONS]> {
         prop::collection::vec(prop::collection::vec(-1.0_f32..1.0, 6), DIMENSIONS).prop_map(
             |numbers| {
@@ -186,7 +187,7 @@ mod tests {
         )
     }
 
-    /// Another one, more or less near to the first.
+    /// A second vector, more or less similar to the first.
     fn pair() -> impl Strategy<Value = ([f32; DIMENSIONS], [f32; DIMENSIONS])> {
         (unit(), unit(), 0.0_f32..1.0).prop_map(|(a, b, near)| {
             let mixed: [f32; DIMENSIONS] =
@@ -206,42 +207,42 @@ mod tests {
         #[test]
         fn a_packed_vector_is_as_near_to_others_as_the_vector_is((a, b) in pair()) {
             let right = exact(&a, &b);
-            prop_assert!((f64::from(dot(&pack(&a), &pack(&b))) - right).abs() < 0.01);
-            prop_assert!((exact(&pack(&a).unpack(), &b) - right).abs() < 0.01);
-            prop_assert!((dot(&pack(&a), &pack(&a)) - 1.0).abs() < 0.01);
+            prop_assert!((f64::from(dot_product(&pack_vector(&a), &pack_vector(&b))) - right).abs() < 0.01);
+            prop_assert!((exact(&pack_vector(&a).unpack(), &b) - right).abs() < 0.01);
+            prop_assert!((dot_product(&pack_vector(&a), &pack_vector(&a)) - 1.0).abs() < 0.01);
         }
 
         #[test]
         fn the_whole_numbers_add_up(a in prop::collection::vec(any::<i8>(), DIMENSIONS), b in prop::collection::vec(any::<i8>(), DIMENSIONS)) {
-            let packed = |bytes: &[i8]| Packed { scale: 1.0, bytes: bytes.try_into().unwrap() };
+            let packed = |bytes: &[i8]| PackedVector { scale: 1.0, bytes: bytes.try_into().unwrap() };
             let right: i32 = a.iter().zip(&b).map(|(a, b)| i32::from(*a) * i32::from(*b)).sum();
-            prop_assert_eq!(dot(&packed(&a), &packed(&b)), right as f32);
+            prop_assert_eq!(dot_product(&packed(&a), &packed(&b)), right as f32);
         }
 
         #[test]
         fn signs_differ_by_the_angle((a, b) in pair()) {
-            let (signs, others) = (Signs::of(&a), Signs::of(&b));
+            let (signs, others) = (SignVector::from_numbers(&a), SignVector::from_numbers(&b));
             let right = (0..DIMENSIONS).filter(|at| (a[*at] > 0.0) != (b[*at] > 0.0)).count();
-            prop_assert_eq!(signs.hamming(&others) as usize, right);
-            prop_assert_eq!(signs.hamming(&signs), 0);
+            prop_assert_eq!(signs.hamming_distance(&others) as usize, right);
+            prop_assert_eq!(signs.hamming_distance(&signs), 0);
             let angle = exact(&a, &b).clamp(-1.0, 1.0).acos() / std::f64::consts::PI;
-            prop_assert!((f64::from(signs.hamming(&others)) / DIMENSIONS as f64 - angle).abs() < 0.2);
-            prop_assert!((f64::from(signs.nearness(&others)) - exact(&a, &b)).abs() < 0.5);
-            // More of them than a byte can count.
+            prop_assert!((f64::from(signs.hamming_distance(&others)) / DIMENSIONS as f64 - angle).abs() < 0.2);
+            prop_assert!((f64::from(signs.estimated_cosine(&others)) - exact(&a, &b)).abs() < 0.5);
+        // More vectors than a byte can count.
             for (ups, downs) in [(1, 1), (0, 1), (300, 7), (0, 0)] {
                 let all = std::iter::repeat_n(signs, ups).chain(std::iter::repeat_n(others, downs));
                 let sum = |x: f32, many: usize| many as i32 * if x > 0.0 { 1 } else { -1 };
                 let right: Vec<i32> = (0..DIMENSIONS).map(|at| sum(a[at], ups) + sum(b[at], downs)).collect();
-                prop_assert_eq!(Signs::sum(all).to_vec(), right);
+                prop_assert_eq!(SignVector::sum_directions(all).to_vec(), right);
             }
         }
 
         #[test]
         fn what_is_kept_comes_back(a in unit()) {
-            let (packed, signs) = (pack(&a), Signs::of(&a));
-            prop_assert_eq!(Packed::from_bytes(&packed.to_bytes()), Some(packed));
-            prop_assert_eq!(Signs::from_bytes(&signs.to_bytes()), Some(signs));
-            // Packing may make nothing of a very small number, but never turns one around.
+            let (packed, signs) = (pack_vector(&a), SignVector::from_numbers(&a));
+            prop_assert_eq!(PackedVector::from_bytes(&packed.to_bytes()), Some(packed));
+            prop_assert_eq!(SignVector::from_bytes(&signs.to_bytes()), Some(signs));
+        // Packing may round a very small component to 0 but never changes its sign.
             prop_assert_eq!(packed.signs().0.iter().zip(signs.0).all(|(packed, whole)| packed & !whole == 0), true);
         }
 
@@ -249,22 +250,25 @@ mod tests {
         fn no_bytes_and_no_numbers_make_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..500), number in any::<f32>(), other in any::<f32>()) {
             let mut numbers = [number; DIMENSIONS];
             numbers[7] = other;
-            let packed = pack(&numbers);
+            let packed = pack_vector(&numbers);
             prop_assert!(packed.unpack().iter().all(|x| x.is_finite()));
-            prop_assert!(Packed::from_bytes(&bytes).is_none_or(|packed| packed.to_bytes() == bytes.as_slice()));
-            prop_assert_eq!(Signs::from_bytes(&bytes).is_some(), bytes.len() == DIMENSIONS / 8);
+            prop_assert!(PackedVector::from_bytes(&bytes).is_none_or(|packed| packed.to_bytes() == bytes.as_slice()));
+            prop_assert_eq!(SignVector::from_bytes(&bytes).is_some(), bytes.len() == DIMENSIONS / 8);
         }
     }
 
     #[test]
     fn odd_vectors_are_packed_too() {
-        assert_eq!(pack(&[0.0; DIMENSIONS]).unpack(), [0.0; DIMENSIONS]);
-        assert_eq!(dot(&pack(&[f32::NAN; DIMENSIONS]), &pack(&[1.0; DIMENSIONS])), 0.0);
-        assert!(pack(&[f32::MAX; DIMENSIONS]).unpack().iter().all(|x| x.is_finite()));
-        assert!(pack(&[1e-44; DIMENSIONS]).unpack().iter().all(|x| x.is_finite()));
-        let mut kept = pack(&[0.05; DIMENSIONS]).to_bytes();
+        assert_eq!(pack_vector(&[0.0; DIMENSIONS]).unpack(), [0.0; DIMENSIONS]);
+        assert_eq!(
+            dot_product(&pack_vector(&[f32::NAN; DIMENSIONS]), &pack_vector(&[1.0; DIMENSIONS])),
+            0.0
+        );
+        assert!(pack_vector(&[f32::MAX; DIMENSIONS]).unpack().iter().all(|x| x.is_finite()));
+        assert!(pack_vector(&[1e-44; DIMENSIONS]).unpack().iter().all(|x| x.is_finite()));
+        let mut kept = pack_vector(&[0.05; DIMENSIONS]).to_bytes();
         kept[..4].copy_from_slice(&f32::NAN.to_le_bytes());
-        assert_eq!(Packed::from_bytes(&kept), None);
-        assert_eq!(Packed::from_bytes(&kept[1..]), None);
+        assert_eq!(PackedVector::from_bytes(&kept), None);
+        assert_eq!(PackedVector::from_bytes(&kept[1..]), None);
     }
 }

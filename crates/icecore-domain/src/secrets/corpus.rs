@@ -1,21 +1,20 @@
-//! The corpus of secrets: formats by the hundred, filled in with the same random characters at
+//! The test corpus of secrets: hundreds of formats, filled in with the same random characters at
 //! every run.
 //!
-//! No secret stands in any file: `corpus.txt` has the forms, and what makes them look real is made
+//! No file contains a secret: `corpus.txt` has the formats, and the random parts are generated
 //! here.
 
 /// A text with a secret in it.
 #[derive(Debug, Clone)]
 pub struct Row {
-    /// What the format is called.
+    /// The name of the format.
     pub name: &'static str,
-    /// What stands before the secret.
+    /// The text before the secret.
     pub before: String,
-    /// The secret.
     pub secret: String,
-    /// What stands behind it.
+    /// The text after the secret.
     pub after: String,
-    /// The parts of the secret that were made up; none of them may be found anywhere afterwards.
+    /// The generated parts of the secret; none of them may be found anywhere afterwards.
     pub made: Vec<String>,
 }
 
@@ -63,7 +62,7 @@ fn row(line: &'static str, dice: &mut Dice) -> Row {
     Row { name, before: plain(before), secret, after: plain(after), made }
 }
 
-/// The same throws in the same order, always.
+/// A deterministic random generator.
 struct Dice(u64);
 
 impl Dice {
@@ -110,7 +109,7 @@ impl Dice {
             'w' => return (0..many).map(|_| self.word()).collect::<Vec<_>>().join(" "),
             _ => panic!("no class {kind}"),
         };
-        // Signs stand inside only, as a key never begins or ends with one in a sentence.
+        // Punctuation occurs only inside, as a key in a sentence never begins or ends with it.
         let wide = match kind {
             'b' => format!("{alphabet}+/"),
             'u' => format!("{alphabet}-_"),

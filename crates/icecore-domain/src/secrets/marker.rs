@@ -1,4 +1,4 @@
-//! What stands in the place of a hidden secret, and the key under which it is computed.
+//! The marks that replace hidden secrets, and the key under which they are computed.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -8,15 +8,15 @@ use hmac::{Hmac, KeyInit as _, Mac as _};
 use memchr::memmem;
 use sha2::Sha256;
 
-use super::{DASH, DIGIT, HEX, LOWER, run};
+use super::{DASH, DIGIT, HEX, LOWER, run_length};
 
-/// How a mark begins.
-pub(super) const MARK: &str = "[secret:";
-/// How many bytes a key has.
+/// The beginning of every mark.
+pub(super) const MARK_PREFIX: &str = "[secret:";
+/// The length of a key.
 const KEY_BYTES: usize = 32;
 
-/// The key of a memory for the marks of hidden secrets. Without it nobody can try whether a guess
-/// gives a mark.
+/// A memory's key for the marks of hidden secrets. Without it a mark cannot be tested against a
+/// guess.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct MarkerKey([u8; KEY_BYTES]);
 
@@ -26,7 +26,7 @@ impl MarkerKey {
         Self(bytes)
     }
 
-    /// A key as [`MarkerKey::to_hex`] writes it; white space around it does not count.
+    /// Parses a key as written by [`MarkerKey::to_hex`]; surrounding white space is ignored.
     pub fn from_hex(text: &[u8]) -> Option<Self> {
         let text = std::str::from_utf8(text).ok()?.trim();
         if text.len() != 2 * KEY_BYTES || !text.is_ascii() {
@@ -39,7 +39,7 @@ impl MarkerKey {
         Some(Self(key))
     }
 
-    /// The key as text, to be kept or carried.
+    /// The key as text, for storing and transferring it.
     pub fn to_hex(&self) -> String {
         self.0.iter().map(|byte| format!("{byte:02x}")).collect()
     }
@@ -49,11 +49,11 @@ impl MarkerKey {
         let mut mac = match Hmac::<Sha256>::new_from_slice(&self.0) {
             Ok(mac) => mac,
             // HMAC takes keys of any length.
-            Err(_) => return format!("{MARK}{kind}:00000000]"),
+            Err(_) => return format!("{MARK_PREFIX}{kind}:00000000]"),
         };
         mac.update(secret);
         let code = mac.finalize().into_bytes();
-        format!("{MARK}{kind}:{:02x}{:02x}{:02x}{:02x}]", code[0], code[1], code[2], code[3])
+        format!("{MARK_PREFIX}{kind}:{:02x}{:02x}{:02x}{:02x}]", code[0], code[1], code[2], code[3])
     }
 }
 
@@ -63,13 +63,13 @@ impl fmt::Debug for MarkerKey {
     }
 }
 
-/// The length of the mark that begins at the start of `bytes`, and that of its kind.
+/// The length of the mark at the start of `bytes`, and that of its kind.
 fn mark_at(bytes: &[u8]) -> Option<(usize, usize)> {
-    let rest = bytes.strip_prefix(MARK.as_bytes())?;
-    let kind = run(rest, 0, LOWER | DIGIT | DASH, 40);
-    let code = run(rest, kind + 1, HEX, 9);
+    let rest = bytes.strip_prefix(MARK_PREFIX.as_bytes())?;
+    let kind = run_length(rest, 0, LOWER | DIGIT | DASH, 40);
+    let code = run_length(rest, kind + 1, HEX, 9);
     (kind > 0 && rest.get(kind) == Some(&b':') && code == 8 && rest.get(kind + 9) == Some(&b']'))
-        .then_some((MARK.len() + kind + 10, kind))
+        .then_some((MARK_PREFIX.len() + kind + 10, kind))
 }
 
 /// The end of the mark whose word `secret` begins at `start`.
@@ -78,24 +78,24 @@ pub(super) fn mark_around(bytes: &[u8], start: usize) -> Option<usize> {
     mark_at(bytes.get(open..)?).map(|(length, _)| open + length)
 }
 
-/// The mark that a cut at `at` would go through.
+/// The mark that a cut at `at` would split.
 pub(super) fn mark_over(bytes: &[u8], at: usize) -> Option<Range<usize>> {
-    const LONGEST_MARK: usize = MARK.len() + 50;
-    let from = at.saturating_sub(LONGEST_MARK);
+    const MAX_MARK_BYTES: usize = MARK_PREFIX.len() + 50;
+    let from = at.saturating_sub(MAX_MARK_BYTES);
     let open = from + memchr::memrchr(b'[', bytes.get(from..at)?)?;
     let (length, _) = mark_at(&bytes[open..])?;
     (open + length > at).then_some(open..open + length)
 }
 
-/// A text as its identity sees it: every mark says only its kind. The same words with a secret
-/// hidden under another key, or by the plain hash that marks once had, are the same words.
-pub fn without_codes(text: &str) -> Cow<'_, str> {
+/// The text for identity comparison: every mark reduced to its kind. A secret hidden under another
+/// key, or by the plain hash that marks once had, makes no difference.
+pub fn strip_mark_codes(text: &str) -> Cow<'_, str> {
     let bytes = text.as_bytes();
     let mut out = String::new();
     let mut copied = 0;
-    for open in memmem::find_iter(bytes, MARK.as_bytes()) {
+    for open in memmem::find_iter(bytes, MARK_PREFIX.as_bytes()) {
         if let Some((length, kind)) = mark_at(&bytes[open..]) {
-            out.push_str(&text[copied..open + MARK.len() + kind]);
+            out.push_str(&text[copied..open + MARK_PREFIX.len() + kind]);
             out.push(']');
             copied = open + length;
         }

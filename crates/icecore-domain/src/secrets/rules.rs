@@ -1,60 +1,59 @@
-//! The rules of the secret filter, read once from `formats.txt` and `words.txt`, and the table by
-//! which a text is scanned for them. What a rule means is in the parent module; here is only how it
-//! is written down and looked up.
+//! The rules of the secret filter, parsed once from `formats.txt` and `words.txt`, and the lookup
+//! table for scanning. The parent module applies the rules; this module only parses and indexes
+//! them.
 
 use std::collections::HashSet;
 use std::sync::LazyLock;
 
 use super::{CLASSES, DIGIT, HEX, LOWER, UPPER};
 
-/// What makes the scan stop, and what is looked for there.
+/// A string at which the scan stops, and the rule that applies there.
 pub(super) struct Anchor {
     pub text: String,
-    /// Which three bytes of `text` the scan knows it by: the ones that are rarest in prose.
+    /// The offset of the three bytes of `text` that the scan looks for: the rarest ones in prose.
     pub at: usize,
-    pub sign: Sign,
+    pub sign: AnchorRule,
 }
 
 #[derive(Clone)]
-pub(super) enum Sign {
+pub(super) enum AnchorRule {
     /// A vendor's prefix, followed by at least `least` bytes of the classes `body`.
     Vendor {
         kind: &'static str,
         body: u16,
         least: usize,
-        /// The prefix is short enough to turn up by chance: it has to begin a word and the body has
-        /// to look random.
+        /// The prefix is short enough to occur by chance: it must begin a word, and the body must
+        /// look random.
         wary: bool,
     },
-    /// A prefix that is followed by parts of a fixed length each: classes and count, or a literal
-    /// text.
-    Exact { kind: &'static str, parts: Vec<Part> },
-    /// A word after which a secret may stand.
+    /// A prefix followed by parts of fixed length: classes and count, or a literal text.
+    Exact { kind: &'static str, parts: Vec<KeyPart> },
+    /// A keyword after which a secret may follow.
     Word {
         kind: &'static str,
-        class: Class,
-        /// Counts inside a longer word as well (`authtoken`).
+        class: KeywordClass,
+        /// Matches inside a longer word as well (`authtoken`).
         loose: bool,
-        /// Words of its own language that say that the value follows.
+        /// Words of its own language that introduce the value.
         own_is: &'static [&'static str],
     },
-    /// Something in the middle of a key that has no other mark: at least `before` bytes stand
-    /// before it, `after` behind it.
+    /// A string in the middle of a key that has no other mark: at least `before` bytes precede it,
+    /// `after` follow it.
     Middle { kind: &'static str, body: u16, before: usize, after: usize },
-    /// A rule of the program.
-    Shape(Shape),
+    /// A rule implemented in code.
+    Shape(ProgramRule),
 }
 
 /// One part of a key of fixed length.
 #[derive(Clone)]
-pub(super) enum Part {
+pub(super) enum KeyPart {
     Literal(&'static str),
     Run(u16, usize),
 }
 
 #[derive(Clone, Copy, PartialEq)]
-pub(super) enum Shape {
-    /// A program whose options take a password.
+pub(super) enum ProgramRule {
+    /// A program with options that take a password.
     Command,
     /// `Cookie: name=value; …`
     Cookie,
@@ -74,66 +73,67 @@ pub(super) enum Shape {
     Basic,
 }
 
-/// How much a telling word tells.
+/// What kind of value a keyword announces.
 #[derive(Clone, Copy, PartialEq)]
-pub(super) enum Class {
-    /// What follows may be as short as people's passwords are.
+pub(super) enum KeywordClass {
+    /// A password, which may be short.
     Password,
-    /// What follows must look random.
+    /// A token, which must look random.
     Token,
-    /// Keys open doors, but also sort tables and caches: the word before decides.
+    /// A key, which may also be one of a table or cache: the word before decides.
     Key,
-    /// What follows is a short number.
+    /// A short number.
     Pin,
-    /// What follows is base64 of `user:password`.
+    /// Base64 of `user:password`.
     Pair,
 }
 
-/// What is said around passwords, in all languages together.
+/// Phrases around passwords, in all languages together.
 #[derive(Default)]
-pub(super) struct Phrases {
-    /// What says that the value follows, between blanks.
+pub(super) struct PasswordPhrases {
+    /// Words that introduce the value, between blanks.
     pub is: Vec<&'static str>,
-    /// The same in scripts that put no blanks around it.
+    /// The same in scripts without blanks.
     pub is_glued: Vec<&'static str>,
     pub now: Vec<&'static str>,
     pub of: Vec<&'static str>,
     pub set_to: Vec<&'static str>,
     pub setting: HashSet<&'static str>,
     pub and: HashSet<&'static str>,
-    /// What may follow a value without a blank, in scripts that have none.
+    /// What may follow a value without a blank, in scripts without blanks.
     pub and_glued: Vec<&'static str>,
     pub before: HashSet<&'static str>,
     pub not: HashSet<&'static str>,
     pub endings: Vec<&'static str>,
-    /// How words of a sentence end that says something about a password.
+    /// Endings of words that describe a password.
     pub endings_of_prose: Vec<&'static str>,
-    /// The words for a password themselves.
+    /// The words for a password.
     pub passwords: Vec<&'static str>,
 }
 
-pub(super) struct Rules {
+pub(super) struct SecretRules {
     pub anchors: Vec<Anchor>,
-    /// Vendors' keys and JWTs, by their first byte.
+    /// Vendor keys and JWTs, by their first byte.
     pub known: Vec<Vec<usize>>,
-    table: Table,
+    table: AnchorTable,
 }
 
 /// The rules of this program.
-pub(super) static RULES: LazyLock<Rules> = LazyLock::new(|| {
-    let (rules, faults) = Rules::read(include_str!("formats.txt"), include_str!("words.txt"));
+pub(super) static RULES: LazyLock<SecretRules> = LazyLock::new(|| {
+    let (rules, faults) =
+        SecretRules::parse(include_str!("formats.txt"), include_str!("words.txt"));
     debug_assert!(faults.is_empty(), "{faults:?}");
     rules
 });
 
-/// What is said around passwords. Apart from the rules, because it takes longest to read and only a
-/// text with a password needs it.
-pub(super) static PHRASES: LazyLock<Phrases> =
-    LazyLock::new(|| Phrases::read(include_str!("words.txt")));
+/// The phrases around passwords. Separate from the rules, because parsing them takes longest and
+/// only a text with a password needs them.
+pub(super) static PHRASES: LazyLock<PasswordPhrases> =
+    LazyLock::new(|| PasswordPhrases::parse(include_str!("words.txt")));
 
-impl Rules {
-    /// Reads the rules; lines that cannot be read are left out and named.
-    pub fn read(formats: &'static str, words: &'static str) -> (Self, Vec<String>) {
+impl SecretRules {
+    /// Parses the rules; invalid lines are skipped and reported.
+    pub fn parse(formats: &'static str, words: &'static str) -> (Self, Vec<String>) {
         let mut faults = Vec::new();
         let mut anchors = Vec::new();
         for (at, line) in formats
@@ -141,7 +141,7 @@ impl Rules {
             .enumerate()
             .filter(|(_, line)| !line.is_empty() && !line.starts_with('#'))
         {
-            match format(line) {
+            match parse_format_line(line) {
                 Some(anchor) => anchors.push(anchor),
                 None => faults.push(format!("formats.txt:{}: {line}", at + 1)),
             }
@@ -159,18 +159,20 @@ impl Rules {
         for (at, anchor) in anchors.iter().enumerate() {
             if matches!(
                 anchor.sign,
-                Sign::Vendor { .. } | Sign::Exact { .. } | Sign::Shape(Shape::Jwt)
+                AnchorRule::Vendor { .. }
+                    | AnchorRule::Exact { .. }
+                    | AnchorRule::Shape(ProgramRule::Jwt)
             ) {
                 known[usize::from(anchor.text.as_bytes()[0])].push(at);
             }
         }
-        let table = Table::of(&anchors);
+        let table = AnchorTable::build(&anchors);
         (Self { anchors, known, table }, faults)
     }
 }
 
-/// A line of `formats.txt`.
-fn format(line: &'static str) -> Option<Anchor> {
+/// Parses a line of `formats.txt`.
+fn parse_format_line(line: &'static str) -> Option<Anchor> {
     let mut fields: Vec<&'static str> = line.split(" | ").collect();
     let at = match fields.last()?.strip_prefix('@') {
         Some(at) => {
@@ -183,63 +185,63 @@ fn format(line: &'static str) -> Option<Anchor> {
     match fields.as_slice() {
         [rule @ ("key" | "wary"), text, kind, body, least] => anchor(
             text,
-            Sign::Vendor {
+            AnchorRule::Vendor {
                 kind,
-                body: classes(body)?,
+                body: parse_classes(body)?,
                 least: least.parse().ok()?,
                 wary: *rule == "wary",
             },
         ),
         ["exact", text, kind] => {
             let (prefix, rest) = text.split_once('<')?;
-            anchor(prefix, Sign::Exact { kind, parts: parts(rest)? })
+            anchor(prefix, AnchorRule::Exact { kind, parts: parse_key_parts(rest)? })
         }
         ["middle", text, kind, body, around] => {
             let (before, after) = around.split_once(' ')?;
             anchor(
                 text,
-                Sign::Middle {
+                AnchorRule::Middle {
                     kind,
-                    body: classes(body)?,
+                    body: parse_classes(body)?,
                     before: before.parse().ok()?,
                     after: after.parse().ok()?,
                 },
             )
         }
-        ["shape", text, shape] => anchor(text, Sign::Shape(self::shape(shape)?)),
+        ["shape", text, shape] => anchor(text, AnchorRule::Shape(self::parse_program_rule(shape)?)),
         [rule @ ("part" | "word"), text, kind, class] => {
             let class = match *class {
-                "password" => Class::Password,
-                "token" => Class::Token,
-                "key" => Class::Key,
-                "pair" => Class::Pair,
+                "password" => KeywordClass::Password,
+                "token" => KeywordClass::Token,
+                "key" => KeywordClass::Key,
+                "pair" => KeywordClass::Pair,
                 _ => return None,
             };
-            anchor(text, Sign::Word { kind, class, loose: *rule == "part", own_is: &[] })
+            anchor(text, AnchorRule::Word { kind, class, loose: *rule == "part", own_is: &[] })
         }
         _ => None,
     }
 }
 
-fn shape(name: &str) -> Option<Shape> {
+fn parse_program_rule(name: &str) -> Option<ProgramRule> {
     Some(match name {
-        "command" => Shape::Command,
-        "cookie" => Shape::Cookie,
-        "seed" => Shape::Seed,
-        "pgpass" => Shape::Pgpass,
-        "putty" => Shape::Putty,
-        "login" => Shape::Login,
-        "url" => Shape::Url,
-        "block" => Shape::Block,
-        "jwt" => Shape::Jwt,
-        "telegram" => Shape::Telegram,
-        "bearer" => Shape::Bearer,
-        "basic" => Shape::Basic,
+        "command" => ProgramRule::Command,
+        "cookie" => ProgramRule::Cookie,
+        "seed" => ProgramRule::Seed,
+        "pgpass" => ProgramRule::Pgpass,
+        "putty" => ProgramRule::Putty,
+        "login" => ProgramRule::Login,
+        "url" => ProgramRule::Url,
+        "block" => ProgramRule::Block,
+        "jwt" => ProgramRule::Jwt,
+        "telegram" => ProgramRule::Telegram,
+        "bearer" => ProgramRule::Bearer,
+        "basic" => ProgramRule::Basic,
         _ => return None,
     })
 }
 
-fn classes(body: &str) -> Option<u16> {
+fn parse_classes(body: &str) -> Option<u16> {
     body.bytes().try_fold(0, |all, byte| {
         let class = match byte {
             b'U' => UPPER,
@@ -252,8 +254,8 @@ fn classes(body: &str) -> Option<u16> {
     })
 }
 
-/// `a14>.<h64>`: runs and what stands between them.
-fn parts(text: &'static str) -> Option<Vec<Part>> {
+/// `a14>.<h64>`: runs and the text between them.
+fn parse_key_parts(text: &'static str) -> Option<Vec<KeyPart>> {
     let mut parts = Vec::new();
     for piece in text.split('<') {
         let (run, literal) = piece.split_once('>')?;
@@ -263,22 +265,21 @@ fn parts(text: &'static str) -> Option<Vec<Part>> {
             b'd' => DIGIT,
             _ => return None,
         };
-        parts.push(Part::Run(class, run[1..].parse().ok()?));
+        parts.push(KeyPart::Run(class, run[1..].parse().ok()?));
         if !literal.is_empty() {
-            parts.push(Part::Literal(literal));
+            parts.push(KeyPart::Literal(literal));
         }
     }
     Some(parts)
 }
 
-/// Whether a script puts no blanks between words.
-pub(super) fn is_unspaced(c: char) -> bool {
+/// Whether a script has no blanks between words.
+pub(super) fn is_unspaced_script(c: char) -> bool {
     matches!(c, '\u{3040}'..='\u{30ff}' | '\u{3400}'..='\u{9fff}' | '\u{ac00}'..='\u{d7af}' | '\u{f900}'..='\u{faff}')
 }
 
-/// The lists of `words.txt`, a line each: its number, the name of its list, its entries. `None`
-/// where a language begins.
-fn lists(
+/// The lists of `words.txt` by line: number, name and entries. `None` where a language begins.
+fn word_lists(
     text: &'static str,
 ) -> impl Iterator<Item = (usize, Option<(&'static str, &'static str)>)> {
     let lines =
@@ -296,10 +297,10 @@ fn lists(
 }
 
 fn entries(list: &'static str) -> impl Iterator<Item = &'static str> {
-    list.split(' ').filter(|entry| !entry.is_empty()).map(spaced)
+    list.split(' ').filter(|entry| !entry.is_empty()).map(with_spaces)
 }
 
-/// The words of a line of anchors, each with the byte from which on it is looked for.
+/// The words of a line of anchors, each with the byte offset to look for.
 fn anchor_words(list: &'static str) -> impl Iterator<Item = (&'static str, usize)> {
     entries(list).map(|entry| {
         entry
@@ -308,7 +309,7 @@ fn anchor_words(list: &'static str) -> impl Iterator<Item = (&'static str, usize
     })
 }
 
-/// Reads of `words.txt` the words after which a secret may stand: they become anchors.
+/// Adds the keywords of `words.txt` as anchors.
 fn add_word_anchors(text: &'static str, anchors: &mut Vec<Anchor>, faults: &mut Vec<String>) {
     const PHRASES: [&str; 11] = [
         "is",
@@ -323,13 +324,13 @@ fn add_word_anchors(text: &'static str, anchors: &mut Vec<Anchor>, faults: &mut 
         "endings-of-prose",
         "own-is",
     ];
-    let mut pending: Vec<(&'static str, usize, Class, bool)> = Vec::new();
+    let mut pending: Vec<(&'static str, usize, KeywordClass, bool)> = Vec::new();
     let mut own_is: Vec<&'static str> = Vec::new();
-    for (number, line) in lists(text) {
+    for (number, line) in word_lists(text) {
         match line {
-            None => settle(&mut pending, &mut own_is, anchors),
+            None => add_language_anchors(&mut pending, &mut own_is, anchors),
             Some((name @ ("part" | "word" | "pin"), list)) => {
-                let class = if name == "pin" { Class::Pin } else { Class::Password };
+                let class = if name == "pin" { KeywordClass::Pin } else { KeywordClass::Password };
                 pending
                     .extend(anchor_words(list).map(|(word, at)| (word, at, class, name == "part")));
             }
@@ -343,15 +344,15 @@ fn add_word_anchors(text: &'static str, anchors: &mut Vec<Anchor>, faults: &mut 
             Some(_) => {}
         }
     }
-    settle(&mut pending, &mut own_is, anchors);
+    add_language_anchors(&mut pending, &mut own_is, anchors);
 }
 
-impl Phrases {
-    /// Reads of `words.txt` what is said around passwords.
-    fn read(text: &'static str) -> Self {
+impl PasswordPhrases {
+    /// Parses the password phrases of `words.txt`.
+    fn parse(text: &'static str) -> Self {
         let mut phrases = Self::default();
-        let unspaced = |word: &&'static str| word.chars().next().is_some_and(is_unspaced);
-        for (name, list) in lists(text).filter_map(|(_, line)| line) {
+        let unspaced = |word: &&'static str| word.chars().next().is_some_and(is_unspaced_script);
+        for (name, list) in word_lists(text).filter_map(|(_, line)| line) {
             match name {
                 "part" | "word" => {
                     phrases.passwords.extend(anchor_words(list).map(|(word, _)| word))
@@ -381,17 +382,17 @@ impl Phrases {
     }
 }
 
-/// Makes anchors of the words of one language.
-fn settle(
-    pending: &mut Vec<(&'static str, usize, Class, bool)>,
+/// Adds the keywords of one language as anchors.
+fn add_language_anchors(
+    pending: &mut Vec<(&'static str, usize, KeywordClass, bool)>,
     own_is: &mut Vec<&'static str>,
     anchors: &mut Vec<Anchor>,
 ) {
     let own_is: &'static [&'static str] = Vec::leak(std::mem::take(own_is));
     for (word, at, class, loose) in pending.drain(..) {
-        let kind = if class == Class::Pin { "pin" } else { "password" };
-        let sign = Sign::Word { kind, class, loose, own_is };
-        // Beyond ASCII the scan tells capitals from small letters.
+        let kind = if class == KeywordClass::Pin { "pin" } else { "password" };
+        let sign = AnchorRule::Word { kind, class, loose, own_is };
+        // Beyond ASCII the scan is case-sensitive.
         let mut forms = vec![word.to_owned()];
         if !word.is_ascii() {
             let mut letters = word.chars();
@@ -405,36 +406,37 @@ fn settle(
 }
 
 /// An entry of several words, with its blanks.
-fn spaced(entry: &'static str) -> &'static str {
+fn with_spaces(entry: &'static str) -> &'static str {
     if entry.contains('_') { String::leak(entry.replace('_', " ")) } else { entry }
 }
 
 const SLOTS_LOG2: u32 = 12;
 const FILTER_LOG2: u32 = 15;
 
-/// From three folded bytes to the anchors known by them. Slots hold a chain of links; 0 ends it.
-struct Table {
-    /// One bit for each of many more slots: most of a text is passed over by asking here.
+/// Maps three folded bytes to the anchors that contain them. Slots hold a chain of links; 0 ends
+/// it.
+struct AnchorTable {
+    /// A bit for each of many more slots: most of a text is rejected by this filter.
     any: Box<[u64; 1 << (FILTER_LOG2 - 6)]>,
     first: Box<[u16; 1 << SLOTS_LOG2]>,
     links: Vec<(u16, u16)>,
 }
 
-impl Table {
-    fn of(anchors: &[Anchor]) -> Self {
+impl AnchorTable {
+    fn build(anchors: &[Anchor]) -> Self {
         let mut table = Self {
             any: Box::new([0; 1 << (FILTER_LOG2 - 6)]),
             first: Box::new([0; 1 << SLOTS_LOG2]),
             links: vec![(0, 0)],
         };
-        // From the last to the first, because each is put before the ones already there.
+        // From the last to the first, because each is prepended to its chain.
         for (anchor, rule) in anchors.iter().enumerate().rev() {
             let (text, at) = (rule.text.as_bytes(), rule.at);
-            // A prefix of two bytes is known by each hex digit that can follow it.
+            // A prefix of two bytes is indexed with each hex digit that can follow it.
             let thirds: &[u8] = text.get(at + 2..at + 3).unwrap_or(b"0123456789abcdef");
             for third in thirds {
-                let trigram = fold(fold(fold(0, text[at]), text[at + 1]), *third);
-                let (bit, slot) = (bit(trigram), slot(trigram));
+                let trigram = fold_byte(fold_byte(fold_byte(0, text[at]), text[at + 1]), *third);
+                let (bit, slot) = (filter_bit(trigram), slot_index(trigram));
                 table.any[bit >> 6] |= 1 << (bit & 63);
                 table.links.push((anchor as u16, table.first[slot]));
                 table.first[slot] = (table.links.len() - 1) as u16;
@@ -445,36 +447,36 @@ impl Table {
 }
 
 /// The last three bytes, letters without their case.
-fn fold(trigram: u32, byte: u8) -> u32 {
+fn fold_byte(trigram: u32, byte: u8) -> u32 {
     (trigram << 8 | u32::from(byte | 0x20)) & 0x00FF_FFFF
 }
 
-fn slot(trigram: u32) -> usize {
+fn slot_index(trigram: u32) -> usize {
     (trigram.wrapping_mul(0x9E37_79B1) >> (32 - SLOTS_LOG2)) as usize
 }
 
-fn bit(trigram: u32) -> usize {
+fn filter_bit(trigram: u32) -> usize {
     (trigram.wrapping_mul(0x9E37_79B1) >> (32 - FILTER_LOG2)) as usize
 }
 
-impl Rules {
-    /// The next place from `from` on that may belong to an anchor, and its chain.
+impl SecretRules {
+    /// The next position at or after `from` that may belong to an anchor, and its chain.
     pub fn next_anchor(&self, bytes: &[u8], from: usize) -> Option<(usize, u16)> {
         let [first, second, rest @ ..] = bytes.get(from..)? else { return None };
         let any = &*self.table.any;
-        let mut trigram = fold(fold(0, *first), *second);
+        let mut trigram = fold_byte(fold_byte(0, *first), *second);
         for (at, byte) in rest.iter().enumerate() {
-            trigram = fold(trigram, *byte);
-            let bit = bit(trigram);
+            trigram = fold_byte(trigram, *byte);
+            let bit = filter_bit(trigram);
             if any[bit >> 6] >> (bit & 63) & 1 != 0 {
-                return Some((from + at, self.table.first[slot(trigram)]));
+                return Some((from + at, self.table.first[slot_index(trigram)]));
             }
         }
         None
     }
 
-    /// The anchor of a link of a chain, and the next link.
-    pub fn link(&self, link: u16) -> (&Anchor, u16) {
+    /// The anchor of a chain entry, and the next entry.
+    pub fn chain_entry(&self, link: u16) -> (&Anchor, u16) {
         let (anchor, next) = self.table.links[usize::from(link)];
         (&self.anchors[usize::from(anchor)], next)
     }

@@ -1,52 +1,56 @@
-//! Prompts that a person typed while Claude Code was working. Such a prompt stands in a transcript
-//! several times: when it is put into a queue (`enqueue`), when it leaves it (`dequeue`, `remove`,
+//! Prompts that the user typed while Claude Code was working. A transcript contains such a prompt
+//! several times: when it enters the queue (`enqueue`), when it leaves it (`dequeue`, `remove`,
 //! `popAll`), and, if it was delivered, as an ordinary message or as a `queued_command` attachment.
-//! The queue is first in, first out, and nothing but the words ties these lines together.
+//! The queue is first in, first out; only the words link these lines.
 //!
-//! Each prompt is one turn: the delivered message if there is one. Most prompts are absorbed into
-//! the turn that is running; older versions write no attachment for those, so that the `enqueue`
-//! line is all there is. A prompt that its person took back into the input box (`popAll`) was never
-//! said to the assistant; what becomes of it there is a prompt of its own.
+//! Each prompt becomes one turn: the delivered message if there is one. Most prompts are absorbed
+//! into the running turn; older versions write no attachment for those, so the `enqueue` line is
+//! the only source. A prompt that the user took back into the input box (`popAll`) was never sent
+//! to the assistant.
 
 use std::collections::VecDeque;
 
-use crate::record::Said;
+use crate::record::IncomingMessage;
 
-/// More prompts than this do not wait.
-const MAX_WAITING: usize = 1_000;
-/// The words of so many absorbed prompts are known, in case their attachment comes after the line
-/// that takes them off the queue.
-const MAX_ABSORBED: usize = 16;
+/// The most prompts in the queue.
+const MAX_QUEUED_PROMPTS: usize = 1_000;
+/// The number of absorbed prompts to remember, in case an attachment comes after the line that
+/// removes its prompt from the queue.
+const MAX_ABSORBED_PROMPTS: usize = 16;
 
 /// A prompt in the queue.
-struct Queued {
+struct QueuedPrompt {
     line: usize,
-    said: Said,
-    /// A person typed it; otherwise it is a program's notice, which only takes its place in the
+    said: IncomingMessage,
+    /// A person typed it; otherwise it is a program's notice, which only holds its position in the
     /// queue.
     is_typed: bool,
     /// It has left the queue and is about to be delivered as a message.
     is_sent: bool,
 }
 
-/// The queue as far as it was read.
+/// The queue as of the last line.
 #[derive(Default)]
 pub(super) struct PromptQueue {
-    waiting: VecDeque<Queued>,
+    waiting: VecDeque<QueuedPrompt>,
     absorbed: VecDeque<String>,
 }
 
 impl PromptQueue {
     /// The line of the oldest prompt that may still be delivered.
-    pub(super) fn oldest(&self) -> Option<usize> {
+    pub(super) fn oldest_line(&self) -> Option<usize> {
         self.waiting.iter().find(|queued| queued.is_typed).map(|queued| queued.line)
     }
 
-    /// Puts a prompt into the queue; the oldest one if there are too many.
-    pub(super) fn enqueue(&mut self, line: usize, said: Said) -> Option<Said> {
+    /// Adds a prompt; returns the oldest one if the queue is full.
+    pub(super) fn enqueue(
+        &mut self,
+        line: usize,
+        said: IncomingMessage,
+    ) -> Option<IncomingMessage> {
         let is_typed = is_typed(&said.text);
-        self.waiting.push_back(Queued { line, said, is_typed, is_sent: false });
-        if self.waiting.len() <= MAX_WAITING {
+        self.waiting.push_back(QueuedPrompt { line, said, is_typed, is_sent: false });
+        if self.waiting.len() <= MAX_QUEUED_PROMPTS {
             return None;
         }
         self.waiting.pop_front().filter(|queued| queued.is_typed).map(|queued| queued.said)
@@ -59,33 +63,33 @@ impl PromptQueue {
         }
     }
 
-    /// A prompt is absorbed into the turn that is running: the prompt, unless its attachment was
-    /// read already.
-    pub(super) fn remove(&mut self, text: &str) -> Option<Said> {
-        let queued = self.take(text)?;
+    /// A prompt is absorbed into the running turn; returns it, unless its attachment was read
+    /// already.
+    pub(super) fn remove(&mut self, text: &str) -> Option<IncomingMessage> {
+        let queued = self.take_matching(text)?;
         if !queued.is_typed {
             return None;
         }
-        self.absorbed.push_back(words(text));
-        if self.absorbed.len() > MAX_ABSORBED {
+        self.absorbed.push_back(normalize_spaces(text));
+        if self.absorbed.len() > MAX_ABSORBED_PROMPTS {
             self.absorbed.pop_front();
         }
         Some(queued.said)
     }
 
-    /// Its person takes back what is queued; how many prompts that were.
+    /// The user takes back what is queued; returns the number of prompts.
     pub(super) fn pop_all(&mut self) -> usize {
         let typed = self.waiting.iter().filter(|queued| queued.is_typed && !queued.is_sent).count();
         self.waiting.retain(|queued| queued.is_sent);
         typed
     }
 
-    /// An attachment delivers a prompt; false if that prompt was a turn already.
+    /// An attachment delivers a prompt; false if that prompt already was a turn.
     pub(super) fn attach(&mut self, text: &str) -> bool {
-        if self.take(text).is_some() {
+        if self.take_matching(text).is_some() {
             return true;
         }
-        let words = words(text);
+        let words = normalize_spaces(text);
         let known = self.absorbed.iter().position(|absorbed| *absorbed == words);
         known.is_none_or(|at| self.absorbed.remove(at).is_none())
     }
@@ -93,31 +97,31 @@ impl PromptQueue {
     /// A message delivers prompts: one, or several as lines of one message.
     pub(super) fn deliver(&mut self, text: &str) {
         if is_command(text) {
-            // What a command looks like when it was run does not tell how it was typed.
+            // The recorded form of a command does not tell how it was typed.
             let sent = self.waiting.iter().position(|queued| queued.is_sent);
             sent.and_then(|at| self.waiting.remove(at));
             return;
         }
-        let whole = words(text);
-        let lines = lines(text);
+        let whole = normalize_spaces(text);
+        let lines = normalize_lines(text);
         self.waiting.retain(|queued| {
-            let is_part = || lines.contains(&self::lines(&queued.said.text));
-            !(words(&queued.said.text) == whole || (queued.is_sent && is_part()))
+            let is_part = || lines.contains(&self::normalize_lines(&queued.said.text));
+            !(normalize_spaces(&queued.said.text) == whole || (queued.is_sent && is_part()))
         });
     }
 
-    /// There are no more lines: the prompts that were typed and never delivered.
-    pub(super) fn finish(&mut self) -> impl Iterator<Item = Said> {
+    /// Ends the file; returns the prompts that were typed and never delivered.
+    pub(super) fn finish(&mut self) -> impl Iterator<Item = IncomingMessage> {
         std::mem::take(&mut self.waiting)
             .into_iter()
             .filter(|queued| queued.is_typed)
             .map(|queued| queued.said)
     }
 
-    fn take(&mut self, text: &str) -> Option<Queued> {
-        let words = words(text);
-        let same = |queued: &Queued| self::words(&queued.said.text) == words;
-        // Where the words are not told, it is the first one.
+    fn take_matching(&mut self, text: &str) -> Option<QueuedPrompt> {
+        let words = normalize_spaces(text);
+        let same = |queued: &QueuedPrompt| self::normalize_spaces(&queued.said.text) == words;
+        // Without words it is the first one.
         let at = self
             .waiting
             .iter()
@@ -126,14 +130,14 @@ impl PromptQueue {
     }
 }
 
-/// Whether a person typed it as words for the assistant: no notice of a program, no command to the
-/// client.
+/// Whether a person typed it as words for the assistant: not a program's notice, not a command to
+/// the client.
 pub(super) fn is_typed(text: &str) -> bool {
     let text = text.trim();
     !text.is_empty() && !super::is_command_output(text) && !is_slash_command(text)
 }
 
-/// `/name`, which runs a command of the client; a path has further slashes.
+/// `/name`, which runs a command of the client; a path has more slashes.
 fn is_slash_command(text: &str) -> bool {
     let Some(name) = text.strip_prefix('/').and_then(|rest| rest.split_whitespace().next()) else {
         return false;
@@ -142,20 +146,20 @@ fn is_slash_command(text: &str) -> bool {
         && name.chars().all(|c| c.is_ascii_alphanumeric() || "-_:".contains(c))
 }
 
-/// Whether a message is the client's way of writing down a command that was run.
+/// Whether a message records a command that was run.
 fn is_command(text: &str) -> bool {
     ["<command-name>", "<command-message>", "<bash-input>"]
         .iter()
         .any(|tag| text.trim_start().starts_with(tag))
 }
 
-fn words(text: &str) -> String {
+fn normalize_spaces(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 /// The lines of a text, each between two line breaks.
-fn lines(text: &str) -> String {
-    text.trim().lines().fold("\n".to_owned(), |all, line| all + &words(line) + "\n")
+fn normalize_lines(text: &str) -> String {
+    text.trim().lines().fold("\n".to_owned(), |all, line| all + &normalize_spaces(line) + "\n")
 }
 
 #[cfg(test)]
@@ -163,8 +167,8 @@ mod tests {
     use jiff::tz::Offset;
     use serde_json::{Value, json};
 
-    use crate::import::{Format, Harvest, Place, Reader};
-    use crate::transcript::{self, Shape};
+    use crate::import::{ImportBatch, ImportFormat, ImportPosition, ImportReader};
+    use crate::transcript::{self, TranscriptFormat};
 
     fn operation(clock: &str, operation: &str, content: Option<&str>) -> Value {
         let mut line = json!({ "type": "queue-operation", "operation": operation, "sessionId": "s", "timestamp": format!("2026-02-13T{clock}Z") });
@@ -184,35 +188,43 @@ mod tests {
         json!({ "type": "attachment", "uuid": format!("a{clock}"), "sessionId": "s", "timestamp": format!("2026-02-13T{clock}Z"), "attachment": inner })
     }
 
-    /// What was said, by the reader of hooks and `session add` and by the reader of imports, which
-    /// must agree.
+    /// The messages as read for hooks and `session add` and as read for imports; both must agree.
     fn said(lines: &[Value]) -> Vec<String> {
         let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
-        let read =
-            transcript::read(&text, Some(Shape::Jsonl), "2026-02-13".parse().unwrap(), Offset::UTC);
+        let read = transcript::parse_transcript(
+            &text,
+            Some(TranscriptFormat::Jsonl),
+            "2026-02-13".parse().unwrap(),
+            Offset::UTC,
+        );
         assert_eq!(read.complaints, []);
         let (mut reader, mut harvest) =
-            (Reader::new(Format::ClaudeCode, Offset::UTC), Harvest::default());
+            (ImportReader::new(ImportFormat::ClaudeCode, Offset::UTC), ImportBatch::default());
         for (at, line) in text.lines().enumerate() {
-            reader.piece(Place { number: at + 1, at: 0 }, line, &|_| None, &mut harvest);
+            reader.read_piece(
+                ImportPosition { number: at + 1, at: 0 },
+                line,
+                &|_| None,
+                &mut harvest,
+            );
         }
         reader.finish(&mut harvest);
-        let shown = |said: &crate::record::Said| {
+        let shown = |said: &crate::record::IncomingMessage| {
             format!(
                 "{} {}: {}",
-                said.ts.unwrap().at().to_string().get(11..16).unwrap(),
+                said.ts.unwrap().timestamp().to_string().get(11..16).unwrap(),
                 said.role.unwrap(),
                 said.text
             )
         };
-        let imported: Vec<String> = harvest.said.iter().map(|(_, said)| shown(said)).collect();
+        let imported: Vec<String> = harvest.messages.iter().map(|(_, said)| shown(said)).collect();
         let turns: Vec<String> = read.turns.iter().map(shown).collect();
         assert_eq!(imported, turns);
         turns
     }
 
-    // P1: what is typed while the assistant works is said once, however often the transcript tells
-    // of it.
+    // P1: a prompt typed while the assistant works becomes one turn, however often the transcript
+    // contains it.
     #[test]
     fn a_queued_prompt_is_one_turn_of_the_person() {
         let first = || message("09:00:00", "user", "begin");
@@ -274,7 +286,7 @@ mod tests {
             said(&two),
             ["09:00 user: begin", "09:03 user: also the tests\nand look it up", "09:01 user: ok"]
         );
-        // The same words twice are said twice.
+        // The same words twice are two prompts.
         let twice = [
             put("go on"),
             put("go on"),
@@ -302,7 +314,8 @@ mod tests {
         let sent = operation("09:02:00", "dequeue", None);
         let lines = [put("/compact"), sent.clone(), command.clone(), last.clone()];
         let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
-        let read = transcript::read(&text, None, "2026-02-13".parse().unwrap(), Offset::UTC);
+        let read =
+            transcript::parse_transcript(&text, None, "2026-02-13".parse().unwrap(), Offset::UTC);
         assert!(read.turns.iter().all(|said| said.text != "/compact"), "{read:?}");
         for more in [
             json!({ "origin": { "kind": "peer" } }),
@@ -333,8 +346,8 @@ mod tests {
     // A file that is read while a prompt is queued is read again from there.
     #[test]
     fn a_queued_prompt_is_waited_for() {
-        let mut reader = Reader::new(Format::ClaudeCode, Offset::UTC);
-        let mut harvest = Harvest::default();
+        let mut reader = ImportReader::new(ImportFormat::ClaudeCode, Offset::UTC);
+        let mut harvest = ImportBatch::default();
         let lines = [
             message("09:00:00", "user", "begin"),
             operation("09:01:00", "enqueue", Some("one")),
@@ -345,21 +358,21 @@ mod tests {
             .iter()
             .enumerate()
             .map(|(at, line)| {
-                reader.piece(
-                    Place { number: at + 1, at: at as u64 * 100 },
+                reader.read_piece(
+                    ImportPosition { number: at + 1, at: at as u64 * 100 },
                     &line.to_string(),
                     &|_| None,
                     &mut harvest,
                 );
-                reader.waits_for().map(|place| place.number)
+                reader.resume_position().map(|place| place.number)
             })
             .collect();
         // The first message waits for more of its lines all the while.
         assert_eq!(numbers, [Some(1); 4]);
         for at in 5..20 {
             let line = message(&format!("09:03:{at:02}"), "assistant", "working").to_string();
-            reader.piece(Place { number: at, at: 0 }, &line, &|_| None, &mut harvest);
+            reader.read_piece(ImportPosition { number: at, at: 0 }, &line, &|_| None, &mut harvest);
         }
-        assert_eq!(reader.waits_for().map(|place| place.number), Some(3));
+        assert_eq!(reader.resume_position().map(|place| place.number), Some(3));
     }
 }

@@ -3,43 +3,46 @@
 use std::collections::BTreeMap;
 
 use icecore_domain::calendar::{Days, Moment};
-use icecore_domain::converse::artifact::{self, Index};
-use icecore_domain::converse::branch::{Branches, Turns};
-use icecore_domain::converse::hear;
-use icecore_domain::converse::truth::{self, Compared, Fact};
-use icecore_domain::converse::turn::{self, TurnLine};
-use icecore_domain::event::{Act, Draft, Event, Scope};
+use icecore_domain::converse::artifact::{self, ArtifactIndex};
+use icecore_domain::converse::branch::{Branches, TurnSet};
+use icecore_domain::converse::conversation_facts::{self, ConversationFact, FactComparison};
+use icecore_domain::converse::turn_detection;
+use icecore_domain::converse::turn_log::{self, TurnLine};
+use icecore_domain::event::{Act, Event, EventDraft, Scope};
 use icecore_domain::format::line;
 use icecore_domain::hash::Hash;
 use icecore_domain::id::EventId;
 use icecore_domain::layout::DocPath;
 use icecore_domain::ledger::Ledger;
-use icecore_domain::packs::chat::Line;
+use icecore_domain::packs::chat::ChatPackLine;
 use icecore_domain::record::Record;
-use icecore_domain::{page, plain};
+use icecore_domain::{page, sanitize};
 use icecore_store::{ContentVersion, Error as StoreError};
 use serde::{Deserialize, Serialize};
 
 use super::branching::MAX_CANDIDATES;
-use super::{Chats, PROMOTED, last_turn};
-use crate::{ATTEMPTS, Error, Result, Secrets};
+use super::{Chats, PROMOTED_TAG, last_turn};
+use crate::{Error, MAX_ATTEMPTS, Result, SecretCounts};
 
 /// The folder of all conversations.
-pub const CONVERSATIONS: &str = "conversations";
+pub const CONVERSATIONS_FOLDER: &str = "conversations";
 /// The index of conversations by their first exchanges, beneath it.
-const OPENINGS: &str = "openings";
+const OPENINGS_FOLDER: &str = "openings";
 /// The most bytes of artifacts that are inserted word for word on request.
-const MOST_RECALLED_BYTES: usize = 48 * 1024;
+const MAX_RECALLED_BYTES: usize = 48 * 1024;
 
 /// The path of a conversation's folder.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Folder(String);
+pub(super) struct ConversationFolder(String);
 
-impl Folder {
+impl ConversationFolder {
     pub(super) fn of(conversation: &str) -> Self {
         let slug = page::slug(conversation);
         let short = slug[..slug.floor_char_boundary(60)].trim_matches('-').to_owned();
-        Self(format!("{CONVERSATIONS}/{short}-{}", Hash::of(conversation.as_bytes()).short()))
+        Self(format!(
+            "{CONVERSATIONS_FOLDER}/{short}-{}",
+            Hash::of(conversation.as_bytes()).short_hex()
+        ))
     }
 
     fn file(&self, name: &str) -> String {
@@ -82,18 +85,18 @@ impl Folder {
 
 /// The files of a conversation that change as it goes on.
 pub(crate) fn files_of(conversation: &str) -> [String; 4] {
-    let folder = Folder::of(conversation);
+    let folder = ConversationFolder::of(conversation);
     [folder.events(), folder.turns(), folder.artifacts(), folder.branches()]
 }
 
 /// The path of a conversation's folder.
 pub(crate) fn folder_of(conversation: &str) -> String {
-    Folder::of(conversation).0
+    ConversationFolder::of(conversation).0
 }
 
 /// The content of a conversation's own file.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) struct About {
+pub(super) struct ConversationFile {
     pub(super) id: String,
     begun: String,
     /// Hashes of its first exchanges, which find it if the client sends no id.
@@ -102,8 +105,8 @@ pub(super) struct About {
 }
 
 /// The list of the conversations with this beginning, newest last.
-fn opening_place(opening: &str) -> Result<DocPath> {
-    path(&format!("{CONVERSATIONS}/{OPENINGS}/{opening}.txt"))
+fn opening_path(opening: &str) -> Result<DocPath> {
+    doc_path(&format!("{CONVERSATIONS_FOLDER}/{OPENINGS_FOLDER}/{opening}.txt"))
 }
 
 /// The names in such a list, newest first.
@@ -111,14 +114,14 @@ fn names_of_opening(list: &[u8]) -> Vec<String> {
     String::from_utf8_lossy(list)
         .lines()
         .rev()
-        .filter_map(hear::name)
+        .filter_map(turn_detection::conversation_name)
         .take(MAX_CANDIDATES)
         .collect()
 }
 
 /// A conversation in a list.
 #[derive(Debug, Clone, Serialize)]
-pub struct Conversation {
+pub struct ConversationInfo {
     pub conversation: String,
     pub messages: u64,
     /// The number of turns, if it went through the server.
@@ -135,7 +138,7 @@ pub struct Conversation {
 
 /// A version of an artifact.
 #[derive(Debug, Clone, Serialize)]
-pub struct Kept {
+pub struct ArtifactVersion {
     pub name: String,
     pub version: u32,
     pub turn: u64,
@@ -153,7 +156,7 @@ pub struct Kept {
 
 /// The result of deleting a conversation.
 #[derive(Debug, Clone, Serialize)]
-pub struct Forgotten {
+pub struct DeletedConversation {
     pub conversation: String,
     /// The number of deleted messages.
     pub messages: usize,
@@ -161,35 +164,35 @@ pub struct Forgotten {
     pub files: usize,
 }
 
-pub(super) fn path(text: &str) -> Result<DocPath> {
+pub(super) fn doc_path(text: &str) -> Result<DocPath> {
     Ok(text.parse().map_err(StoreError::Path)?)
 }
 
 /// The context lines about artifacts, one per artifact with its versions.
-pub(super) fn artifact_lines(index: &Index) -> Vec<Line> {
-    let mut latest: Vec<&artifact::Entry> =
+pub(super) fn artifact_lines(index: &ArtifactIndex) -> Vec<ChatPackLine> {
+    let mut latest: Vec<&artifact::ArtifactVersion> =
         index.names().filter_map(|name| index.latest(name)).collect();
     latest.sort_by_key(|entry| entry.turn);
-    let told = |entry: &&artifact::Entry| {
+    let told = |entry: &&artifact::ArtifactVersion| {
         let turns: Vec<String> = index
             .versions(&entry.name)
             .map(|version| format!("v{} of turn {}", version.version, version.turn))
             .collect();
         let first = turns.len().saturating_sub(6);
         let text = format!("{} ({} lines): {}", entry.name, entry.lines, turns[first..].join(", "));
-        Line { id: format!("artifact:{}", entry.name), text }
+        ChatPackLine { id: format!("artifact:{}", entry.name), text }
     };
     latest.iter().map(told).collect()
 }
 
 /// Gives new events the next ids of a conversation's ledger.
-fn with_ids(ledger: &Ledger, drafts: Vec<Draft>) -> Vec<Event> {
+fn assign_ids(ledger: &Ledger, drafts: Vec<EventDraft>) -> Vec<Event> {
     let mut next: BTreeMap<jiff::civil::Date, u32> = BTreeMap::new();
     for entry in ledger.entries() {
         let known = next.entry(entry.event.id.day()).or_default();
         *known = (*known).max(entry.event.id.number());
     }
-    let number = |draft: Draft| {
+    let number = |draft: EventDraft| {
         let day = draft.ts.day();
         let number = next.entry(day).or_default();
         *number += 1;
@@ -199,12 +202,12 @@ fn with_ids(ledger: &Ledger, drafts: Vec<Draft>) -> Vec<Event> {
 }
 
 impl Chats {
-    pub(super) fn folder(&self, conversation: &str) -> Folder {
-        Folder::of(conversation)
+    pub(super) fn folder(&self, conversation: &str) -> ConversationFolder {
+        ConversationFolder::of(conversation)
     }
 
-    pub(super) async fn read(&self, place: &str) -> Result<Vec<u8>> {
-        Ok(self.memory.store.document(&path(place)?).await?.unwrap_or_default())
+    pub(super) async fn read_document(&self, place: &str) -> Result<Vec<u8>> {
+        Ok(self.memory.store.document(&doc_path(place)?).await?.unwrap_or_default())
     }
 
     /// Reads a file of a conversation if its size differs from `bytes`, the size at the last read.
@@ -213,8 +216,8 @@ impl Chats {
         place: &str,
         bytes: &mut u64,
     ) -> Result<Option<Vec<u8>>> {
-        let place = path(place)?;
-        if self.memory.store.length(&place).await? == *bytes {
+        let place = doc_path(place)?;
+        if self.memory.store.document_len(&place).await? == *bytes {
             return Ok(None);
         }
         let text = self.memory.store.document(&place).await?.unwrap_or_default();
@@ -222,30 +225,35 @@ impl Chats {
         Ok(Some(text))
     }
 
-    async fn about(&self, conversation: &str) -> Result<Option<About>> {
-        Ok(serde_json::from_slice(&self.read(&self.folder(conversation).about()).await?).ok())
+    async fn read_conversation_file(&self, conversation: &str) -> Result<Option<ConversationFile>> {
+        Ok(serde_json::from_slice(&self.read_document(&self.folder(conversation).about()).await?)
+            .ok())
     }
 
     /// The conversations with this beginning, newest first.
-    pub(super) async fn opened_by(&self, opening: &str) -> Result<Vec<String>> {
+    pub(super) async fn conversations_with_opening(&self, opening: &str) -> Result<Vec<String>> {
         Ok(names_of_opening(
-            &self.memory.store.document(&opening_place(opening)?).await?.unwrap_or_default(),
+            &self.memory.store.document(&opening_path(opening)?).await?.unwrap_or_default(),
         ))
     }
 
     /// Creates the file of a new conversation.
-    pub(super) async fn introduce(&self, conversation: &str) -> Result<()> {
-        let about = About {
+    pub(super) async fn create_conversation(&self, conversation: &str) -> Result<()> {
+        let about = ConversationFile {
             id: conversation.to_owned(),
             begun: self.memory.now().to_string(),
             openings: Vec::new(),
         };
-        self.write_about(&about).await
+        self.write_conversation_file(&about).await
     }
 
-    async fn write_about(&self, about: &About) -> Result<()> {
+    async fn write_conversation_file(&self, about: &ConversationFile) -> Result<()> {
         let text = serde_json::to_string_pretty(about).unwrap_or_default() + "\n";
-        Ok(self.memory.store.put(&path(&self.folder(&about.id).about())?, text.as_bytes()).await?)
+        Ok(self
+            .memory
+            .store
+            .put(&doc_path(&self.folder(&about.id).about())?, text.as_bytes())
+            .await?)
     }
 
     /// Changes the list of conversations with this beginning, which other processes change too.
@@ -255,9 +263,9 @@ impl Chats {
         opening: &str,
         change: impl Fn(&mut Vec<String>),
     ) -> Result<bool> {
-        let place = opening_place(opening)?;
-        let mut last = StoreError::Moved { what: place.to_string() };
-        for _ in 0..ATTEMPTS {
+        let place = opening_path(opening)?;
+        let mut last = StoreError::Conflict { what: place.to_string() };
+        for _ in 0..MAX_ATTEMPTS {
             let known = self.memory.store.document(&place).await?;
             let mut names = names_of_opening(known.as_deref().unwrap_or_default());
             change(&mut names);
@@ -265,10 +273,10 @@ impl Chats {
             match self
                 .memory
                 .store
-                .swap(&place, text.as_bytes(), ContentVersion::of(known.as_deref()))
+                .compare_and_swap(&place, text.as_bytes(), ContentVersion::of(known.as_deref()))
                 .await
             {
-                Err(moved @ StoreError::Moved { .. }) => last = moved,
+                Err(moved @ StoreError::Conflict { .. }) => last = moved,
                 other => return other.map(|()| !names.is_empty()).map_err(Error::from),
             }
         }
@@ -277,7 +285,9 @@ impl Chats {
 
     /// Indexes a conversation by its beginning, for clients that send no id.
     pub(super) async fn register_opening(&self, conversation: &str, opening: &str) -> Result<()> {
-        let Some(mut about) = self.about(conversation).await? else { return Ok(()) };
+        let Some(mut about) = self.read_conversation_file(conversation).await? else {
+            return Ok(());
+        };
         if about.openings.iter().any(|known| known == opening) {
             return Ok(());
         }
@@ -288,24 +298,24 @@ impl Chats {
         })
         .await?;
         about.openings.push(opening.to_owned());
-        self.write_about(&about).await
+        self.write_conversation_file(&about).await
     }
 
     /// Appends lines to a file of a conversation.
-    pub(super) async fn extend(&self, place: &str, lines: &str) -> Result<()> {
-        Ok(self.memory.store.extend(&path(place)?, lines.as_bytes()).await?)
+    pub(super) async fn append_lines(&self, place: &str, lines: &str) -> Result<()> {
+        Ok(self.memory.store.append_to_document(&doc_path(place)?, lines.as_bytes()).await?)
     }
 
     /// Appends lines to a file of a conversation. `lines` makes them from the present content, and
     /// is called again if another process was faster.
-    pub(super) async fn grow(
+    pub(super) async fn append_lines_with(
         &self,
         place: &str,
         mut lines: impl FnMut(&[u8]) -> String,
     ) -> Result<String> {
-        let place = path(place)?;
-        let mut last = StoreError::Moved { what: place.to_string() };
-        for _ in 0..ATTEMPTS {
+        let place = doc_path(place)?;
+        let mut last = StoreError::Conflict { what: place.to_string() };
+        for _ in 0..MAX_ATTEMPTS {
             let known = self.memory.store.document(&place).await?;
             let text = lines(known.as_deref().unwrap_or_default());
             if text.is_empty() {
@@ -314,10 +324,10 @@ impl Chats {
             match self
                 .memory
                 .store
-                .grow(&place, text.as_bytes(), ContentVersion::of(known.as_deref()))
+                .append_if_unchanged(&place, text.as_bytes(), ContentVersion::of(known.as_deref()))
                 .await
             {
-                Err(moved @ StoreError::Moved { .. }) => last = moved,
+                Err(moved @ StoreError::Conflict { .. }) => last = moved,
                 other => return other.map(|()| text).map_err(Error::from),
             }
         }
@@ -325,45 +335,45 @@ impl Chats {
     }
 
     /// Appends events to a conversation's ledger; `drafts` makes them from the present ledger.
-    pub(super) async fn append(
+    pub(super) async fn append_events(
         &self,
         conversation: &str,
-        mut drafts: impl FnMut(&Ledger) -> Vec<Draft>,
+        mut drafts: impl FnMut(&Ledger) -> Vec<EventDraft>,
     ) -> Result<usize> {
         let mut many = 0;
-        self.grow(&self.folder(conversation).events(), |known| {
-            let ledger = Ledger::read(known, None);
+        self.append_lines_with(&self.folder(conversation).events(), |known| {
+            let ledger = Ledger::parse(known, None);
             let gated = drafts(&ledger)
                 .into_iter()
-                .map(|draft| self.memory.gate_draft(draft, &mut Secrets::new()));
+                .map(|draft| self.memory.filter_draft(draft, &mut SecretCounts::new()));
             let cleaned =
-                gated.filter_map(|draft| draft.cleaned().ok().map(|(draft, _)| draft)).collect();
-            let events = with_ids(&ledger, cleaned);
+                gated.filter_map(|draft| draft.sanitize().ok().map(|(draft, _)| draft)).collect();
+            let events = assign_ids(&ledger, cleaned);
             many = events.len();
-            events.iter().map(line::write).collect()
+            events.iter().map(line::format_line).collect()
         })
         .await?;
         Ok(many)
     }
 
-    pub(super) async fn known(&self, conversation: &str) -> Result<()> {
-        if self.about(conversation).await?.is_some()
-            || !self.memory.store.last_said(conversation, 1).await?.is_empty()
+    pub(super) async fn ensure_exists(&self, conversation: &str) -> Result<()> {
+        if self.read_conversation_file(conversation).await?.is_some()
+            || !self.memory.store.recent_records(conversation, 1).await?.is_empty()
         {
             return Ok(());
         }
-        let name = plain::one_line(conversation);
-        Err(Error::Nothing(format!(
+        let name = sanitize::one_line(conversation);
+        Err(Error::NotFound(format!(
             "there is no conversation `{name}`; `icecore conversation list` shows those there are"
         )))
     }
 
     /// Every conversation, the most recent first.
-    pub async fn conversations(&self) -> Result<Vec<Conversation>> {
-        let mut found: BTreeMap<String, Conversation> = BTreeMap::new();
+    pub async fn conversations(&self) -> Result<Vec<ConversationInfo>> {
+        let mut found: BTreeMap<String, ConversationInfo> = BTreeMap::new();
         for stat in self.memory.store.sessions(None).await? {
             let entry =
-                found.entry(stat.key.conversation.clone()).or_insert_with(|| Conversation {
+                found.entry(stat.key.conversation.clone()).or_insert_with(|| ConversationInfo {
                     conversation: stat.key.conversation.clone(),
                     messages: 0,
                     turns: 0,
@@ -379,94 +389,113 @@ impl Chats {
         }
         // Only conversations through the server have a log and facts.
         for entry in found.values_mut().filter(|entry| entry.turns > 0) {
-            let log = turn::read(&self.read(&self.folder(&entry.conversation).turns()).await?);
+            let log = turn_log::parse_turn_log(
+                &self.read_document(&self.folder(&entry.conversation).turns()).await?,
+            );
             entry.turns = entry.turns.max(last_turn(&log));
-            entry.unsummarized = turn::pending(&log, entry.turns).len();
-            entry.facts = self.facts_now(&entry.conversation, entry.turns).await?.len();
+            entry.unsummarized = turn_log::unsummarized_turns(&log, entry.turns).len();
+            entry.facts = self.current_facts(&entry.conversation, entry.turns).await?.len();
         }
-        let mut found: Vec<Conversation> = found.into_values().collect();
+        let mut found: Vec<ConversationInfo> = found.into_values().collect();
         found.sort_by(|a, b| b.last.cmp(&a.last).then_with(|| a.conversation.cmp(&b.conversation)));
         Ok(found)
     }
 
     /// The order of the turns.
     pub(super) async fn branches(&self, conversation: &str) -> Result<Branches> {
-        Ok(Branches::read(&self.read(&self.folder(conversation).branches()).await?))
+        Ok(Branches::parse(&self.read_document(&self.folder(conversation).branches()).await?))
     }
 
     /// The active facts of a conversation; `last` is its last turn.
-    pub(super) async fn facts_now(&self, conversation: &str, last: u64) -> Result<Vec<Fact>> {
-        let ledger = Ledger::read(&self.read(&self.folder(conversation).events()).await?, None);
+    pub(super) async fn current_facts(
+        &self,
+        conversation: &str,
+        last: u64,
+    ) -> Result<Vec<ConversationFact>> {
+        let ledger =
+            Ledger::parse(&self.read_document(&self.folder(conversation).events()).await?, None);
         let branches = self.branches(conversation).await?;
         if branches.is_empty() {
-            return Ok(truth::facts(&ledger, conversation));
+            return Ok(conversation_facts::facts(&ledger, conversation));
         }
-        Ok(truth::facts_of(&ledger, conversation, &branches.active(last)))
+        Ok(conversation_facts::facts_on_path(&ledger, conversation, &branches.active(last)))
     }
 
     /// The last turn of a conversation.
     async fn last_turn_of(&self, conversation: &str) -> Result<u64> {
-        let room = self.room(conversation);
+        let room = self.open_conversation(conversation);
         let mut state = room.state.lock().await;
-        Ok(self.fresh(conversation, &mut state).await?.last())
+        Ok(self.refresh_state(conversation, &mut state).await?.last_turn())
     }
 
     /// The facts of a conversation, now or at the end of a turn.
-    pub async fn facts(&self, conversation: &str, turn: Option<u64>) -> Result<Vec<Fact>> {
-        self.known(conversation).await?;
+    pub async fn facts(
+        &self,
+        conversation: &str,
+        turn: Option<u64>,
+    ) -> Result<Vec<ConversationFact>> {
+        self.ensure_exists(conversation).await?;
         let Some(turn) = turn else {
             let last = self.last_turn_of(conversation).await?;
-            return self.facts_now(conversation, last).await;
+            return self.current_facts(conversation, last).await;
         };
-        let ledger = Ledger::read(&self.read(&self.folder(conversation).events()).await?, None);
-        let path = self.branches(conversation).await?.before(turn).with(turn);
-        Ok(truth::facts_of(&ledger, conversation, &path))
+        let ledger =
+            Ledger::parse(&self.read_document(&self.folder(conversation).events()).await?, None);
+        let path = self.branches(conversation).await?.turns_before(turn).with(turn);
+        Ok(conversation_facts::facts_on_path(&ledger, conversation, &path))
     }
 
     /// The difference between the facts at the ends of two turns.
-    pub async fn changes(&self, conversation: &str, from: u64, to: u64) -> Result<Compared> {
+    pub async fn compare_facts(
+        &self,
+        conversation: &str,
+        from: u64,
+        to: u64,
+    ) -> Result<FactComparison> {
         let (older, newer) = (
             self.facts(conversation, Some(from)).await?,
             self.facts(conversation, Some(to)).await?,
         );
-        Ok(truth::compare(&older, &newer))
+        Ok(conversation_facts::compare_facts(&older, &newer))
     }
 
     /// The turns of a conversation from the turn log; the last line of each counts. Turns outside
     /// the active branch are marked as withdrawn.
     pub async fn turns(&self, conversation: &str) -> Result<Vec<TurnLine>> {
-        self.known(conversation).await?;
-        let mut log = turn::read(&self.read(&self.folder(conversation).turns()).await?);
+        self.ensure_exists(conversation).await?;
+        let mut log = turn_log::parse_turn_log(
+            &self.read_document(&self.folder(conversation).turns()).await?,
+        );
         let branches = self.branches(conversation).await?;
         if !branches.is_empty() {
             let active = branches.active(self.last_turn_of(conversation).await?);
             for line in log.turns.values_mut().filter(|line| !active.contains(line.turn)) {
-                line.extra.insert(turn::WITHDRAWN.into(), true.into());
+                line.extra.insert(turn_log::WITHDRAWN_FIELD.into(), true.into());
             }
         }
         Ok(log.turns.into_values().collect())
     }
 
     /// The records of a turn.
-    pub async fn said(&self, conversation: &str, turn: u64) -> Result<Vec<Record>> {
-        self.known(conversation).await?;
-        let mut records = self.memory.store.last_said(conversation, usize::MAX).await?;
+    pub async fn turn_records(&self, conversation: &str, turn: u64) -> Result<Vec<Record>> {
+        self.ensure_exists(conversation).await?;
+        let mut records = self.memory.store.recent_records(conversation, usize::MAX).await?;
         records.retain(|record| record.turn() == Some(turn));
         if records.is_empty() {
-            return Err(Error::Nothing(format!(
+            return Err(Error::NotFound(format!(
                 "there is no turn {turn} in {}",
-                plain::one_line(conversation)
+                sanitize::one_line(conversation)
             )));
         }
         Ok(records)
     }
 
     /// Every version of every artifact of a conversation.
-    pub async fn artifacts(&self, conversation: &str) -> Result<Vec<Kept>> {
-        self.known(conversation).await?;
+    pub async fn artifacts(&self, conversation: &str) -> Result<Vec<ArtifactVersion>> {
+        self.ensure_exists(conversation).await?;
         let folder = self.folder(conversation);
-        let (index, _) = Index::read(&self.read(&folder.artifacts()).await?);
-        let kept = |entry: &artifact::Entry| Kept {
+        let (index, _) = ArtifactIndex::parse(&self.read_document(&folder.artifacts()).await?);
+        let kept = |entry: &artifact::ArtifactVersion| ArtifactVersion {
             name: entry.name.clone(),
             version: entry.version,
             turn: entry.turn,
@@ -481,43 +510,53 @@ impl Chats {
     }
 
     /// One version of an artifact: `NAME`, `NAME@v2` or `NAME@turn-3`.
-    pub async fn artifact(&self, conversation: &str, which: &str) -> Result<(Kept, String)> {
+    pub async fn artifact(
+        &self,
+        conversation: &str,
+        which: &str,
+    ) -> Result<(ArtifactVersion, String)> {
         let all = self.artifacts(conversation).await?;
-        let (index, _) = Index::read(&self.read(&self.folder(conversation).artifacts()).await?);
+        let (index, _) = ArtifactIndex::parse(
+            &self.read_document(&self.folder(conversation).artifacts()).await?,
+        );
         let marker = format!("[[artifact:{which}]]");
-        let found =
-            artifact::markers(&marker).first().and_then(|(_, reference)| index.resolve(reference));
+        let found = artifact::find_markers(&marker)
+            .first()
+            .and_then(|(_, reference)| index.resolve(reference));
         let kept = found.and_then(|(name, version)| {
             all.into_iter().find(|kept| kept.name == name && kept.version == version)
         });
         let Some(kept) = kept else {
-            let which = plain::one_line(which);
-            return Err(Error::Nothing(format!(
+            let which = sanitize::one_line(which);
+            return Err(Error::NotFound(format!(
                 "there is no artifact `{which}`; write NAME, NAME@v2 or NAME@turn-3, as `icecore conversation artifacts` lists them"
             )));
         };
-        let text = String::from_utf8_lossy(&self.read(&kept.file).await?).into_owned();
+        let text = String::from_utf8_lossy(&self.read_document(&kept.file).await?).into_owned();
         Ok((kept, text))
     }
 
     /// The artifacts that a text refers to, and those that the last reply marked: name, version and
     /// text.
-    pub(super) async fn recalled(
+    pub(super) async fn recalled_artifacts(
         &self,
         conversation: &str,
         asked: &str,
         marked: &str,
-        turns: &Turns,
+        turns: &TurnSet,
     ) -> Result<Vec<(String, String, String)>> {
-        let mut references = artifact::Reference::read(asked);
-        references.extend(artifact::markers(marked).into_iter().map(|(_, reference)| reference));
+        let mut references = artifact::ArtifactReference::find_all(asked);
+        references
+            .extend(artifact::find_markers(marked).into_iter().map(|(_, reference)| reference));
         if references.is_empty() {
             return Ok(Vec::new());
         }
         let folder = self.folder(conversation);
-        let index = Index::read(&self.read(&folder.artifacts()).await?).0.of_turns(turns);
+        let index = ArtifactIndex::parse(&self.read_document(&folder.artifacts()).await?)
+            .0
+            .for_turns(turns);
         let mut found: Vec<(String, String, String)> = Vec::new();
-        let mut room = MOST_RECALLED_BYTES;
+        let mut room = MAX_RECALLED_BYTES;
         for reference in &references {
             let Some(entry) =
                 index.resolve(reference).and_then(|(name, version)| index.get(&name, version))
@@ -531,8 +570,9 @@ impl Chats {
                 continue;
             }
             room -= entry.bytes;
-            let text = String::from_utf8_lossy(&self.read(&folder.artifact(&entry.file)).await?)
-                .into_owned();
+            let text =
+                String::from_utf8_lossy(&self.read_document(&folder.artifact(&entry.file)).await?)
+                    .into_owned();
             found.push((entry.name.clone(), label, text));
         }
         Ok(found)
@@ -541,16 +581,17 @@ impl Chats {
     /// Promotes a fact of a conversation to everywhere: from then on it is part of every
     /// conversation's context.
     pub async fn promote(&self, conversation: &str, id: EventId) -> Result<Event> {
-        self.known(conversation).await?;
-        let ledger = Ledger::read(&self.read(&self.folder(conversation).events()).await?, None);
+        self.ensure_exists(conversation).await?;
+        let ledger =
+            Ledger::parse(&self.read_document(&self.folder(conversation).events()).await?, None);
         let Some(entry) = ledger.get(id) else {
-            return Err(Error::Nothing(format!(
+            return Err(Error::NotFound(format!(
                 "there is no fact {id} in {}; `icecore conversation facts` lists them",
-                plain::one_line(conversation)
+                sanitize::one_line(conversation)
             )));
         };
-        if !entry.standing.is_active() || !entry.event.is_statement() {
-            return Err(Error::Nothing(format!(
+        if !entry.state.is_active() || !entry.event.is_statement() {
+            return Err(Error::NotFound(format!(
                 "{id} is no longer active, so it cannot be promoted to everywhere"
             )));
         }
@@ -562,7 +603,7 @@ impl Chats {
         if let Some(known) = self.memory.store.events(&same).await?.entries.pop() {
             return Ok(known.event);
         }
-        let mut draft = Draft {
+        let mut draft = EventDraft {
             scope: Scope::Everywhere,
             source,
             ts: self.memory.now(),
@@ -571,17 +612,17 @@ impl Chats {
             extra: Vec::new(),
             ..entry.event.draft.clone()
         };
-        if !draft.tags.iter().any(|tag| tag == PROMOTED) {
-            draft.tags.push(PROMOTED.into());
+        if !draft.tags.iter().any(|tag| tag == PROMOTED_TAG) {
+            draft.tags.push(PROMOTED_TAG.into());
         }
         let event = self.memory.store.append(vec![draft], None).await?.remove(0);
         let target = entry.event.clone();
         let now = self.memory.now();
         let note = format!("lifted to everywhere as {}", event.id);
-        self.append(conversation, |_| {
-            vec![Draft {
+        self.append_events(conversation, |_| {
+            vec![EventDraft {
                 scope: target.scope.clone(),
-                ..Draft::upon(&target, Act::Promote, now, note.clone())
+                ..EventDraft::new_act(&target, Act::Promote, now, note.clone())
             }]
         })
         .await?;
@@ -590,10 +631,12 @@ impl Chats {
 
     /// Exports all data of a conversation: its records and its files.
     pub async fn export(&self, conversation: &str) -> Result<serde_json::Value> {
-        self.known(conversation).await?;
-        let records = self.memory.store.last_said(conversation, usize::MAX).await?;
-        let messages: Vec<serde_json::Value> =
-            records.iter().filter_map(|record| serde_json::from_str(&record.line()).ok()).collect();
+        self.ensure_exists(conversation).await?;
+        let records = self.memory.store.recent_records(conversation, usize::MAX).await?;
+        let messages: Vec<serde_json::Value> = records
+            .iter()
+            .filter_map(|record| serde_json::from_str(&record.to_line()).ok())
+            .collect();
         let mut files = serde_json::Map::new();
         for place in self.memory.store.documents(&self.folder(conversation).0).await? {
             let text = String::from_utf8_lossy(
@@ -609,20 +652,22 @@ impl Chats {
 
     /// Deletes a conversation: its folder and its messages. Facts promoted to everywhere stay.
     /// Summaries of nothing else become empty; others are due again.
-    pub async fn forget(&self, conversation: &str) -> Result<Forgotten> {
-        self.known(conversation).await?;
-        let room = self.room(conversation);
+    pub async fn delete_conversation(&self, conversation: &str) -> Result<DeletedConversation> {
+        self.ensure_exists(conversation).await?;
+        let room = self.open_conversation(conversation);
         let _alone = room.reflecting.lock().await;
         let mut state = room.state.lock().await;
         let forgotten = self
-            .in_order(conversation, async { Ok((self.forget_alone(conversation).await?, false)) })
+            .with_turn_lease(conversation, async {
+                Ok((self.delete_locked(conversation).await?, false))
+            })
             .await?;
         *state = None;
         Ok(forgotten)
     }
 
-    async fn forget_alone(&self, conversation: &str) -> Result<Forgotten> {
-        let records = self.memory.store.last_said(conversation, usize::MAX).await?;
+    async fn delete_locked(&self, conversation: &str) -> Result<DeletedConversation> {
+        let records = self.memory.store.recent_records(conversation, usize::MAX).await?;
         let days: std::collections::BTreeSet<jiff::civil::Date> =
             records.iter().map(|record| record.ts.day()).collect();
         for &day in &days {
@@ -630,20 +675,23 @@ impl Chats {
         }
         self.memory.empty_summaries(conversation, &days).await?;
         let mut files = self.memory.store.documents(&self.folder(conversation).0).await?;
-        for opening in
-            self.about(conversation).await?.map(|about| about.openings).unwrap_or_default()
+        for opening in self
+            .read_conversation_file(conversation)
+            .await?
+            .map(|about| about.openings)
+            .unwrap_or_default()
         {
             if !self
                 .change_opening(&opening, |names| names.retain(|name| name != conversation))
                 .await?
             {
-                files.push(opening_place(&opening)?);
+                files.push(opening_path(&opening)?);
             }
         }
         for place in &files {
             self.memory.store.remove(place).await?;
         }
-        Ok(Forgotten {
+        Ok(DeletedConversation {
             conversation: conversation.to_owned(),
             messages: records.len(),
             files: files.len(),

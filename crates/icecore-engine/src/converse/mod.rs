@@ -10,16 +10,16 @@
 
 mod branching;
 mod folder;
-mod order;
-mod reflect;
+mod reflection;
+mod turn_lease;
 
 pub use branching::ClientHistory;
-pub use folder::{Conversation, Forgotten, Kept};
+pub use folder::{ArtifactVersion, ConversationInfo, DeletedConversation};
 pub(crate) use folder::{files_of, folder_of};
-pub use order::LEASE;
-pub use reflect::Reflected;
+pub use reflection::ReflectionReport;
+pub use turn_lease::LEASE_DURATION;
 
-use branching::{History, RecordedExchange};
+use branching::{RecordedExchange, SentHistory};
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
@@ -28,51 +28,51 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex as StdMutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use icecore_domain::budget::{self, LeftOut};
+use icecore_domain::budget::{self, Omission};
 use icecore_domain::calendar::{Days, Moment};
-use icecore_domain::converse::artifact::Index;
-use icecore_domain::converse::branch::{Branches, Turns};
-use icecore_domain::converse::hear::{self, New, Sent, SentExchange};
-use icecore_domain::converse::truth::{self, Fact};
-use icecore_domain::converse::turn::{self, TurnLine, TurnLog};
-use icecore_domain::event::{Kind, Origin, Priority, Scope};
-use icecore_domain::gate;
+use icecore_domain::capture_filter;
+use icecore_domain::converse::artifact::ArtifactIndex;
+use icecore_domain::converse::branch::{Branches, TurnSet};
+use icecore_domain::converse::conversation_facts::{self, ConversationFact};
+use icecore_domain::converse::turn_detection::{self, ClientMessage, NewTurn, SentExchange};
+use icecore_domain::converse::turn_log::{self, TurnLine, TurnLog};
+use icecore_domain::event::{EventType, Origin, Priority, Scope};
 use icecore_domain::hash::Hash;
 use icecore_domain::ledger::Ledger;
 use icecore_domain::ledger::query::EventQuery;
 use icecore_domain::packs::Pack;
-use icecore_domain::packs::chat::{self, Line, Material, Told};
-use icecore_domain::plain;
-use icecore_domain::record::{Digest, MAX_TEXT_BYTES, Record, Role, Said};
-use icecore_domain::speaker::{self, Extent};
+use icecore_domain::packs::chat::{self, ChatMaterial, ChatPackLine, TurnDigest};
+use icecore_domain::record::{IncomingMessage, MAX_TEXT_BYTES, Record, RecordSetDigest, Role};
+use icecore_domain::sanitize;
+use icecore_domain::speaker::{self, ConversationExtent};
 use icecore_domain::summary::{Summary, SummaryQuery, Tier};
 use icecore_store::Position;
 use tokio::sync::{Mutex, oneshot, watch};
 
-use crate::config::{Mode, Placement};
+use crate::config::{ChatMode, MemoryPlacement};
 use crate::prompts::Prompts;
 use crate::{Error, Memory, Result};
 
 /// The records that are read when a conversation is opened: a turn with tools has more than two.
-const RECENT_RECORDS: usize = 200;
+const MAX_RECENT_RECORDS: usize = 200;
 /// The days in which a server looks for pending turns.
-pub const REACH_DAYS: u16 = 14;
+pub const REFLECTION_DAYS: u16 = 14;
 /// The most lines of facts that hold everywhere.
-const EVERYWHERE: usize = 60;
+const MAX_GLOBAL_FACTS: usize = 60;
 /// The most conversations in memory; idle ones are opened again when they are needed.
-const OPEN_ROOMS: usize = 10_000;
+const MAX_OPEN_CONVERSATIONS: usize = 10_000;
 /// The headlines of older sessions are read again after this many turns.
-const LOOK_AT_OLDER: usize = 40;
+const HEADLINE_REFRESH_TURNS: usize = 40;
 /// The record field with the question of another person than the owner.
-const ASKS: &str = "asks";
+const ASKS_FIELD: &str = "asks";
 /// The record field with the size of a text in bytes before it was cut.
-pub const CUT: &str = "cut_from_bytes";
+pub const CUT_FIELD: &str = "cut_from_bytes";
 /// The tag of a fact that was promoted from a conversation to everywhere.
-pub const PROMOTED: &str = "promoted";
+pub const PROMOTED_TAG: &str = "promoted";
 
 /// A message from a client.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Message {
+pub struct ChatMessage {
     /// The role, as the client sends it.
     pub role: String,
     /// The speaker's name, if the client sends one.
@@ -86,7 +86,7 @@ pub struct Message {
 
 /// A chat request, as far as memory is concerned.
 #[derive(Debug, Clone, Default)]
-pub struct Heard {
+pub struct ChatRequest {
     /// The conversation, if the client names one.
     pub conversation: Option<String>,
     /// What the client is known to send with every request.
@@ -95,22 +95,22 @@ pub struct Heard {
     /// candidates.
     pub shared_key: Option<String>,
     /// How to treat the client's history, if the client says so.
-    pub mode: Option<Mode>,
+    pub mode: Option<ChatMode>,
     /// All messages of the request.
-    pub messages: Vec<Message>,
+    pub messages: Vec<ChatMessage>,
 }
 
 /// A prepared turn: the context for the model.
 #[derive(Debug, Clone)]
-pub struct Begun {
+pub struct PreparedChatTurn {
     pub conversation: String,
     pub turn: u64,
     /// The memory block with its marks; `None` if it is empty.
     pub memory: Option<String>,
     /// Where the block is inserted.
-    pub placement: Placement,
+    pub placement: MemoryPlacement,
     /// How to treat the client's history.
-    pub mode: Mode,
+    pub mode: ChatMode,
     /// Turns that are inserted word for word, as messages: role and text.
     pub window: Vec<(&'static str, String)>,
     /// Where the new turn begins among the messages.
@@ -120,33 +120,33 @@ pub struct Begun {
     /// The estimated size.
     pub tokens: usize,
     /// What did not fit, and why.
-    pub left_out: Vec<LeftOut>,
+    pub left_out: Vec<Omission>,
     /// The tokens that reflection has used for this conversation so far.
     pub cost_tokens: u64,
-    new: New,
-    said: Vec<Message>,
+    new: NewTurn,
+    said: Vec<ChatMessage>,
     /// The speaker of each message, if several people speak and it is not the owner.
     others: Vec<Option<String>>,
     /// The owner's part of the messages.
-    own: String,
+    own_text: String,
     /// The last stored turn when this one began.
-    after: u64,
+    last_stored: u64,
     /// Distinguishes this exchange from others that get the same number.
     mark: String,
     /// The id of the exchange that this one continues or repeats.
-    again: Option<String>,
+    repeated_id: Option<String>,
     /// The turns that this one follows, if the client's history shows them.
-    follows: Option<Turns>,
+    follows: Option<TurnSet>,
     /// The client's history, if the conversation is found by it.
-    told: Option<Vec<SentExchange>>,
+    sent_history: Option<Vec<SentExchange>>,
     shared_key: Option<String>,
     /// The reserved number, unless it is that of an earlier exchange.
-    number: Option<Arc<Number>>,
+    number: Option<Arc<TurnNumber>>,
 }
 
 /// The model's reply.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Reply {
+pub struct ChatReply {
     pub text: String,
     /// Tool calls and other parts, as raw JSON.
     pub parts: Option<String>,
@@ -174,14 +174,14 @@ pub(crate) struct Exchange {
 
 /// The state of an open conversation.
 #[derive(Debug, Default)]
-struct State {
+struct ConversationState {
     /// The last exchanges, oldest first.
     recent: Vec<Exchange>,
     /// The digest of the recent days' records when they were read; `None` if they must be read
     /// again.
-    said: Option<(Days, Digest)>,
+    recent_digest: Option<(Days, RecordSetDigest)>,
     /// The conversation's ledger folded into facts, and its size at that time.
-    facts: Vec<Fact>,
+    facts: Vec<ConversationFact>,
     ledger: Ledger,
     ledger_bytes: u64,
     /// The order of the turns.
@@ -191,16 +191,16 @@ struct State {
     recorded: Option<Vec<RecordedExchange>>,
     log: Arc<TurnLog>,
     log_bytes: u64,
-    artifacts: Index,
+    artifacts: ArtifactIndex,
     artifact_bytes: u64,
     /// The headlines of older sessions, and the turn as of which they were read.
-    older: Vec<(jiff::civil::Date, Line)>,
+    older: Vec<(jiff::civil::Date, ChatPackLine)>,
     older_turns: usize,
 }
 
 /// A conversation in memory.
-struct Room {
-    state: Mutex<Option<State>>,
+struct OpenConversation {
+    state: Mutex<Option<ConversationState>>,
     /// Held during reflection: one turn at a time.
     reflecting: Mutex<()>,
     /// The last pending turn; 0 if there is none.
@@ -209,42 +209,42 @@ struct Room {
     under_way: StdMutex<BTreeSet<u64>>,
 }
 
-impl Room {
+impl OpenConversation {
     fn under_way(&self) -> MutexGuard<'_, BTreeSet<u64>> {
         self.under_way.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// The reserved number of a turn under way.
-struct Number {
-    room: Arc<Room>,
+struct TurnNumber {
+    room: Arc<OpenConversation>,
     turn: u64,
     is_over: AtomicBool,
 }
 
-impl Number {
+impl TurnNumber {
     /// Reserves the next number after those that are stored or under way.
-    fn next(room: &Arc<Room>, kept: u64) -> Self {
+    fn reserve(room: &Arc<OpenConversation>, kept: u64) -> Self {
         let mut under_way = room.under_way();
         let turn = under_way.last().copied().unwrap_or(0).max(kept) + 1;
         under_way.insert(turn);
         Self { room: room.clone(), turn, is_over: AtomicBool::new(false) }
     }
 
-    fn end(&self) {
+    fn release(&self) {
         if !self.is_over.swap(true, Ordering::Relaxed) {
             self.room.under_way().remove(&self.turn);
         }
     }
 }
 
-impl Drop for Number {
+impl Drop for TurnNumber {
     fn drop(&mut self) {
-        self.end();
+        self.release();
     }
 }
 
-impl fmt::Debug for Number {
+impl fmt::Debug for TurnNumber {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Number({})", self.turn)
     }
@@ -254,15 +254,15 @@ impl fmt::Debug for Number {
 pub struct Chats {
     memory: Arc<Memory>,
     prompts: Prompts,
-    rooms: StdMutex<HashMap<String, Arc<Room>>>,
+    open_conversations: StdMutex<HashMap<String, Arc<OpenConversation>>>,
     /// The facts that hold everywhere, as of a position of the ledger.
-    everywhere: StdMutex<Option<(Position, Everywhere)>>,
+    everywhere: StdMutex<Option<(Position, GlobalFacts)>>,
     /// Messages to be written, and the callers that wait for them.
-    queue: StdMutex<Vec<(Vec<Said>, Waiting)>>,
+    queue: StdMutex<Vec<(Vec<IncomingMessage>, WriteResultSender)>>,
     writing: Mutex<()>,
     waits: AtomicBool,
     /// Conversations without pending turns.
-    settled: StdMutex<HashMap<String, reflect::Settled>>,
+    settled: StdMutex<HashMap<String, reflection::SettledState>>,
     /// A unique seed, and how often it was used.
     seed: Hash,
     marks: AtomicU64,
@@ -271,34 +271,35 @@ pub struct Chats {
 }
 
 /// The number of instances in this process.
-static OPENED: AtomicU64 = AtomicU64::new(0);
+static INSTANCES: AtomicU64 = AtomicU64::new(0);
 
 /// The facts that hold in every conversation.
 #[derive(Debug, Clone, Default)]
-struct Everywhere {
-    hard: Vec<Line>,
-    others: Vec<Line>,
+struct GlobalFacts {
+    hard: Vec<ChatPackLine>,
+    others: Vec<ChatPackLine>,
 }
 
 /// Receives the result of a write.
-type Waiting = oneshot::Sender<std::result::Result<Vec<String>, String>>;
+type WriteResultSender = oneshot::Sender<std::result::Result<Vec<String>, String>>;
 
 impl Chats {
     /// Opens the conversations of a memory. The prompts are read once.
     pub async fn open(memory: Arc<Memory>) -> Result<Self> {
         let prompts = Prompts::load(memory.store.as_ref()).await?;
-        let (process, opened) = (std::process::id(), OPENED.fetch_add(1, Ordering::Relaxed));
+        let (process, opened) = (std::process::id(), INSTANCES.fetch_add(1, Ordering::Relaxed));
         // Processes on two machines may have the same id and start at the same moment.
         let chance = RandomState::new().hash_one(process);
-        let seed =
-            Hash::of(format!("{} {process} {opened} {chance}", memory.now().at()).as_bytes());
+        let seed = Hash::of(
+            format!("{} {process} {opened} {chance}", memory.now().timestamp()).as_bytes(),
+        );
         Ok(Self {
             memory,
             seed,
-            who: seed.short(),
+            who: seed.short_hex(),
             marks: AtomicU64::new(0),
             prompts,
-            rooms: StdMutex::default(),
+            open_conversations: StdMutex::default(),
             everywhere: StdMutex::default(),
             queue: StdMutex::default(),
             writing: Mutex::default(),
@@ -312,14 +313,14 @@ impl Chats {
         &self.memory
     }
 
-    fn room(&self, conversation: &str) -> Arc<Room> {
-        let mut rooms = self.rooms.lock().unwrap_or_else(PoisonError::into_inner);
-        if rooms.len() >= OPEN_ROOMS && !rooms.contains_key(conversation) {
+    fn open_conversation(&self, conversation: &str) -> Arc<OpenConversation> {
+        let mut rooms = self.open_conversations.lock().unwrap_or_else(PoisonError::into_inner);
+        if rooms.len() >= MAX_OPEN_CONVERSATIONS && !rooms.contains_key(conversation) {
             // An idle conversation can be opened again.
             rooms.retain(|_, room| Arc::strong_count(room) > 1);
         }
         let new = || {
-            Arc::new(Room {
+            Arc::new(OpenConversation {
                 state: Mutex::default(),
                 reflecting: Mutex::default(),
                 waiting: watch::Sender::new(0),
@@ -330,57 +331,64 @@ impl Chats {
     }
 
     /// A unique id.
-    fn unique(&self) -> String {
-        self.seed.then(&self.marks.fetch_add(1, Ordering::Relaxed).to_be_bytes()).short()
+    fn unique_id(&self) -> String {
+        self.seed.chain(&self.marks.fetch_add(1, Ordering::Relaxed).to_be_bytes()).short_hex()
     }
 
     /// Identifies an exchange among those of the same number by its question and history. A
     /// repeated request gets the same mark, so it revises the exchange. A client that sends only
     /// the newest message may repeat it on purpose.
-    fn mark(&self, new: &New, sent: &[Sent<'_>]) -> String {
-        if !new.tells_history() {
-            return self.unique();
+    fn exchange_mark(&self, new: &NewTurn, sent: &[ClientMessage<'_>]) -> String {
+        if !new.has_history() {
+            return self.unique_id();
         }
         let before = sent[..new.from].last().map_or("", |sent| sent.text);
         Hash::of(b"exchange")
-            .then(&new.before.to_be_bytes())
-            .then(before.as_bytes())
-            .then(new.asked.as_bytes())
-            .short()
+            .chain(&new.before.to_be_bytes())
+            .chain(before.as_bytes())
+            .chain(new.asked.as_bytes())
+            .short_hex()
     }
 
     /// Prepares a turn: builds the context for the model. Waits a short time if the last turn is
     /// still being summarized.
-    pub async fn begin(&self, heard: Heard) -> Result<Begun> {
+    pub async fn prepare_turn(&self, heard: ChatRequest) -> Result<PreparedChatTurn> {
         let policy = &self.memory.policy.chat;
-        let texts: Vec<String> =
-            heard.messages.iter().map(|message| self.memory.gate_text(&message.text)).collect();
-        let sent: Vec<Sent<'_>> = heard
+        let texts: Vec<String> = heard
+            .messages
+            .iter()
+            .map(|message| self.memory.filter_without_report(&message.text))
+            .collect();
+        let sent: Vec<ClientMessage<'_>> = heard
             .messages
             .iter()
             .zip(&texts)
-            .map(|(message, text)| Sent { role: &message.role, text, has_tools: message.has_tools })
+            .map(|(message, text)| ClientMessage {
+                role: &message.role,
+                text,
+                has_tools: message.has_tools,
+            })
             .collect();
         let named = heard
             .conversation
             .as_deref()
-            .and_then(hear::name)
-            .map(|name| self.memory.gate_text(&name));
-        let new = hear::new(&sent);
-        let told = hear::history(&sent[..new.from]);
+            .and_then(turn_detection::conversation_name)
+            .map(|name| self.memory.filter_without_report(&name));
+        let new = turn_detection::detect_new_turn(&sent);
+        let told = turn_detection::sent_exchanges(&sent[..new.from]);
         let is_named = named.is_some();
-        let shared_key = heard.shared_key.as_deref().and_then(hear::name);
+        let shared_key = heard.shared_key.as_deref().and_then(turn_detection::conversation_name);
         let conversation = match named {
             Some(name) => name,
-            None => self.by_history(&sent, &told, &new, shared_key.as_deref()).await?,
+            None => self.find_by_history(&sent, &told, &new, shared_key.as_deref()).await?,
         };
-        let room = self.room(&conversation);
+        let room = self.open_conversation(&conversation);
         let mut waiting = room.waiting.subscribe();
         // After the timeout the last exchange is inserted word for word.
         let remembered = async {
             let _ = waiting.wait_for(|waiting| *waiting == 0).await;
             if self.waits.load(Ordering::Relaxed) {
-                self.remembered_elsewhere(&conversation).await;
+                self.wait_for_other_processes(&conversation).await;
             }
         };
         let _ = tokio::time::timeout(
@@ -389,30 +397,30 @@ impl Chats {
         )
         .await;
         let mut state = room.state.lock().await;
-        let state = self.fresh(&conversation, &mut state).await?;
+        let state = self.refresh_state(&conversation, &mut state).await?;
         if !told.is_empty() || !state.branches.is_empty() {
-            self.read_recorded(&conversation, state).await?;
+            self.read_recorded_exchanges(&conversation, state).await?;
         }
         let shown = if heard.messages.is_empty() {
-            state.shown(&History::of(&[]), &new, ClientHistory::Newest)
+            state.match_request(&SentHistory::new(&[]), &new, ClientHistory::Newest)
         } else {
-            state.shown(&History::of(&told), &new, heard.history)
+            state.match_request(&SentHistory::new(&told), &new, heard.history)
         };
-        let mark = self.mark(&new, &sent);
-        let again = asked_again(&new, &state.recent)
-            .filter(|exchange| state.is_at(exchange, shown.follows.as_ref()))
+        let mark = self.exchange_mark(&new, &sent);
+        let again = repeated_exchange(&new, &state.recent)
+            .filter(|exchange| state.is_at_position(exchange, shown.follows.as_ref()))
             .cloned();
-        let known = state.last();
+        let known = state.last_turn();
         let (turn, again, number) = match again {
             Some(exchange) => (exchange.turn, Some(exchange.id), None),
             None => {
-                let number = Number::next(&room, known);
+                let number = TurnNumber::reserve(&room, known);
                 (number.turn, None, Some(Arc::new(number)))
             }
         };
         // Nothing can replace a history that is not recorded.
         let mode = heard.mode.unwrap_or_else(|| policy.mode());
-        let mode = if shown.is_recorded { mode } else { Mode::Augment };
+        let mode = if shown.is_recorded { mode } else { ChatMode::Augment };
 
         // Raw turns are those of the path in which both sides spoke.
         let is_before = |exchange: &&Exchange| {
@@ -421,7 +429,7 @@ impl Chats {
         let before: Vec<&Exchange> = state.recent.iter().filter(is_before).collect();
         let mut raw = self.raw_window(&before);
         let mut window = Vec::new();
-        if mode == Mode::Augment && !told.is_empty() {
+        if mode == ChatMode::Augment && !told.is_empty() {
             // Recorded turns are never inserted before or between those that the client sent
             // itself.
             raw.retain(|exchange| shown.sent.contains(exchange.turn));
@@ -432,31 +440,32 @@ impl Chats {
         }
 
         let material =
-            self.material(&conversation, state, &before, &raw, &shown.path, turn).await?;
-        let chosen = chat::choose(&material, policy.max_memory_tokens);
+            self.context_material(&conversation, state, &before, &raw, &shown.path, turn).await?;
+        let chosen = chat::select_material(&material, policy.max_memory_tokens);
         // Artifacts that the user asks for, and those that the model marked in its last reply.
         let marked = before.last().map_or("", |last| last.replied.as_str());
-        let recalled = self.recalled(&conversation, &new.asked, marked, &shown.path).await?;
+        let recalled =
+            self.recalled_artifacts(&conversation, &new.asked, marked, &shown.path).await?;
         let mut injected = chosen.ids();
         injected.extend(recalled.iter().map(|(name, version, _)| format!("{name}@{version}")));
         let memory = if injected.is_empty() {
             None
         } else {
-            let text = self.prompts.fill_chat(&chosen.told, &recalled)?;
-            Some(gate::wrap("chat", self.memory.now().day(), text.trim_end()))
+            let text = self.prompts.fill_chat(&chosen.selected, &recalled)?;
+            Some(capture_filter::wrap_block("chat", self.memory.now().day(), text.trim_end()))
         };
-        let tokens = memory.as_deref().map_or(0, budget::tokens)
-            + window.iter().map(|(_, text)| budget::tokens(text)).sum::<usize>();
+        let tokens = memory.as_deref().map_or(0, budget::estimate_tokens)
+            + window.iter().map(|(_, text)| budget::estimate_tokens(text)).sum::<usize>();
         let said = heard.messages[new.from..].to_vec();
         let others = self.other_speakers(&conversation, &heard.messages).await?.split_off(new.from);
-        let own = hear::asked(
+        let own = turn_detection::user_text(
             sent[new.from..]
                 .iter()
                 .zip(&others)
                 .filter(|(_, other)| other.is_none())
                 .map(|(sent, _)| sent),
         );
-        Ok(Begun {
+        Ok(PreparedChatTurn {
             conversation,
             turn,
             memory,
@@ -473,17 +482,17 @@ impl Chats {
                 .values()
                 .map(|line| line.tokens_in + line.tokens_out)
                 .sum(),
-            after: known,
+            last_stored: known,
             mark,
-            again,
+            repeated_id: again,
             follows: shown.follows,
-            told: (!is_named).then_some(told),
+            sent_history: (!is_named).then_some(told),
             shared_key,
             number,
             new,
             said,
             others,
-            own,
+            own_text: own,
         })
     }
 
@@ -492,38 +501,48 @@ impl Chats {
     async fn other_speakers(
         &self,
         conversation: &str,
-        messages: &[Message],
+        messages: &[ChatMessage],
     ) -> Result<Vec<Option<String>>> {
         if messages.iter().all(|message| message.name.is_none()) {
             return Ok(vec![None; messages.len()]);
         }
-        let sent = messages.iter().map(|message| Said {
-            role: Some(Role::of_client(Some(&message.role))),
+        let sent = messages.iter().map(|message| IncomingMessage {
+            role: Some(Role::from_client(Some(&message.role))),
             name: message.name.clone().filter(|_| message.role == "user"),
-            ..Said::default()
+            ..IncomingMessage::default()
         });
-        let recorded =
-            self.memory.store.last_said(conversation, RECENT_RECORDS).await?.into_iter().map(
-                |record| Said {
-                    role: Some(record.role),
-                    name: record.name.clone(),
-                    ..Said::default()
-                },
-            );
-        let mut all: Vec<Said> = sent.chain(recorded).collect();
-        speaker::attribute(&mut all, &self.memory.policy.person.names(), Extent::Whole);
+        let recorded = self
+            .memory
+            .store
+            .recent_records(conversation, MAX_RECENT_RECORDS)
+            .await?
+            .into_iter()
+            .map(|record| IncomingMessage {
+                role: Some(record.role),
+                name: record.name.clone(),
+                ..IncomingMessage::default()
+            });
+        let mut all: Vec<IncomingMessage> = sent.chain(recorded).collect();
+        speaker::attribute_speakers(
+            &mut all,
+            &self.memory.policy.person.names(),
+            ConversationExtent::Whole,
+        );
         all.truncate(messages.len());
         Ok(all.into_iter().map(|said| said.other_speaker).collect())
     }
 
     /// Builds the context that a conversation would get now.
-    pub async fn pack(&self, conversation: &str) -> Result<Pack> {
-        self.known(conversation).await?;
+    pub async fn build_pack(&self, conversation: &str) -> Result<Pack> {
+        self.ensure_exists(conversation).await?;
         let begun = self
-            .begin(Heard { conversation: Some(conversation.to_owned()), ..Heard::default() })
+            .prepare_turn(ChatRequest {
+                conversation: Some(conversation.to_owned()),
+                ..ChatRequest::default()
+            })
             .await?;
         let block = begun.memory.unwrap_or_default();
-        Ok(chat::pack(
+        Ok(chat::chat_pack(
             self.memory.now().day(),
             &block,
             &begun.window,
@@ -534,23 +553,27 @@ impl Chats {
 
     /// Stores an exchange durably, and returns what of it was cut. It is pending until
     /// [`Chats::reflect`] has run.
-    pub async fn end(&self, begun: &Begun, reply: &Reply) -> Result<Vec<String>> {
+    pub async fn record_exchange(
+        &self,
+        begun: &PreparedChatTurn,
+        reply: &ChatReply,
+    ) -> Result<Vec<String>> {
         let conversation = &begun.conversation;
         let now = self.memory.now();
-        let room = self.room(conversation);
+        let room = self.open_conversation(conversation);
         let mut state = room.state.lock().await;
-        let state = self.recent(conversation, &mut state).await?;
+        let state = self.recent_exchanges(conversation, &mut state).await?;
         self.read_branches(conversation, state).await?;
         if begun.follows.is_some() {
-            self.read_recorded(conversation, state).await?;
+            self.read_recorded_exchanges(conversation, state).await?;
         }
-        let (turn, id) = place(begun, state, &room);
+        let (turn, id) = record_position(begun, state, &room);
         let known = state.recent.iter().find(|exchange| exchange.id == id).cloned();
         let field = |name: &str, value: String| (name.to_owned(), value);
-        let mut said: Vec<Said> = Vec::new();
+        let mut said: Vec<IncomingMessage> = Vec::new();
         for (at, message) in begun.said.iter().enumerate() {
             // An unknown role is stored as a name: it is not the owner.
-            let role = Role::meant(&message.role);
+            let role = Role::from_alias(&message.role);
             let other = begun.others.get(at).cloned().flatten();
             let name = match role {
                 None => Some(message.role.clone()),
@@ -563,11 +586,11 @@ impl Chats {
                 extra.push(field("before", begun.new.before.to_string()));
             }
             if other.is_some() {
-                extra.push(field(ASKS, "true".into()));
+                extra.push(field(ASKS_FIELD, "true".into()));
             }
             let id = Some(format!("{id}.{at}"));
             let (origin, other_speaker) = (other.is_some().then_some(Origin::Import), other);
-            said.push(Said {
+            said.push(IncomingMessage {
                 ts: Some(now),
                 id,
                 role,
@@ -577,21 +600,21 @@ impl Chats {
                 text: message.text.clone(),
                 parts,
                 extra,
-                ..Said::default()
+                ..IncomingMessage::default()
             });
         }
         let mut extra = vec![field("turn", turn.to_string())];
         if !reply.complete {
             extra.push(field("complete", "false".into()));
         }
-        said.push(Said {
+        said.push(IncomingMessage {
             ts: Some(now),
             id: Some(format!("{id}.{}", begun.said.len())),
             role: Some(Role::Assistant),
             text: reply.text.clone(),
             parts: reply.parts.clone(),
             extra,
-            ..Said::default()
+            ..IncomingMessage::default()
         });
         let mut cut = Vec::new();
         for (at, one) in said.iter_mut().enumerate() {
@@ -602,23 +625,23 @@ impl Chats {
                     at + 1,
                     one.text.len()
                 ));
-                one.extra.push(field(CUT, one.text.len().to_string()));
+                one.extra.push(field(CUT_FIELD, one.text.len().to_string()));
                 one.text.truncate(one.text.floor_char_boundary(MAX_TEXT_BYTES));
             }
         }
-        if begun.after == 0 {
-            self.introduce(conversation).await?;
+        if begun.last_stored == 0 {
+            self.create_conversation(conversation).await?;
         }
         let opening = |told: &Vec<SentExchange>| {
-            self.opening_of(
+            self.new_opening(
                 told,
                 &begun.new,
                 &reply.text,
-                begun.after == 0,
+                begun.last_stored == 0,
                 begun.shared_key.as_deref(),
             )
         };
-        if let Some(opening) = begun.told.as_ref().and_then(opening) {
+        if let Some(opening) = begun.sent_history.as_ref().and_then(opening) {
             self.register_opening(conversation, &opening).await?;
         }
         // Before the records: a recorded turn must have its position.
@@ -627,12 +650,12 @@ impl Chats {
             .then(|| self.branch_line(state, turn, begun.follows.as_ref(), &begun.new.asked))
             .flatten();
         if let Some(line) = line {
-            self.extend(&self.folder(conversation).branches(), &line).await?;
+            self.append_lines(&self.folder(conversation).branches(), &line).await?;
             self.read_branches(conversation, state).await?;
         }
         let records = said.len();
-        cut.extend(self.keep(said).await?);
-        let replied = self.memory.gate_text(&reply.text).trim().to_owned();
+        cut.extend(self.write_messages(said).await?);
+        let replied = self.memory.filter_without_report(&reply.text).trim().to_owned();
         state.recent.retain(|exchange| exchange.id != id);
         state.recent.push(Exchange {
             id,
@@ -641,7 +664,7 @@ impl Chats {
             ts: now,
             before: begun.new.before,
             asked: begun.new.asked.clone(),
-            own: begun.own.clone(),
+            own: begun.own_text.clone(),
             // A tool call without text does not remove the text before it.
             replied: if replied.is_empty() {
                 known.as_ref().map_or(replied, |known| known.replied.clone())
@@ -650,24 +673,24 @@ impl Chats {
             },
         });
         state.recent.sort_by_key(|exchange| exchange.turn);
-        state.record(turn);
+        state.add_recorded_turn(turn);
         let most = self.memory.policy.chat.window_turns
             + self.memory.policy.chat.extra_turns_for_long_replies;
         let surplus = state.recent.len().saturating_sub(most + 1);
         state.recent.drain(..surplus);
         if let Some(number) = &begun.number {
-            number.end();
+            number.release();
         }
         // More records than this exchange has added come from another process; then read them
         // again.
         let new = records.saturating_sub(known.map_or(0, |known| known.records)) as u64;
-        let before = state.said.take();
-        let is_ours = |said: &(Days, Digest)| {
+        let before = state.recent_digest.take();
+        let is_ours = |said: &(Days, RecordSetDigest)| {
             before.is_some_and(|before| {
                 said.0 == before.0 && said.1.records == before.1.records + new
             })
         };
-        state.said = self.said_lately(conversation).await.ok().filter(is_ours);
+        state.recent_digest = self.recent_digest(conversation).await.ok().filter(is_ours);
         if self.waits.load(Ordering::Relaxed) {
             room.waiting.send_modify(|waiting| *waiting = turn);
         }
@@ -676,16 +699,16 @@ impl Chats {
 
     /// Writes messages. Messages that arrive during a write form the next batch: a disk syncs many
     /// as quickly as one.
-    async fn keep(&self, said: Vec<Said>) -> Result<Vec<String>> {
+    async fn write_messages(&self, said: Vec<IncomingMessage>) -> Result<Vec<String>> {
         let (done, kept) = oneshot::channel();
         self.queue.lock().unwrap_or_else(PoisonError::into_inner).push((said, done));
         {
             let _alone = self.writing.lock().await;
             let batch =
                 std::mem::take(&mut *self.queue.lock().unwrap_or_else(PoisonError::into_inner));
-            let (said, waiting): (Vec<Vec<Said>>, Vec<_>) = batch.into_iter().unzip();
+            let (said, waiting): (Vec<Vec<IncomingMessage>>, Vec<_>) = batch.into_iter().unzip();
             if !said.is_empty() {
-                let outcomes = match self.memory.add_lots(said, LEASE).await {
+                let outcomes = match self.memory.add_exchanges(said, LEASE_DURATION).await {
                     Ok(lots) => lots
                         .into_iter()
                         .map(|taken| {
@@ -714,7 +737,7 @@ impl Chats {
 
     /// Sets whether a turn waits for the summary of the last one. Without a model there is nothing
     /// to wait for: the exchange is inserted word for word.
-    pub fn wait_for_memory(&self, waits: bool) {
+    pub fn set_wait_for_summary(&self, waits: bool) {
         self.waits.store(waits, Ordering::Relaxed);
     }
 
@@ -727,33 +750,37 @@ impl Chats {
         let from = before.len().saturating_sub(policy.window_turns);
         let longer =
             before.len().saturating_sub(policy.window_turns + policy.extra_turns_for_long_replies);
-        let is_long =
-            |exchange: &&&Exchange| budget::words(&exchange.replied) > policy.long_exchange_words;
+        let is_long = |exchange: &&&Exchange| {
+            budget::count_words(&exchange.replied) > policy.long_exchange_words
+        };
         before[longer..from].iter().filter(is_long).chain(&before[from..]).copied().collect()
     }
 
     /// The context of a conversation before a turn, without the turns that are inserted word for
     /// word.
-    async fn material(
+    async fn context_material(
         &self,
         conversation: &str,
-        state: &State,
+        state: &ConversationState,
         before: &[&Exchange],
         raw: &[&Exchange],
-        path: &Turns,
+        path: &TurnSet,
         turn: u64,
-    ) -> Result<Material> {
-        let line =
-            |fact: &Fact| Line { id: fact.id.to_string(), text: plain::one_line(&fact.text) };
+    ) -> Result<ChatMaterial> {
+        let line = |fact: &ConversationFact| ChatPackLine {
+            id: fact.id.to_string(),
+            text: sanitize::one_line(&fact.text),
+        };
         let facts = state.facts_of(conversation, path);
-        let (hard, facts): (Vec<&Fact>, Vec<&Fact>) = facts.iter().partition(|fact| fact.hard);
-        let mut material = Material {
+        let (hard, facts): (Vec<&ConversationFact>, Vec<&ConversationFact>) =
+            facts.iter().partition(|fact| fact.hard);
+        let mut material = ChatMaterial {
             hard: hard.into_iter().map(line).collect(),
             facts: facts.into_iter().map(line).collect(),
-            artifacts: folder::artifact_lines(&state.artifacts.clone().of_turns(path)),
-            ..Material::default()
+            artifacts: folder::artifact_lines(&state.artifacts.clone().for_turns(path)),
+            ..ChatMaterial::default()
         };
-        let everywhere = self.everywhere().await?;
+        let everywhere = self.global_facts().await?;
         material.hard.splice(0..0, everywhere.hard);
         material.everywhere = everywhere.others;
         let is_raw = |exchange: &&&Exchange| raw.iter().any(|raw| raw.id == exchange.id);
@@ -762,14 +789,14 @@ impl Chats {
             shown.iter().any(|exchange| exchange.turn == turn)
                 && !hidden.iter().any(|other| other.turn == turn)
         };
-        let mut told: BTreeMap<u64, Told> = BTreeMap::new();
+        let mut told: BTreeMap<u64, TurnDigest> = BTreeMap::new();
         let is_told = |line: &&TurnLine| {
             line.turn < turn && path.contains(line.turn) && !stands(line.turn) && !line.is_empty()
         };
         for line in state.log.turns.values().filter(is_told) {
             told.insert(
                 line.turn,
-                Told {
+                TurnDigest {
                     turn: line.turn,
                     user: line.user_summary.clone(),
                     assistant: line.assistant_summary.clone(),
@@ -784,7 +811,7 @@ impl Chats {
                 TurnLine::raw(exchange.turn, exchange.ts, &exchange.asked, &exchange.replied, "");
             told.insert(
                 line.turn,
-                Told {
+                TurnDigest {
                     turn: line.turn,
                     user: line.user_summary,
                     assistant: line.assistant_summary,
@@ -804,7 +831,7 @@ impl Chats {
     }
 
     /// The facts that hold in every conversation, read again when the ledger has changed.
-    async fn everywhere(&self) -> Result<Everywhere> {
+    async fn global_facts(&self) -> Result<GlobalFacts> {
         // Taken before any read: a change in between is found by the next call.
         let position = self.memory.store.position().await?;
         if let Some((known, everywhere)) =
@@ -815,12 +842,12 @@ impl Chats {
         }
         let weighty =
             EventQuery { priorities: vec![Priority::P0, Priority::P1], ..EventQuery::default() };
-        let promoted = EventQuery { tags: vec![PROMOTED.into()], ..EventQuery::default() };
+        let promoted = EventQuery { tags: vec![PROMOTED_TAG.into()], ..EventQuery::default() };
         let mut seen = BTreeSet::new();
-        let mut found = Everywhere::default();
+        let mut found = GlobalFacts::default();
         for query in [weighty, promoted] {
             let query = EventQuery {
-                limit: Some(EVERYWHERE),
+                limit: Some(MAX_GLOBAL_FACTS),
                 weightiest: true,
                 quarantined: Some(false),
                 ..query
@@ -830,8 +857,11 @@ impl Chats {
                 if event.scope != Scope::Everywhere || !seen.insert(event.id) {
                     continue;
                 }
-                let line = Line { id: event.id.to_string(), text: plain::one_line(&event.content) };
-                let is_hard = event.priority == Priority::P0 && event.kind == Kind::Constraint;
+                let line = ChatPackLine {
+                    id: event.id.to_string(),
+                    text: sanitize::one_line(&event.content),
+                };
+                let is_hard = event.priority == Priority::P0 && event.kind == EventType::Constraint;
                 if is_hard { &mut found.hard } else { &mut found.others }.push(line);
             }
         }
@@ -841,8 +871,12 @@ impl Chats {
     }
 
     /// The headlines of a conversation's sessions, oldest first.
-    async fn stretches(&self, conversation: &str) -> Result<Vec<(jiff::civil::Date, Line)>> {
-        let (heads, _) = self.memory.store.heads(&SummaryQuery::tier(Tier::Session)).await?;
+    async fn session_headlines(
+        &self,
+        conversation: &str,
+    ) -> Result<Vec<(jiff::civil::Date, ChatPackLine)>> {
+        let (heads, _) =
+            self.memory.store.summary_heads(&SummaryQuery::for_tier(Tier::Session)).await?;
         let own = heads.iter().filter(|head| {
             head.session.as_ref().is_some_and(|key| key.conversation == conversation)
         });
@@ -854,7 +888,7 @@ impl Chats {
         let summaries = self
             .memory
             .store
-            .summaries(&SummaryQuery::within(Tier::Session, Days { first, last }))
+            .summaries(&SummaryQuery::for_tier_within(Tier::Session, Days { first, last }))
             .await?;
         let own = summaries.iter().filter(|summary| {
             summary.session.as_ref().is_some_and(|key| key.conversation == conversation)
@@ -863,33 +897,37 @@ impl Chats {
             let day = summary.session.as_ref()?.day;
             Some((
                 day,
-                Line { id: summary.period.to_string(), text: plain::one_line(&summary.headline) },
+                ChatPackLine {
+                    id: summary.period.to_string(),
+                    text: sanitize::one_line(&summary.headline),
+                },
             ))
         };
         Ok(own.filter_map(line).collect())
     }
 
     /// The digest of a conversation's records on the days that may still change.
-    async fn said_lately(&self, conversation: &str) -> Result<(Days, Digest)> {
+    async fn recent_digest(&self, conversation: &str) -> Result<(Days, RecordSetDigest)> {
         let today = self.memory.now().day();
         let days = Days { first: today.yesterday().unwrap_or(today), last: today };
-        Ok((days, self.memory.store.said_in(conversation, days).await?))
+        Ok((days, self.memory.store.conversation_digest(conversation, days).await?))
     }
 
     /// The last exchanges of a conversation: read when they are first needed, and again if another
     /// process has added some.
-    async fn recent<'a>(
+    async fn recent_exchanges<'a>(
         &self,
         conversation: &str,
-        state: &'a mut Option<State>,
-    ) -> Result<&'a mut State> {
+        state: &'a mut Option<ConversationState>,
+    ) -> Result<&'a mut ConversationState> {
         // Taken before the read: a change in between is found by the next call.
-        let said = self.said_lately(conversation).await?;
+        let said = self.recent_digest(conversation).await?;
         let state = state.get_or_insert_default();
-        if state.said != Some(said) {
-            state.recent =
-                exchanges(&self.memory.store.last_said(conversation, RECENT_RECORDS).await?);
-            state.said = Some(said);
+        if state.recent_digest != Some(said) {
+            state.recent = exchanges_of(
+                &self.memory.store.recent_records(conversation, MAX_RECENT_RECORDS).await?,
+            );
+            state.recent_digest = Some(said);
             state.recorded = None;
         }
         Ok(state)
@@ -897,28 +935,28 @@ impl Chats {
 
     /// The current state of a conversation, with its files, which are read again if they have
     /// grown.
-    async fn fresh<'a>(
+    async fn refresh_state<'a>(
         &self,
         conversation: &str,
-        state: &'a mut Option<State>,
-    ) -> Result<&'a mut State> {
-        let state = self.recent(conversation, state).await?;
+        state: &'a mut Option<ConversationState>,
+    ) -> Result<&'a mut ConversationState> {
+        let state = self.recent_exchanges(conversation, state).await?;
         let folder = self.folder(conversation);
         if let Some(ledger) = self.read_if_grown(&folder.events(), &mut state.ledger_bytes).await? {
-            state.ledger = Ledger::read(&ledger, None);
-            state.facts = truth::facts(&state.ledger, conversation);
+            state.ledger = Ledger::parse(&ledger, None);
+            state.facts = conversation_facts::facts(&state.ledger, conversation);
         }
         if let Some(log) = self.read_if_grown(&folder.turns(), &mut state.log_bytes).await? {
-            state.log = Arc::new(turn::read(&log));
+            state.log = Arc::new(turn_log::parse_turn_log(&log));
         }
         if let Some(index) =
             self.read_if_grown(&folder.artifacts(), &mut state.artifact_bytes).await?
         {
-            state.artifacts = Index::read(&index).0;
+            state.artifacts = ArtifactIndex::parse(&index).0;
         }
         self.read_branches(conversation, state).await?;
-        if state.log.turns.len() >= state.older_turns + LOOK_AT_OLDER {
-            state.older = self.stretches(conversation).await?;
+        if state.log.turns.len() >= state.older_turns + HEADLINE_REFRESH_TURNS {
+            state.older = self.session_headlines(conversation).await?;
             state.older_turns = state.log.turns.len();
         }
         Ok(state)
@@ -931,22 +969,26 @@ fn last_turn(log: &TurnLog) -> u64 {
 }
 
 /// The number under which an exchange is stored, and the prefix of its records' ids.
-fn place(begun: &Begun, state: &State, room: &Room) -> (u64, String) {
+fn record_position(
+    begun: &PreparedChatTurn,
+    state: &ConversationState,
+    room: &OpenConversation,
+) -> (u64, String) {
     let recent = &state.recent;
     let id = |turn: u64| format!("turn-{turn}-{}", begun.mark);
-    if let Some(id) = &begun.again {
+    if let Some(id) = &begun.repeated_id {
         return (begun.turn, id.clone());
     }
     // Another client may have sent the same request meanwhile, or this exchange was stored and only
     // the acknowledgement failed.
-    let again = asked_again(&begun.new, recent)
-        .filter(|exchange| state.is_at(exchange, begun.follows.as_ref()));
+    let again = repeated_exchange(&begun.new, recent)
+        .filter(|exchange| state.is_at_position(exchange, begun.follows.as_ref()));
     let known =
         again.or_else(|| recent.iter().rev().find(|exchange| exchange.id == id(exchange.turn)));
     if let Some(known) = known {
         return (known.turn, known.id.clone());
     }
-    let last = recent.last().map_or(0, |last| last.turn).max(begun.after);
+    let last = recent.last().map_or(0, |last| last.turn).max(begun.last_stored);
     let under_way = room.under_way();
     let turn = if recent.iter().any(|exchange| exchange.turn == begun.turn) {
         // Another process has given the same number.
@@ -961,14 +1003,14 @@ fn place(begun: &Begun, state: &State, room: &Room) -> (u64, String) {
 }
 
 /// The exchange of the last turn that a request continues or repeats.
-fn asked_again<'a>(new: &New, recent: &'a [Exchange]) -> Option<&'a Exchange> {
+fn repeated_exchange<'a>(new: &NewTurn, recent: &'a [Exchange]) -> Option<&'a Exchange> {
     let last = recent.last()?.turn;
     let mut of_last_turn = recent.iter().rev().take_while(|exchange| exchange.turn == last);
-    of_last_turn.find(|exchange| new.is_again(exchange.before, &exchange.asked))
+    of_last_turn.find(|exchange| new.is_repeat_of(exchange.before, &exchange.asked))
 }
 
 /// Merges exchanges with the same number, for lists with one line per turn.
-pub(crate) fn by_turn(exchanges: Vec<Exchange>) -> Vec<Exchange> {
+pub(crate) fn merge_by_turn(exchanges: Vec<Exchange>) -> Vec<Exchange> {
     let mut found: Vec<Exchange> = Vec::new();
     for exchange in exchanges {
         match found.last_mut().filter(|last| last.turn == exchange.turn) {
@@ -993,7 +1035,7 @@ pub(crate) fn by_turn(exchanges: Vec<Exchange>) -> Vec<Exchange> {
 }
 
 /// Groups records into exchanges: turn by turn, question and reply.
-pub(crate) fn exchanges(records: &[Record]) -> Vec<Exchange> {
+pub(crate) fn exchanges_of(records: &[Record]) -> Vec<Exchange> {
     let mut found: Vec<Exchange> = Vec::new();
     let mut places: HashMap<&str, usize> = HashMap::new();
     for record in records {
@@ -1015,14 +1057,14 @@ pub(crate) fn exchanges(records: &[Record]) -> Vec<Exchange> {
         });
         let exchange = &mut found[at];
         exchange.records += 1;
-        if let Some(before) = record.number("before") {
+        if let Some(before) = record.extra_number("before") {
             exchange.before = before as usize;
         }
         let text = record.text.trim();
         match record.role {
             Role::User if record.parts.is_none() && !text.is_empty() => {
                 let is_own = record.other_speaker.is_none();
-                let asks = is_own || record.extra.iter().any(|(name, _)| name == ASKS);
+                let asks = is_own || record.extra.iter().any(|(name, _)| name == ASKS_FIELD);
                 for asked in
                     [asks.then_some(&mut exchange.asked), is_own.then_some(&mut exchange.own)]
                         .into_iter()

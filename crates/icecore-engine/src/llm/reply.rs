@@ -9,18 +9,18 @@ use std::borrow::Cow;
 use serde_json::Value;
 
 /// The longest text that is parsed.
-pub const MOST_BYTES: usize = 1 << 20;
+pub const MAX_REPLY_BYTES: usize = 1 << 20;
 /// The deepest nesting that is repaired; the JSON parser has a limit of its own (128).
-const MOST_DEPTH: usize = 64;
+const MAX_REPAIR_DEPTH: usize = 64;
 /// The most candidates, and the most unmatched brackets, of a text.
-const MOST_PIECES: usize = 4096;
-const MOST_LONE_BRACKETS: usize = 32;
-const TAGS: [(&str, bool); 4] =
+const MAX_CANDIDATES: usize = 4096;
+const MAX_UNMATCHED_BRACKETS: usize = 32;
+const THINK_TAGS: [(&str, bool); 4] =
     [("<think>", true), ("</think>", false), ("<thinking>", true), ("</thinking>", false)];
 
 /// A JSON object in a model's text.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Read {
+pub struct JsonReply {
     pub value: Value,
     /// Whether it was repaired, so that parts may be missing or guessed.
     pub repaired: bool,
@@ -28,25 +28,25 @@ pub struct Read {
 
 /// The JSON object in `text`, if any: the last complete one, else the longest incomplete one,
 /// repaired.
-pub fn json_object(text: &str) -> Option<Read> {
-    if text.len() > MOST_BYTES {
+pub fn json_object(text: &str) -> Option<JsonReply> {
+    if text.len() > MAX_REPLY_BYTES {
         return None;
     }
     // A complete object may mention think tags in its strings, so it is tried before any text is
     // removed.
-    if let Some(value) = whole(text.trim()) {
-        return Some(Read { value, repaired: false });
+    if let Some(value) = parse_object(text.trim()) {
+        return Some(JsonReply { value, repaired: false });
     }
     let spoken = without_thinking(text);
-    let pieces = pieces(&spoken);
-    if let Some(value) = pieces.iter().rev().find_map(|piece| whole(piece)) {
-        return Some(Read { value, repaired: false });
+    let pieces = bracketed_parts(&spoken);
+    if let Some(value) = pieces.iter().rev().find_map(|piece| parse_object(piece)) {
+        return Some(JsonReply { value, repaired: false });
     }
     let mut broken = pieces;
     broken.sort_by_key(|piece| std::cmp::Reverse(piece.len()));
     // The longest few: each costs a pass, and the answer is never the shortest piece.
-    let value = broken.into_iter().take(4).find_map(mended)?;
-    Some(Read { value, repaired: true })
+    let value = broken.into_iter().take(4).find_map(repair_object)?;
+    Some(JsonReply { value, repaired: true })
 }
 
 /// The text without the model's thinking. Text before a lone closing tag is thinking too (the
@@ -54,7 +54,7 @@ pub fn json_object(text: &str) -> Option<Read> {
 pub fn without_thinking(text: &str) -> Cow<'_, str> {
     let (mut kept, mut from, mut thinking, mut seen) = (String::new(), 0, false, false);
     for (at, _) in text.match_indices('<') {
-        let Some((opens, length)) = tag(&text.as_bytes()[at..]) else { continue };
+        let Some((opens, length)) = think_tag(&text.as_bytes()[at..]) else { continue };
         if !thinking && (opens || seen) {
             kept.push_str(&text[from..at]);
         }
@@ -70,26 +70,26 @@ pub fn without_thinking(text: &str) -> Cow<'_, str> {
 }
 
 /// The think tag at the start of a text: whether it opens, and its length.
-fn tag(text: &[u8]) -> Option<(bool, usize)> {
-    let found = TAGS.into_iter().find(|(tag, _)| {
+fn think_tag(text: &[u8]) -> Option<(bool, usize)> {
+    let found = THINK_TAGS.into_iter().find(|(tag, _)| {
         text.get(..tag.len()).is_some_and(|start| start.eq_ignore_ascii_case(tag.as_bytes()))
     });
     found.map(|(tag, opens)| (opens, tag.len()))
 }
 
 /// The value as it is: an object, or an array with one object, as some models wrap it.
-fn whole(text: &str) -> Option<Value> {
+fn parse_object(text: &str) -> Option<Value> {
     if !text.starts_with(['{', '[']) {
         return None;
     }
-    only_object(serde_json::from_str(text).ok()?)
+    single_object(serde_json::from_str(text).ok()?)
 }
 
-fn only_object(value: Value) -> Option<Value> {
+fn single_object(value: Value) -> Option<Value> {
     match value {
         Value::Object(object) if !object.is_empty() => Some(Value::Object(object)),
         Value::Array(mut items) if items.len() == 1 => {
-            items.pop().filter(Value::is_object).and_then(only_object)
+            items.pop().filter(Value::is_object).and_then(single_object)
         }
         _ => None,
     }
@@ -97,12 +97,12 @@ fn only_object(value: Value) -> Option<Value> {
 
 /// The outermost bracketed parts of a text, in order. The last one may be incomplete: the small
 /// objects within a cut-off reply are not the reply.
-fn pieces(text: &str) -> Vec<&str> {
+fn bracketed_parts(text: &str) -> Vec<&str> {
     let mut found = Vec::new();
     let (mut at, mut lone) = (0, 0);
     while let Some(step) = text[at..].find(['{', '[']) {
         let start = at + step;
-        match end_of(&text[start..]) {
+        match bracketed_len(&text[start..]) {
             Some(length) => {
                 found.push(&text[start..start + length]);
                 at = start + length;
@@ -116,7 +116,7 @@ fn pieces(text: &str) -> Vec<&str> {
             // A bracket in prose; each costs a pass over the rest.
             None => (at, lone) = (start + 1, lone + 1),
         }
-        if found.len() >= MOST_PIECES || lone >= MOST_LONE_BRACKETS {
+        if found.len() >= MAX_CANDIDATES || lone >= MAX_UNMATCHED_BRACKETS {
             break;
         }
     }
@@ -124,7 +124,7 @@ fn pieces(text: &str) -> Vec<&str> {
 }
 
 /// The length of the bracketed part at the start of `text`; brackets in strings do not count.
-fn end_of(text: &str) -> Option<usize> {
+fn bracketed_len(text: &str) -> Option<usize> {
     let (mut depth, mut quoted, mut escaped) = (0_usize, false, false);
     for (at, byte) in text.bytes().enumerate() {
         match byte {
@@ -145,19 +145,21 @@ fn end_of(text: &str) -> Option<usize> {
 }
 
 /// The repaired object, up to its last brace or else all of it.
-fn mended(piece: &str) -> Option<Value> {
+fn repair_object(piece: &str) -> Option<Value> {
     let upto = piece.rfind('}').map(|end| &piece[..=end]);
-    [upto, Some(piece)].into_iter().flatten().filter(|text| depth(text) <= MOST_DEPTH).find_map(
-        |text| {
+    [upto, Some(piece)]
+        .into_iter()
+        .flatten()
+        .filter(|text| max_depth(text) <= MAX_REPAIR_DEPTH)
+        .find_map(|text| {
             let repaired = jsonrepair_rs::jsonrepair(text).ok()?;
-            only_object(serde_json::from_str(&repaired).ok()?)
-        },
-    )
+            single_object(serde_json::from_str(&repaired).ok()?)
+        })
 }
 
 /// The deepest nesting that a parser could see. Brackets in strings count too: in broken JSON the
 /// strings are unknown.
-fn depth(text: &str) -> usize {
+fn max_depth(text: &str) -> usize {
     let (mut now, mut most) = (0_usize, 0);
     for byte in text.bytes() {
         match byte {
@@ -237,7 +239,7 @@ mod tests {
         for open in ["{\"a\":", "[", "{", "{\"a\":[", "{'a':["] {
             check(&open.repeat(100_000), None);
         }
-        check(&format!("{{\"a\": \"{}\"}}", "x".repeat(MOST_BYTES)), None);
+        check(&format!("{{\"a\": \"{}\"}}", "x".repeat(MAX_REPLY_BYTES)), None);
         let _ = json_object(&"{} ".repeat(300_000));
         let _ = json_object(&"[ ".repeat(500_000));
         let _ = json_object(&"<think></think>".repeat(60_000));
@@ -274,7 +276,7 @@ mod tests {
             let object = json!({key: value});
             let text = if fence { format!("{before}\n```json\n{object}\n```\n") } else { format!("{before}{object}") };
             let spoken_of_thinking = text.to_lowercase().contains("think");
-            let expected = Some(Read { value: object, repaired: false });
+            let expected = Some(JsonReply { value: object, repaired: false });
             let found = json_object(&text);
             prop_assert!(spoken_of_thinking || found == expected, "{text} became {found:?}");
         }

@@ -9,33 +9,34 @@ use std::time::Duration;
 use icecore_domain::hash::Hash;
 use jiff::fmt::rfc2822;
 
-use super::{Ask, Trouble};
+use super::{ModelError, ModelRequest};
 
 /// The most requests for one answer.
-pub const MOST_TRIES: u32 = 3;
-const FIRST_WAIT: Duration = Duration::from_millis(500);
+pub const MAX_REQUESTS: u32 = 3;
+const FIRST_DELAY: Duration = Duration::from_millis(500);
 
 /// The seed of a request's jitter.
-pub fn seed(ask: &Ask) -> u64 {
-    let hash =
-        Hash::of(ask.system.as_bytes()).then(ask.user.as_bytes()).then(&ask.attempt.to_be_bytes());
-    hash.bytes().iter().take(8).fold(0, |seed, byte| (seed << 8) | u64::from(*byte))
+pub fn jitter_seed(ask: &ModelRequest) -> u64 {
+    let hash = Hash::of(ask.system.as_bytes())
+        .chain(ask.user.as_bytes())
+        .chain(&ask.attempt.to_be_bytes());
+    hash.as_bytes().iter().take(8).fold(0, |seed, byte| (seed << 8) | u64::from(*byte))
 }
 
 /// The delay before the next request after `tries` attempts that ended in `trouble`; `None` to give
 /// up.
-pub fn wait(trouble: &Trouble, tries: u32, seed: u64, cap: Duration) -> Option<Duration> {
-    if tries >= MOST_TRIES {
+pub fn retry_delay(trouble: &ModelError, tries: u32, seed: u64, cap: Duration) -> Option<Duration> {
+    if tries >= MAX_REQUESTS {
         return None;
     }
     match trouble {
-        Trouble::RateLimited { retry_after: Some(wished), .. } => {
+        ModelError::RateLimited { retry_after: Some(wished), .. } => {
             (*wished <= cap).then_some(*wished)
         }
-        Trouble::RateLimited { retry_after: None, .. } | Trouble::Unreachable { .. } => {
+        ModelError::RateLimited { retry_after: None, .. } | ModelError::Unreachable { .. } => {
             Some(backoff(tries, seed).min(cap))
         }
-        Trouble::Refused { status, .. } if says_later(*status) => {
+        ModelError::Refused { status, .. } if is_retryable_status(*status) => {
             Some(backoff(tries, seed).min(cap))
         }
         _ => None,
@@ -43,21 +44,21 @@ pub fn wait(trouble: &Trouble, tries: u32, seed: u64, cap: Duration) -> Option<D
 }
 
 /// Whether a status means that the request may succeed later.
-pub fn says_later(status: u16) -> bool {
+pub fn is_retryable_status(status: u16) -> bool {
     matches!(status, 408 | 429 | 500 | 502 | 503 | 504 | 529)
 }
 
 /// Doubles with every attempt; the upper half of each delay is jitter.
 fn backoff(tries: u32, seed: u64) -> Duration {
-    let full = FIRST_WAIT * (1 << tries.saturating_sub(1).min(8));
+    let full = FIRST_DELAY * (1 << tries.saturating_sub(1).min(8));
     let mixed = Hash::of(&[seed.to_be_bytes(), u64::from(tries).to_be_bytes()].concat());
-    let share = u32::from(mixed.bytes()[0]);
+    let share = u32::from(mixed.as_bytes()[0]);
     full / 2 + full / 2 * share / 255
 }
 
 /// The delay of a `Retry-After` header. A date is compared with the reply's own `Date`, so a wrong
 /// clock on either side does no harm.
-pub fn retry_after(value: &str, date: Option<&str>) -> Option<Duration> {
+pub fn parse_retry_after(value: &str, date: Option<&str>) -> Option<Duration> {
     let value = value.trim();
     if !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit()) {
         return Some(Duration::from_secs(value.parse().unwrap_or(u64::MAX)));
@@ -76,52 +77,61 @@ mod tests {
 
     const CAP: Duration = Duration::from_secs(30);
 
-    fn refused(status: u16) -> Trouble {
-        Trouble::Refused { place: String::new(), status, said: String::new() }
+    fn refused(status: u16) -> ModelError {
+        ModelError::Refused { place: String::new(), status, said: String::new() }
     }
 
-    fn limited(secs: Option<u64>) -> Trouble {
+    fn limited(secs: Option<u64>) -> ModelError {
         let retry_after = secs.map(Duration::from_secs);
-        Trouble::RateLimited { place: String::new(), status: 429, retry_after, said: String::new() }
+        ModelError::RateLimited {
+            place: String::new(),
+            status: 429,
+            retry_after,
+            said: String::new(),
+        }
     }
 
     #[test]
     fn only_what_may_pass_is_asked_again() {
         for status in [408, 429, 500, 502, 503, 504, 529] {
-            assert!(wait(&refused(status), 1, 7, CAP).is_some(), "{status}");
+            assert!(retry_delay(&refused(status), 1, 7, CAP).is_some(), "{status}");
         }
         for status in [301, 400, 401, 403, 404, 422, 501] {
-            assert_eq!(wait(&refused(status), 1, 7, CAP), None, "{status}");
+            assert_eq!(retry_delay(&refused(status), 1, 7, CAP), None, "{status}");
         }
-        let broken = Trouble::Broken { place: String::new(), said: String::new() };
-        assert_eq!(wait(&broken, 1, 7, CAP), None);
-        assert_eq!(wait(&refused(500), MOST_TRIES, 7, CAP), None);
+        let broken = ModelError::InvalidAnswer { place: String::new(), said: String::new() };
+        assert_eq!(retry_delay(&broken, 1, 7, CAP), None);
+        assert_eq!(retry_delay(&refused(500), MAX_REQUESTS, 7, CAP), None);
     }
 
     #[test]
     fn a_wished_wait_is_kept_or_handed_back() {
-        assert_eq!(wait(&limited(Some(0)), 1, 7, CAP), Some(Duration::ZERO));
-        assert_eq!(wait(&limited(Some(30)), 1, 7, CAP), Some(CAP));
-        assert_eq!(wait(&limited(Some(31)), 1, 7, CAP), None);
-        assert!(wait(&limited(None), 1, 7, CAP).is_some());
+        assert_eq!(retry_delay(&limited(Some(0)), 1, 7, CAP), Some(Duration::ZERO));
+        assert_eq!(retry_delay(&limited(Some(30)), 1, 7, CAP), Some(CAP));
+        assert_eq!(retry_delay(&limited(Some(31)), 1, 7, CAP), None);
+        assert!(retry_delay(&limited(None), 1, 7, CAP).is_some());
     }
 
     #[test]
     fn waits_grow_stay_in_bounds_and_differ_between_asks() {
         for seed in 0..200 {
             let (first, second) = (backoff(1, seed), backoff(2, seed));
-            assert!((FIRST_WAIT / 2..=FIRST_WAIT).contains(&first), "{first:?}");
-            assert!((FIRST_WAIT..=FIRST_WAIT * 2).contains(&second), "{second:?}");
+            assert!((FIRST_DELAY / 2..=FIRST_DELAY).contains(&first), "{first:?}");
+            assert!((FIRST_DELAY..=FIRST_DELAY * 2).contains(&second), "{second:?}");
             assert_eq!(first, backoff(1, seed));
         }
-        let ask = |user: &str, attempt| Ask {
+        let ask = |user: &str, attempt| ModelRequest {
             system: "s".into(),
             user: user.into(),
             schema: None,
             max_tokens: 1,
             attempt,
         };
-        let seeds = [seed(&ask("one", 0)), seed(&ask("another", 0)), seed(&ask("one", 1))];
+        let seeds = [
+            jitter_seed(&ask("one", 0)),
+            jitter_seed(&ask("another", 0)),
+            jitter_seed(&ask("one", 1)),
+        ];
         assert!(seeds[0] != seeds[1] && seeds[0] != seeds[2]);
         let waits: std::collections::BTreeSet<_> = (0..200).map(|seed| backoff(1, seed)).collect();
         assert!(waits.len() > 50, "{}", waits.len());
@@ -144,7 +154,7 @@ mod tests {
             ("soon", date, None),
             ("", date, None),
         ] {
-            assert_eq!(retry_after(value, date), secs.map(Duration::from_secs), "{value}");
+            assert_eq!(parse_retry_after(value, date), secs.map(Duration::from_secs), "{value}");
         }
     }
 }

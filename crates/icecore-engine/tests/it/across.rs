@@ -1,12 +1,12 @@
 //! Across time: a generated year in which something is done again and again, and two months are
 //! alike.
 
-use icecore_domain::across::trend::Place as Where;
 use icecore_domain::calendar::Days;
-use icecore_domain::event::{Kind, Priority};
-use icecore_domain::record::{Role, Said};
+use icecore_domain::event::{EventType, Priority};
+use icecore_domain::insights::trend::Occasion as Where;
+use icecore_domain::record::{IncomingMessage, Role};
 use icecore_domain::summary::{Period, SummaryQuery, Tier};
-use icecore_engine::{Error, Gaps, Remember, Wish};
+use icecore_engine::{CaptureDefaults, Error, RememberRequest, RollupRequest};
 use jiff::ToSpan;
 use jiff::civil::{Date, date};
 use pollster::block_on;
@@ -63,30 +63,36 @@ fn lived() -> Place {
     ] {
         said.push(message(&place, day, "evening", Role::User, text));
     }
-    block_on(place.at(place.moment(today, 8, 0)).add_messages(said, &Gaps::default())).unwrap();
-    remember(&place, date(2026, 9, 15), Kind::Decision, "Refactor auth once more, with passkeys");
-    remember(&place, date(2025, 11, 12), Kind::Decision, "One price for all customers");
-    remember(&place, date(2025, 11, 13), Kind::Commitment, "Send Ada the contract");
+    block_on(place.at(place.moment(today, 8, 0)).add_messages(said, &CaptureDefaults::default()))
+        .unwrap();
+    remember(
+        &place,
+        date(2026, 9, 15),
+        EventType::Decision,
+        "Refactor auth once more, with passkeys",
+    );
+    remember(&place, date(2025, 11, 12), EventType::Decision, "One price for all customers");
+    remember(&place, date(2025, 11, 13), EventType::Commitment, "Send Ada the contract");
     place
 }
 
-fn message(place: &Place, day: Date, session: &str, role: Role, text: &str) -> Said {
-    Said {
+fn message(place: &Place, day: Date, session: &str, role: Role, text: &str) -> IncomingMessage {
+    IncomingMessage {
         ts: Some(place.moment(day, 9, 5)),
         conversation: Some("work".into()),
         session: Some(session.into()),
         role: Some(role),
         text: text.into(),
-        ..Said::default()
+        ..IncomingMessage::default()
     }
 }
 
-fn remember(place: &Place, day: Date, kind: Kind, text: &str) {
-    let said = Remember {
+fn remember(place: &Place, day: Date, kind: EventType, text: &str) {
+    let said = RememberRequest {
         text: text.into(),
         kind: Some(kind),
         priority: Some(Priority::P1),
-        ..Remember::default()
+        ..RememberRequest::default()
     };
     block_on(place.at(place.moment(day, 12, 0)).remember(said)).unwrap();
 }
@@ -97,13 +103,14 @@ fn a_year_shows_what_came_up_again_what_was_then_and_what_is_alike() {
     let place = lived();
     let now = place.moment(date(2026, 11, 13), 9, 0);
     let memory = place.at(now);
-    block_on(memory.roll(&Wish::default(), None, &|_, _, _| {})).unwrap();
+    block_on(memory.run_rollup(&RollupRequest::default(), None, &|_, _, _| {})).unwrap();
 
     // "We have refactored auth three times this year."
     let watched = std::sync::Mutex::new(0);
-    let trended =
-        block_on(memory.trends(None, 30, None, &|_, done, _| *watched.lock().unwrap() = done))
-            .unwrap();
+    let trended = block_on(
+        memory.compute_trends(None, 30, None, &|_, done, _| *watched.lock().unwrap() = done),
+    )
+    .unwrap();
     assert_eq!(trended.days, Days { first: date(2025, 12, 1), last: date(2026, 11, 13) });
     assert_eq!(trended.trends.months.len(), 12);
     assert!(*watched.lock().unwrap() > 100);
@@ -114,37 +121,37 @@ fn a_year_shows_what_came_up_again_what_was_then_and_what_is_alike() {
         matches!(auth.places.as_slice(), [Where::Session(_), Where::Session(_), Where::Event(..)]),
         "{auth:?}"
     );
-    let about = block_on(memory.trends(None, 30, Some("auth"), &|_, _, _| {})).unwrap();
+    let about = block_on(memory.compute_trends(None, 30, Some("auth"), &|_, _, _| {})).unwrap();
     assert!(about.trends.topics.iter().all(|topic| topic.occasions <= 3), "{about:#?}");
     assert!(matches!(
-        block_on(memory.trends(None, 30, Some("the"), &|_, _, _| {})),
-        Err(Error::Unclear(_))
+        block_on(memory.compute_trends(None, 30, Some("the"), &|_, _, _| {})),
+        Err(Error::InvalidRequest(_))
     ));
 
     // "This week last year …"
-    let looked = block_on(memory.lookback(None)).unwrap();
-    let look = looked.looks.iter().find(|look| look.vista.name == "this week last year").unwrap();
+    let looked = block_on(memory.compute_lookback(None)).unwrap();
+    let look = looked.looks.iter().find(|look| look.period.name == "this week last year").unwrap();
     assert_eq!(
-        look.told.iter().map(|told| told.period.to_string()).collect::<Vec<_>>(),
+        look.headlines.iter().map(|told| told.period.to_string()).collect::<Vec<_>>(),
         ["2025-W46"]
     );
-    assert!(look.told[0].headline.contains("kitchen"), "{look:?}");
+    assert!(look.headlines[0].headline.contains("kitchen"), "{look:?}");
     assert_eq!(look.decided[0].event.content, "One price for all customers");
     assert_eq!(look.open[0].event.content, "Send Ada the contract");
     // Nothing was said on the day itself, a month ago, so its week is told.
     assert_eq!(
-        (looked.looks[0].vista.name.as_str(), looked.looks[0].vista.days.first),
+        (looked.looks[0].period.name.as_str(), looked.looks[0].period.days.first),
         ("this week a month ago", date(2026, 10, 12))
     );
 
     // "Similar to what we did in January …"
     let october: Period = "2026-10".parse().unwrap();
-    let alike = block_on(memory.similar(Some(october))).unwrap().unwrap();
+    let alike = block_on(memory.find_similar_summaries(Some(october))).unwrap().unwrap();
     assert_eq!(
         alike.like.iter().map(|(like, _)| like.period.to_string()).collect::<Vec<_>>(),
         ["2026-01"]
     );
-    let kept = block_on(memory.newest_summary(october)).unwrap().unwrap();
+    let kept = block_on(memory.find_newest_summary(october)).unwrap().unwrap();
     let similar = kept.similar.clone().unwrap();
     assert_eq!(similar.period.to_string(), "2026-01");
     assert!(
@@ -154,14 +161,14 @@ fn a_year_shows_what_came_up_again_what_was_then_and_what_is_alike() {
             .ends_with(&format!("Similar: {similar}"))
     );
     // A reference is in no pack.
-    assert!(!block_on(memory.pack_upload(None, None)).unwrap().text.contains("Similar: 2026"));
-    let merged = memory.merged(&[kept, alike.like[0].1.clone()], 4_096);
+    assert!(!block_on(memory.assemble_upload(None, None)).unwrap().text.contains("Similar: 2026"));
+    let merged = memory.merge_summaries(&[kept, alike.like[0].1.clone()], 4_096);
     let both = merged.lines.iter().find(|line| line.text.contains("harbour office")).unwrap();
     assert_eq!(both.periods.len(), 2, "{merged:?}");
-    assert!(merged.repeated > 0 && merged.text().len() <= 4_096);
+    assert!(merged.repeated > 0 && merged.to_text().len() <= 4_096);
     assert!(matches!(
-        block_on(memory.similar(Some("2020-01".parse().unwrap()))),
-        Err(Error::Nothing(_))
+        block_on(memory.find_similar_summaries(Some("2020-01".parse().unwrap()))),
+        Err(Error::NotFound(_))
     ));
 }
 
@@ -170,12 +177,12 @@ fn a_year_shows_what_came_up_again_what_was_then_and_what_is_alike() {
 fn nothing_that_was_recorded_later_is_looked_at() {
     let place = lived();
     let now = place.moment(date(2026, 11, 13), 9, 0);
-    block_on(place.at(now).roll(&Wish::default(), None, &|_, _, _| {})).unwrap();
+    block_on(place.at(now).run_rollup(&RollupRequest::default(), None, &|_, _, _| {})).unwrap();
     // What was said counts by when it was said as long as nothing had been captured; what was
     // learnt, by when it was learnt.
     let memory = place.at(place.moment(date(2026, 7, 1), 9, 0));
     let days = Days { first: date(2026, 1, 1), last: date(2026, 12, 31) };
-    let trended = block_on(memory.trends(Some(days), 50, None, &|_, _, _| {})).unwrap();
+    let trended = block_on(memory.compute_trends(Some(days), 50, None, &|_, _, _| {})).unwrap();
     assert_eq!(trended.days.last, date(2026, 7, 1));
     let auth = trended
         .trends
@@ -185,11 +192,14 @@ fn nothing_that_was_recorded_later_is_looked_at() {
         .map_or(0, |topic| topic.occasions);
     assert!(auth < 3, "{trended:?}");
     assert_eq!(
-        block_on(memory.similar(None)).unwrap().map(|alike| alike.summary.period),
+        block_on(memory.find_similar_summaries(None)).unwrap().map(|alike| alike.summary.period),
         None,
         "nothing was pressed then"
     );
-    assert!(matches!(block_on(memory.lookback(Some(date(2026, 12, 1)))), Err(Error::Nothing(_))));
+    assert!(matches!(
+        block_on(memory.compute_lookback(Some(date(2026, 12, 1)))),
+        Err(Error::NotFound(_))
+    ));
     // A summary refers to what is earlier, however much there is by now.
     let all = block_on(place.at(now).store().summaries(&SummaryQuery::default())).unwrap();
     for summary in &all {
@@ -215,8 +225,8 @@ fn nothing_that_was_recorded_later_is_looked_at() {
 fn an_empty_memory_has_nothing_to_tell_and_says_so() {
     let place = Place::new("Europe/Berlin");
     let memory = place.at(place.moment(date(2026, 11, 13), 9, 0));
-    let trended = block_on(memory.trends(None, 30, None, &|_, _, _| {})).unwrap();
+    let trended = block_on(memory.compute_trends(None, 30, None, &|_, _, _| {})).unwrap();
     assert!(trended.trends.topics.is_empty() && trended.memory.is_none());
-    assert!(block_on(memory.lookback(None)).unwrap().looks.is_empty());
-    assert!(block_on(memory.similar(None)).unwrap().is_none());
+    assert!(block_on(memory.compute_lookback(None)).unwrap().looks.is_empty());
+    assert!(block_on(memory.find_similar_summaries(None)).unwrap().is_none());
 }

@@ -4,12 +4,14 @@
 use std::sync::Arc;
 
 use icecore_domain::calendar::Days;
+use icecore_domain::natural_date::NaturalDate;
 use icecore_domain::summary::{Period, SummaryQuery, Tier};
-use icecore_domain::when::When;
-use icecore_engine::Looking;
-use icecore_engine::Wish;
-use icecore_engine::config::Mode;
-use icecore_engine::converse::{Begun, Chats, ClientHistory, Heard, Message, Reply};
+use icecore_engine::RollupRequest;
+use icecore_engine::SearchRequest;
+use icecore_engine::config::ChatMode;
+use icecore_engine::converse::{
+    ChatMessage, ChatReply, ChatRequest, Chats, ClientHistory, PreparedChatTurn,
+};
 use serde_json::json;
 
 use crate::Home;
@@ -30,22 +32,25 @@ async fn chats(home: &Home, now: &str) -> Chats {
 /// model.
 struct Client<'a> {
     chats: &'a Chats,
-    heard: Heard,
+    heard: ChatRequest,
 }
 
 impl<'a> Client<'a> {
     fn unnamed(chats: &'a Chats) -> Self {
-        Self { chats, heard: Heard::default() }
+        Self { chats, heard: ChatRequest::default() }
     }
 
     fn named(chats: &'a Chats, name: &str) -> Self {
-        Self { chats, heard: Heard { conversation: Some(name.into()), ..Heard::default() } }
+        Self {
+            chats,
+            heard: ChatRequest { conversation: Some(name.into()), ..ChatRequest::default() },
+        }
     }
 
-    async fn begin(&self, said: &[&str]) -> Begun {
+    async fn begin(&self, said: &[&str]) -> PreparedChatTurn {
         let message = |(at, text): (usize, &&str)| {
             let role = if at % 2 == 0 { "user" } else { "assistant" };
-            Message {
+            ChatMessage {
                 role: role.into(),
                 name: None,
                 text: (*text).into(),
@@ -54,14 +59,14 @@ impl<'a> Client<'a> {
             }
         };
         let messages = said.iter().enumerate().map(message).collect();
-        self.chats.begin(Heard { messages, ..self.heard.clone() }).await.unwrap()
+        self.chats.prepare_turn(ChatRequest { messages, ..self.heard.clone() }).await.unwrap()
     }
 
     /// Says something, hears the reply, and has it remembered.
-    async fn says(&self, said: &[&str], reply: &str) -> Begun {
+    async fn says(&self, said: &[&str], reply: &str) -> PreparedChatTurn {
         let begun = self.begin(said).await;
         self.chats
-            .end(&begun, &Reply { text: reply.into(), parts: None, complete: true })
+            .record_exchange(&begun, &ChatReply { text: reply.into(), parts: None, complete: true })
             .await
             .unwrap();
         self.chats.reflect(&begun.conversation, None, false).await.unwrap();
@@ -70,7 +75,7 @@ impl<'a> Client<'a> {
 }
 
 /// All that memory adds to a request.
-fn added(begun: &Begun) -> String {
+fn added(begun: &PreparedChatTurn) -> String {
     let window: Vec<&str> = begun.window.iter().map(|(_, text)| text.as_str()).collect();
     format!("{}\n{}", begun.memory.clone().unwrap_or_default(), window.join("\n"))
 }
@@ -120,7 +125,7 @@ fn chats_that_begin_alike_stay_two() {
         // A client's key keeps apart what begins alike, and does not join what begins differently.
         let keyed = |key: &str| Client {
             chats: &again,
-            heard: Heard { shared_key: Some(key.into()), ..Heard::default() },
+            heard: ChatRequest { shared_key: Some(key.into()), ..ChatRequest::default() },
         };
         let (x, y) = (keyed("x").says(&["hi"], hello).await, keyed("y").says(&["hi"], hello).await);
         assert_eq!(keyed("x").begin(&["hi", hello, "go on"]).await.conversation, x.conversation);
@@ -167,13 +172,13 @@ fn an_edited_message_is_a_branch() {
                 "{}",
                 added(&next)
             );
-            let pack = chats.pack(&name).await.unwrap().text;
+            let pack = chats.build_pack(&name).await.unwrap().text;
             assert!(
                 pack.contains("tulips") && pack.contains("Gravel") && !pack.contains("oses"),
                 "{pack}"
             );
             // The words stay readable, and say that they are withdrawn.
-            assert_eq!(chats.said(&name, 2).await.unwrap().len(), 2);
+            assert_eq!(chats.turn_records(&name, 2).await.unwrap().len(), 2);
             let withdrawn: Vec<u64> = chats
                 .turns(&name)
                 .await
@@ -183,8 +188,9 @@ fn an_edited_message_is_a_branch() {
                 .map(|line| line.turn)
                 .collect();
             assert_eq!(withdrawn, [2]);
-            let day = When::Day(chats.memory().now().day());
-            let said = chats.memory().zoom(day, Some(&name), false).await.unwrap().records;
+            let day = NaturalDate::Day(chats.memory().now().day());
+            let said =
+                chats.memory().load_time_contents(day, Some(&name), false).await.unwrap().records;
             assert!(
                 said.iter().all(|record| record.withdrawn == (record.turn() == Some(2))),
                 "{said:?}"
@@ -232,7 +238,7 @@ fn a_deleted_turn_stays_deleted() {
         );
         assert!(facts(&chats, "trip").await.is_empty());
         // With `replace` too, only what the client still shows stands in for its history.
-        let heard = Heard { mode: Some(Mode::Replace), ..client.heard.clone() };
+        let heard = ChatRequest { mode: Some(ChatMode::Replace), ..client.heard.clone() };
         let replaced = Client { chats: &chats, heard }
             .begin(&[&without[..], &["Tickets.", "and?"]].concat())
             .await;
@@ -242,10 +248,10 @@ fn a_deleted_turn_stays_deleted() {
         let cut = client.begin(&[said[4], said[5], "what do we need?", "Tickets.", "and?"]).await;
         assert!(added(&cut).contains("Rome") && cut.window.is_empty(), "{}", added(&cut));
         // A history that nobody has recorded is left as it is.
-        let heard = Heard { mode: Some(Mode::Replace), ..Heard::default() };
+        let heard = ChatRequest { mode: Some(ChatMode::Replace), ..ChatRequest::default() };
         let unknown =
             Client { chats: &chats, heard }.begin(&["from elsewhere", "yes?", "go on"]).await;
-        assert!(unknown.mode == Mode::Augment && unknown.window.is_empty());
+        assert!(unknown.mode == ChatMode::Augment && unknown.window.is_empty());
     });
 }
 
@@ -255,10 +261,10 @@ fn requests_of_a_front_end_do_not_withdraw_a_chat() {
     let home = Home::new();
     run(async {
         let chats = chats(&home, NOON).await;
-        let heard = Heard {
+        let heard = ChatRequest {
             conversation: Some("owui".into()),
             history: ClientHistory::Whole,
-            ..Heard::default()
+            ..ChatRequest::default()
         };
         let client = Client { chats: &chats, heard };
         // What to search for is asked before anything is said; the title after the first turn.
@@ -269,7 +275,7 @@ fn requests_of_a_front_end_do_not_withdraw_a_chat() {
         let title = client.says(&[TITLE], "Garden").await;
         assert!(!added(&title).contains("roses"), "{}", added(&title));
         assert_eq!(facts(&chats, "owui").await, [garden[0]]);
-        let pack = chats.pack("owui").await.unwrap().text;
+        let pack = chats.build_pack("owui").await.unwrap().text;
         assert!(pack.contains("Nice!") && !pack.contains("title"), "{pack}");
         let next = client.says(&[garden[0], garden[1], "and now?"], "Water them.").await;
         assert!(
@@ -365,34 +371,46 @@ fn withdrawn_turns_are_in_no_summary_and_marked_in_search() {
         client.says(&[said[0], said[1], "The roses stand beside the wall"], "Roses it is.").await;
         client.says(&[said[0], said[1], "The tulips stand beside the wall"], "Tulips it is.").await;
         let (memory, today) = (chats.memory(), chats.memory().now().day());
-        let pack = memory.pack_upload(None, None).await.unwrap().text;
+        let pack = memory.assemble_upload(None, None).await.unwrap().text;
         assert!(pack.contains("ulips") && !pack.contains("oses"), "{pack}");
-        let wish = Wish {
+        let wish = RollupRequest {
             tier: Some(Tier::Session),
             days: Some(Days { first: today, last: today }),
             sessions: None,
         };
-        let roll = async || memory.roll(&wish, None, &|_, _, _| {}).await.unwrap().pressed.len();
+        let roll =
+            async || memory.run_rollup(&wish, None, &|_, _, _| {}).await.unwrap().pressed.len();
         assert_eq!((roll().await, roll().await), (1, 0));
-        let summary = memory.zoom(When::Day(today), None, false).await.unwrap();
-        let words = memory.words_of(Period::Day(today), None, None).await.unwrap();
+        let summary =
+            memory.load_time_contents(NaturalDate::Day(today), None, false).await.unwrap();
+        let words = memory.load_period_records(Period::Day(today), None, None).await.unwrap();
         for records in [&summary.records, &words] {
             assert!(
                 records.iter().all(|record| record.withdrawn == (record.turn() == Some(2))),
                 "{records:?}"
             );
         }
-        let summaries = memory.store().summaries(&SummaryQuery::tier(Tier::Session)).await.unwrap();
+        let summaries =
+            memory.store().summaries(&SummaryQuery::for_tier(Tier::Session)).await.unwrap();
         assert!(
             summaries.len() == 1
                 && !summaries[0].body.contains("oses")
                 && summaries[0].body.contains("ulips"),
             "{summaries:?}"
         );
-        let looking =
-            Looking { text: "who stands beside the wall".into(), limit: 10, ..Looking::default() };
-        let hits =
-            memory.finder(None, &|_, _| {}).await.unwrap().search(&looking).await.unwrap().hits;
+        let looking = SearchRequest {
+            text: "who stands beside the wall".into(),
+            limit: 10,
+            ..SearchRequest::default()
+        };
+        let hits = memory
+            .open_searcher(None, &|_, _| {})
+            .await
+            .unwrap()
+            .search(&looking)
+            .await
+            .unwrap()
+            .hits;
         let withdrawn = |word: &str| {
             hits.iter().find(|hit| hit.placed.passage.text.contains(word)).map(|hit| hit.withdrawn)
         };
@@ -412,8 +430,8 @@ fn chats_that_end_at_once_are_all_found_by_how_they_began() {
         for _ in 0..12 {
             let begun = Client::unnamed(&chats).begin(&["hi"]).await;
             let chats = chats.clone();
-            let reply = Reply { text: "Hello!".into(), parts: None, complete: true };
-            ending.spawn(async move { chats.end(&begun, &reply).await.unwrap() });
+            let reply = ChatReply { text: "Hello!".into(), parts: None, complete: true };
+            ending.spawn(async move { chats.record_exchange(&begun, &reply).await.unwrap() });
         }
         ending.join_all().await;
         let lists = home

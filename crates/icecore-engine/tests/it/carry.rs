@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use icecore_domain::layout::{self, DocPath};
 use icecore_domain::secrets::MarkerKey;
-use icecore_engine::{Error, back_up, carry, check_backup, restore};
-use icecore_store::postgres::{Options, Postgres};
-use icecore_store::testing::cluster::{Cluster, Flush};
+use icecore_engine::{Error, back_up, carry, check_backup, restore_backup};
+use icecore_store::postgres::{Postgres, PostgresOptions};
+use icecore_store::testing::cluster::{Durability, TestCluster};
 use icecore_store::vault::Vault;
-use icecore_store::{Error as StoreError, Ground, Progress, Store};
+use icecore_store::{Error as StoreError, Progress, RestoreTarget, Store};
 use pollster::block_on;
 use tempfile::TempDir;
 
@@ -62,15 +62,15 @@ fn a_memory_moves_byte_for_byte_and_never_over_another() {
     let key = MarkerKey::new([3; 32]);
     block_on(from.set_marker_key(&key, true)).unwrap();
     block_on(to.set_marker_key(&MarkerKey::new([4; 32]), true)).unwrap();
-    let carried = block_on(carry(&from, &to, QUIET)).unwrap();
+    let carried = block_on(transfer(&from, &to, QUIET)).unwrap();
     assert_eq!(everything(&from), everything(&to));
     assert_eq!(block_on(to.marker_key()).unwrap(), Some(key));
     assert_eq!(carried.documents, everything(&to).len());
-    assert!(matches!(block_on(carry(&from, &to, QUIET)), Err(Error::Occupied(_))));
+    assert!(matches!(block_on(transfer(&from, &to, QUIET)), Err(Error::AlreadyExists(_))));
     // One that was cut short is filled anew.
     block_on(to.put_note(&path("filling"), b"begun\n")).unwrap();
     block_on(to.put(&path("recall/pack.md"), b"left behind")).unwrap();
-    block_on(carry(&from, &to, QUIET)).unwrap();
+    block_on(transfer(&from, &to, QUIET)).unwrap();
     assert_eq!(everything(&from), everything(&to));
 }
 
@@ -86,7 +86,7 @@ fn a_backup_comes_back_whole_or_not_at_all() {
     let checked = check_backup(&mut file, QUIET).unwrap();
     assert_eq!((checked.holds.clone(), checked.odd_lines), (made, 2));
     let to = vault(&folder, "to");
-    assert_eq!(block_on(restore(&mut file, &to, QUIET)).unwrap(), checked.holds);
+    assert_eq!(block_on(restore_backup(&mut file, &to, QUIET)).unwrap(), checked.holds);
     assert_eq!(everything(&from), everything(&to));
     assert_eq!(block_on(to.marker_key()).unwrap(), Some(key));
     // Any byte of it that is another is noticed, and then nothing is written.
@@ -97,7 +97,7 @@ fn a_backup_comes_back_whole_or_not_at_all() {
     for at in (0..sound.len()).step_by(7) {
         let mut broken = sound.clone();
         broken[at] ^= 0x55;
-        match block_on(restore(Cursor::new(&broken), &empty, QUIET)) {
+        match block_on(restore_backup(Cursor::new(&broken), &empty, QUIET)) {
             Err(_) => assert_eq!(everything(&empty), before),
             // A byte of the container that says nothing, such as a date.
             Ok(_) => {
@@ -129,7 +129,7 @@ fn what_is_written_meanwhile_is_copied_again() {
     };
     block_on(back_up(&from, "test", "2026-02-13T09:00:00Z", &mut file, &disturb)).unwrap();
     let to = vault(&folder, "to");
-    block_on(restore(&mut file, &to, QUIET)).unwrap();
+    block_on(restore_backup(&mut file, &to, QUIET)).unwrap();
     assert_eq!(everything(&from), everything(&to));
 }
 
@@ -179,7 +179,7 @@ fn a_document_may_be_called_like_anything_in_a_backup() {
         block_on(from.put(&path(name), name.as_bytes())).unwrap();
     }
     let (backup, to) = (backed_up(&from), vault(&folder, "to"));
-    block_on(restore(Cursor::new(&backup), &to, QUIET)).unwrap();
+    block_on(restore_backup(Cursor::new(&backup), &to, QUIET)).unwrap();
     assert_eq!(everything(&from), everything(&to));
     // The first backups had documents beside the manifest, under their own paths.
     for name in [
@@ -201,7 +201,7 @@ fn a_document_may_be_called_like_anything_in_a_backup() {
         name.strip_prefix("documents/").unwrap().to_owned()
     });
     let again = vault(&folder, "again");
-    block_on(restore(Cursor::new(&first), &again, QUIET)).unwrap();
+    block_on(restore_backup(Cursor::new(&first), &again, QUIET)).unwrap();
     assert_eq!(everything(&from), everything(&again));
 }
 
@@ -214,7 +214,8 @@ fn what_a_backup_says_of_itself_is_not_believed_without_end() {
     let said = |change: &dyn Fn(&mut serde_json::Value)| {
         let to = vault(&folder, &format!("to-{}", folder.path().read_dir().unwrap().count()));
         let changed = rewritten(&backup, |told| change(&mut told["documents"]), str::to_owned);
-        let error = block_on(restore(Cursor::new(&changed), &to, QUIET)).unwrap_err().to_string();
+        let error =
+            block_on(restore_backup(Cursor::new(&changed), &to, QUIET)).unwrap_err().to_string();
         assert_eq!(check_backup(Cursor::new(&changed), QUIET).unwrap_err().to_string(), error);
         error
     };
@@ -240,48 +241,55 @@ fn what_a_backup_says_of_itself_is_not_believed_without_end() {
 fn what_is_brought_into_a_database_is_used_by_nobody_before_it_is_whole() {
     let folder = TempDir::new().unwrap();
     let from = furnished(&folder);
-    let cluster = Cluster::start(Flush::No);
-    let [here, there] = [(); 2].map(|()| Postgres::at(&cluster.url(), Options::default()).unwrap());
+    let cluster = TestCluster::start(Durability::Unflushed);
+    let [here, there] =
+        [(); 2].map(|()| Postgres::for_url(&cluster.url(), PostgresOptions::default()).unwrap());
     block_on(async {
         here.migrate().await.unwrap();
         let policy = "zone = \"UTC\"\n";
-        let to = here.to_fill("ann", policy).await.unwrap();
+        let to = here.create_restore_target("ann", policy).await.unwrap();
         let tried = AtomicBool::new(false);
         let meanwhile = |_, _| {
             block_on(async {
                 // A server that has a chat to keep, and somebody who brings it in a second time.
-                assert!(matches!(there.space("ann").await, Err(StoreError::Filling)));
-                let second = there.to_fill("ann", policy).await.unwrap();
-                let put = second.put(&path("memory/messages/2026-02-13.jsonl"), b"a chat\n").await;
-                assert!(matches!(put, Err(StoreError::Filling)), "{put:?}");
                 assert!(matches!(
-                    carry(&from, second.as_ref(), QUIET).await,
-                    Err(Error::Store(StoreError::Filling))
+                    there.open_space("ann").await,
+                    Err(StoreError::RestoreInProgress)
+                ));
+                let second = there.create_restore_target("ann", policy).await.unwrap();
+                let put = second.put(&path("memory/messages/2026-02-13.jsonl"), b"a chat\n").await;
+                assert!(matches!(put, Err(StoreError::RestoreInProgress)), "{put:?}");
+                assert!(matches!(
+                    transfer(&from, second.as_ref(), QUIET).await,
+                    Err(Error::Store(StoreError::RestoreInProgress))
                 ));
             });
             tried.store(true, Ordering::Relaxed);
         };
-        carry(&from, to.as_ref(), &meanwhile).await.unwrap();
+        transfer(&from, to.as_ref(), &meanwhile).await.unwrap();
         assert!(tried.load(Ordering::Relaxed));
-        let space = there.space("ann").await.unwrap().unwrap();
+        let space = there.open_space("ann").await.unwrap().unwrap();
         assert_eq!(everything(&from), everything(space.as_ref()));
         // What is acknowledged from now on stays, whoever tries again.
         space.put(&path("knowledge/new.md"), b"kept").await.unwrap();
-        let again = here.to_fill("ann", policy).await.unwrap();
-        assert!(matches!(carry(&from, again.as_ref(), QUIET).await, Err(Error::Occupied(_))));
+        let again = here.create_restore_target("ann", policy).await.unwrap();
+        assert!(matches!(
+            transfer(&from, again.as_ref(), QUIET).await,
+            Err(Error::AlreadyExists(_))
+        ));
         assert_eq!(space.document(&path("knowledge/new.md")).await.unwrap().unwrap(), b"kept");
         // A backup that turns out to be broken halfway leaves nothing that has to be waited for.
         let mut file = Cursor::new(Vec::new());
         back_up(&from, "a vault", "now", &mut file, QUIET).await.unwrap();
-        let ben = here.to_fill("ben", policy).await.unwrap();
-        assert_eq!(ben.begin_filling().await.unwrap(), Ground::New);
+        let ben = here.create_restore_target("ben", policy).await.unwrap();
+        assert_eq!(ben.begin_restore().await.unwrap(), RestoreTarget::New);
         ben.put(&path("knowledge/half.md"), b"half").await.unwrap();
-        ben.stop_filling().await.unwrap();
-        let again = there.to_fill("ben", policy).await.unwrap();
-        restore(&mut file, again.as_ref(), QUIET).await.unwrap();
+        ben.abort_restore().await.unwrap();
+        let again = there.create_restore_target("ben", policy).await.unwrap();
+        restore_backup(&mut file, again.as_ref(), QUIET).await.unwrap();
         assert_eq!(
             everything(&from),
-            everything(here.space("ben").await.unwrap().unwrap().as_ref())
+            everything(here.open_space("ben").await.unwrap().unwrap().as_ref())
         );
     });
 }

@@ -8,16 +8,18 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use icecore_domain::calendar::{Moment, Zone};
 use icecore_domain::cascade::coverage;
-use icecore_domain::event::{Act, Kind, Origin, Priority};
+use icecore_domain::event::{Act, EventType, Origin, Priority};
 use icecore_domain::forget::Scrub;
 use icecore_domain::layout::DocPath;
-use icecore_domain::record::{Role, Said};
-use icecore_domain::summary::{Head, Importance, Period, SummaryQuery, Tier};
+use icecore_domain::record::{IncomingMessage, Role};
+use icecore_domain::summary::{Importance, Period, SummaryHead, SummaryQuery, Tier};
 use icecore_engine::clock::FixedClock;
-use icecore_engine::{Before, Error, Gaps, Memory, Remember, Settle, Wish};
-use icecore_store::testing::StopAfter;
+use icecore_engine::{
+    CaptureDefaults, Error, Memory, PackPreamble, RememberRequest, ReviewDecision, RollupRequest,
+};
+use icecore_store::testing::FailingStore;
 use icecore_store::vault::Vault;
-use icecore_store::{Error as StoreError, History, Rewritten, Snapshot, Store};
+use icecore_store::{Error as StoreError, RewriteReport, Snapshot, SnapshotStore, Store};
 use jiff::civil::{Date, Time, date};
 use jiff::{Timestamp, ToSpan};
 use pollster::block_on;
@@ -27,12 +29,12 @@ use tempfile::TempDir;
 pub(crate) struct NoHistory;
 
 #[async_trait]
-impl History for NoHistory {
-    async fn available(&self) -> Result<(), StoreError> {
-        Err(StoreError::NoHistory("there is none here".into()))
+impl SnapshotStore for NoHistory {
+    async fn check_available(&self) -> Result<(), StoreError> {
+        Err(StoreError::NoSnapshots("there is none here".into()))
     }
 
-    async fn snapshot(&self, _: &str, _: Timestamp) -> Result<Option<Snapshot>, StoreError> {
+    async fn create_snapshot(&self, _: &str, _: Timestamp) -> Result<Option<Snapshot>, StoreError> {
         Ok(None)
     }
 
@@ -44,12 +46,12 @@ impl History for NoHistory {
         Ok(Vec::new())
     }
 
-    async fn stands_in(&self, _: &Scrub) -> Result<(usize, usize), StoreError> {
+    async fn count_containing(&self, _: &Scrub) -> Result<(usize, usize), StoreError> {
         Ok((0, 0))
     }
 
-    async fn rewrite(&self, _: &Scrub) -> Result<Rewritten, StoreError> {
-        Ok(Rewritten::default())
+    async fn rewrite_snapshots(&self, _: &Scrub) -> Result<RewriteReport, StoreError> {
+        Ok(RewriteReport::default())
     }
 
     async fn repair(&self) -> Result<Vec<String>, StoreError> {
@@ -75,15 +77,16 @@ impl Place {
         };
         let root = folder.path().join("vault");
         Vault::create(&root, &format!("zone = \"{zone}\"\n")).unwrap();
-        Self { _folder: folder, root, zone: Zone::named(zone).unwrap() }
+        Self { _folder: folder, root, zone: Zone::from_name(zone).unwrap() }
     }
 
     pub(crate) fn moment(&self, day: Date, hour: i8, minute: i8) -> Moment {
-        self.zone.moment(self.zone.at(day, Time::constant(hour, minute, 0, 0)))
+        self.zone.moment(self.zone.instant_at(day, Time::constant(hour, minute, 0, 0)))
     }
 
     pub(crate) fn open(&self, store: Arc<dyn Store>, now: Moment) -> Memory {
-        block_on(Memory::open(store, Arc::new(NoHistory), Box::new(FixedClock(now.at())))).unwrap()
+        block_on(Memory::open(store, Arc::new(NoHistory), Box::new(FixedClock(now.timestamp()))))
+            .unwrap()
     }
 
     pub(crate) fn at(&self, now: Moment) -> Memory {
@@ -91,7 +94,7 @@ impl Place {
     }
 
     pub(crate) fn stopping(&self, now: Moment, writes: usize) -> Memory {
-        self.open(Arc::new(StopAfter::new(Vault::open(&self.root).unwrap(), writes)), now)
+        self.open(Arc::new(FailingStore::new(Vault::open(&self.root).unwrap(), writes)), now)
     }
 
     pub(crate) fn read(&self, path: &str) -> String {
@@ -106,8 +109,8 @@ impl Place {
     }
 }
 
-pub(crate) fn night(memory: &Memory) -> Result<icecore_engine::Ran, Error> {
-    block_on(memory.run_due(None, &|_, _, _| {}))
+pub(crate) fn night(memory: &Memory) -> Result<icecore_engine::JobsReport, Error> {
+    block_on(memory.run_due_jobs(None, &|_, _, _| {}))
 }
 
 pub(crate) fn message(
@@ -117,14 +120,14 @@ pub(crate) fn message(
     session: &str,
     role: Role,
     text: &str,
-) -> Said {
-    Said {
+) -> IncomingMessage {
+    IncomingMessage {
         ts: Some(place.moment(day, hour, 5)),
         conversation: Some("work".into()),
         session: Some(session.into()),
         role: Some(role),
         text: text.into(),
-        ..Said::default()
+        ..IncomingMessage::default()
     }
 }
 
@@ -206,12 +209,12 @@ fn live(place: &Place, memory: &Memory, day: Date, n: usize) {
     }
     if n.is_multiple_of(29) {
         // Just before midnight.
-        said.push(Said {
+        said.push(IncomingMessage {
             ts: Some(place.moment(day, 23, 58)),
             ..message(place, day, 23, "evening", Role::User, &format!("Still awake for {topic}."))
         });
     }
-    let taken = block_on(memory.add_messages(said, &Gaps::default())).unwrap();
+    let taken = block_on(memory.add_messages(said, &CaptureDefaults::default())).unwrap();
     assert!(taken.complaints.is_empty());
     if n % 4 == 1 {
         block_on(memory.save_state(
@@ -222,11 +225,11 @@ fn live(place: &Place, memory: &Memory, day: Date, n: usize) {
         .unwrap();
     }
     if n % 10 == 3 {
-        let said = Remember {
+        let said = RememberRequest {
             text: format!("Ship {topic} before {thing}, number {n}"),
-            kind: Some(Kind::Decision),
+            kind: Some(EventType::Decision),
             priority: Some(Priority::P1),
-            ..Remember::default()
+            ..RememberRequest::default()
         };
         let found = block_on(memory.store().events(&icecore_domain::ledger::query::EventQuery {
             text: Some(said.text.clone()),
@@ -237,8 +240,8 @@ fn live(place: &Place, memory: &Memory, day: Date, n: usize) {
             block_on(memory.remember(said)).unwrap();
         }
     }
-    if n % 13 == 5 && !block_on(memory.marks()).unwrap().contains_key(&day) {
-        block_on(memory.mark(
+    if n % 13 == 5 && !block_on(memory.list_importance_marks()).unwrap().contains_key(&day) {
+        block_on(memory.set_importance(
             day,
             Some(if n.is_multiple_of(2) { Importance::Dull } else { Importance::Important }),
         ))
@@ -266,19 +269,21 @@ fn check_day(place: &Place, memory: &Memory) {
         };
         assert!(text.len() <= most, "{path} has {} bytes", text.len());
         assert!(
-            icecore_domain::plain::adornments(&text).is_empty()
+            icecore_domain::sanitize::ornament_complaints(&text).is_empty()
                 || path.ends_with("UPLOAD_PACKAGE.md"),
             "{path} is not plain"
         );
     }
-    let upload = block_on(memory.pack_upload(None, None)).unwrap();
+    let upload = block_on(memory.assemble_upload(None, None)).unwrap();
     assert!(upload.bytes <= 35_840);
-    let pyramid = block_on(memory.pack_pyramid(None, None, &Before::default())).unwrap();
+    let pyramid = block_on(memory.assemble_pyramid(None, None, &PackPreamble::default())).unwrap();
     assert!(pyramid.tokens <= 20_000, "{}", pyramid.tokens);
-    let known = block_on(memory.known(false)).unwrap();
-    let heads: Vec<Head> = known.heads.all().cloned().collect();
-    let wrong: Vec<_> =
-        coverage::examine(&known, &heads).into_iter().filter(|finding| finding.fails).collect();
+    let known = block_on(memory.planning_input(false)).unwrap();
+    let heads: Vec<SummaryHead> = known.heads.all().cloned().collect();
+    let wrong: Vec<_> = coverage::check_coverage(&known, &heads)
+        .into_iter()
+        .filter(|finding| finding.fails)
+        .collect();
     assert!(wrong.is_empty(), "{wrong:?}");
 }
 
@@ -350,7 +355,7 @@ fn compare(zone: &str) {
             whole
                 .at(whole.moment(date(2027, 10, 3), 8, 0))
                 .store()
-                .heads(&SummaryQuery::tier(tier)),
+                .summary_heads(&SummaryQuery::for_tier(tier)),
         )
         .unwrap()
         .0
@@ -463,7 +468,9 @@ fn primers_go_to_the_archive_of_their_own_quarter_and_nothing_is_deleted() {
         "Decision: the harbour office opens in May, says Mirabel.",
     );
     block_on(
-        place.at(place.moment(date(2026, 6, 6), 9, 0)).add_messages(vec![late], &Gaps::default()),
+        place
+            .at(place.moment(date(2026, 6, 6), 9, 0))
+            .add_messages(vec![late], &CaptureDefaults::default()),
     )
     .unwrap();
     let ran = night(&place.at(place.moment(date(2026, 6, 7), 3, 0))).unwrap();
@@ -493,8 +500,9 @@ fn a_primer_edited_by_hand_is_its_next_version_and_is_not_written_over() {
     .unwrap();
     let ran = night(&place.at(now)).unwrap();
     assert_eq!(ran.rolled.files.adopted, [Period::Day(date(2026, 2, 20))]);
-    let newest =
-        block_on(place.at(now).newest_summary(Period::Day(date(2026, 2, 20)))).unwrap().unwrap();
+    let newest = block_on(place.at(now).find_newest_summary(Period::Day(date(2026, 2, 20))))
+        .unwrap()
+        .unwrap();
     assert_eq!(
         (newest.headline.as_str(), newest.version, newest.maker.to_string().as_str()),
         ("My own words about the harbour.", 2, "hand")
@@ -508,7 +516,7 @@ fn a_primer_edited_by_hand_is_its_next_version_and_is_not_written_over() {
         Role::User,
         "One more thing about the mail queue.",
     );
-    block_on(place.at(now).add_messages(vec![late], &Gaps::default())).unwrap();
+    block_on(place.at(now).add_messages(vec![late], &CaptureDefaults::default())).unwrap();
     let ran = night(&place.at(now)).unwrap();
     assert_eq!(
         ran.rolled.flagged.iter().map(|one| one.period).collect::<Vec<_>>(),
@@ -516,8 +524,9 @@ fn a_primer_edited_by_hand_is_its_next_version_and_is_not_written_over() {
     );
     assert!(place.read("primers/daily/2026-02-20.md").contains("My own words"));
     assert!(night(&place.at(now)).unwrap().rolled.flagged.is_empty(), "asked once");
-    assert_eq!(block_on(place.at(now).reviews()).unwrap().len(), 1);
-    block_on(place.at(now).settle_review(Period::Day(date(2026, 2, 20)), Settle::Retry)).unwrap();
+    assert_eq!(block_on(place.at(now).list_pending_reviews()).unwrap().len(), 1);
+    block_on(place.at(now).settle_review(Period::Day(date(2026, 2, 20)), ReviewDecision::Retry))
+        .unwrap();
     night(&place.at(now)).unwrap();
     assert!(!place.read("primers/daily/2026-02-20.md").contains("My own words"));
     // A file that is gone or garbled loses nothing.
@@ -550,9 +559,10 @@ fn what_a_person_writes_in_a_review_or_a_primer_passes_the_gate() {
         Role::User,
         "One more thing about the mail queue.",
     );
-    block_on(place.at(now).add_messages(vec![late], &Gaps::default())).unwrap();
+    block_on(place.at(now).add_messages(vec![late], &CaptureDefaults::default())).unwrap();
     assert_eq!(night(&place.at(now)).unwrap().rolled.flagged.len(), 1);
-    let edit = Settle::Edit("The password is hunter4x now.\n\n- password: hunter5x\n".into());
+    let edit =
+        ReviewDecision::Edit("The password is hunter4x now.\n\n- password: hunter5x\n".into());
     let kept = block_on(place.at(now).settle_review(day, edit)).unwrap().unwrap();
     assert!(
         kept.headline.starts_with("The password is [secret:password:")
@@ -632,14 +642,14 @@ fn a_marked_day_is_pressed_accordingly() {
     night(&place.at(now)).unwrap();
     let bytes = |day: &str| place.read(&format!("primers/daily/{day}.md")).len();
     let before = bytes("2026-02-25");
-    block_on(place.at(now).mark(date(2026, 2, 25), Some(Importance::Dull))).unwrap();
+    block_on(place.at(now).set_importance(date(2026, 2, 25), Some(Importance::Dull))).unwrap();
     night(&place.at(now)).unwrap();
     assert!(
         bytes("2026-02-25") < before
             && place.read("primers/daily/2026-02-25.md").contains("importance: dull")
     );
     // An important day stays longer where people look first.
-    block_on(place.at(now).mark(date(2026, 2, 25), Some(Importance::Important))).unwrap();
+    block_on(place.at(now).set_importance(date(2026, 2, 25), Some(Importance::Important))).unwrap();
     night(&place.at(now)).unwrap();
     night(&place.at(place.moment(date(2026, 4, 10), 3, 0))).unwrap();
     assert!(bytes("2026-02-25") > 0 && bytes("2026-02-26") == 0);
@@ -653,8 +663,11 @@ fn a_pack_of_a_past_day_has_the_same_bytes_whatever_came_later() {
     let then = place.moment(date(2026, 3, 5), 12, 0);
     night(&place.at(then)).unwrap();
     let packs = |memory: &Memory| {
-        let upload = block_on(memory.pack_upload(None, None)).unwrap().text;
-        (upload, block_on(memory.pack_pyramid(None, None, &Before::default())).unwrap().text)
+        let upload = block_on(memory.assemble_upload(None, None)).unwrap().text;
+        (
+            upload,
+            block_on(memory.assemble_pyramid(None, None, &PackPreamble::default())).unwrap().text,
+        )
     };
     let before = packs(&place.at(then));
     for n in 45..60 {
@@ -667,7 +680,7 @@ fn a_pack_of_a_past_day_has_the_same_bytes_whatever_came_later() {
     block_on(
         place
             .at(place.moment(date(2026, 3, 25), 9, 0))
-            .add_messages(late.to_vec(), &Gaps::default()),
+            .add_messages(late.to_vec(), &CaptureDefaults::default()),
     )
     .unwrap();
     night(&place.at(place.moment(date(2026, 4, 3), 3, 0))).unwrap();
@@ -687,8 +700,8 @@ fn todays_sessions_are_in_the_package_before_anybody_pressed_them() {
         Role::User,
         "Decision: the boat is painted green.",
     )];
-    block_on(place.at(now).add_messages(said, &Gaps::default())).unwrap();
-    let pack = block_on(place.at(now).pack_upload(None, None)).unwrap();
+    block_on(place.at(now).add_messages(said, &CaptureDefaults::default())).unwrap();
+    let pack = block_on(place.at(now).assemble_upload(None, None)).unwrap();
     assert!(
         pack.text.contains("## Today Session 01") && pack.text.contains("painted green"),
         "{}",
@@ -707,9 +720,10 @@ fn nothing_secret_and_nothing_of_our_own_is_captured() {
     let now = place.moment(date(2026, 2, 13), 9, 30);
     let memory = place.at(now);
     let key = format!("{}_{}", "ghp", "0123456789abcdefABCDEF0123456789abcd");
-    let pack = icecore_domain::gate::wrap("upload", date(2026, 2, 13), "secret plans");
+    let pack =
+        icecore_domain::capture_filter::wrap_block("upload", date(2026, 2, 13), "secret plans");
     let said = vec![
-        Said {
+        IncomingMessage {
             parts: Some(format!("{{\"token\":\"{key}\"}}")),
             ..message(
                 &place,
@@ -730,7 +744,7 @@ fn nothing_secret_and_nothing_of_our_own_is_captured() {
         ),
         message(&place, date(2026, 2, 13), 9, "x", Role::Tool, &pack),
     ];
-    let taken = block_on(memory.add_messages(said, &Gaps::default())).unwrap();
+    let taken = block_on(memory.add_messages(said, &CaptureDefaults::default())).unwrap();
     assert_eq!((taken.new, taken.passed_over), (2, 1));
     let kept = place.read("memory/messages/2026-02-13.jsonl");
     assert!(
@@ -748,8 +762,14 @@ fn the_same_transcript_twice_is_one_session_and_a_grown_one_grows() {
     let now = place.moment(date(2026, 2, 13), 9, 30);
     let text = "User: we paint the boat\nAssistant: green?\nUser: yes\nAssistant: ok\nUser: yes\n";
     let add = |text: &str, now| {
-        block_on(place.at(now).add_session(text, "../../etc/pass wd", None, None, &Gaps::default()))
-            .unwrap()
+        block_on(place.at(now).import_session(
+            text,
+            "../../etc/pass wd",
+            None,
+            None,
+            &CaptureDefaults::default(),
+        ))
+        .unwrap()
     };
     let first = add(text, now);
     assert_eq!((first.turns, first.taken.new, first.sessions.len()), (5, 5, 1));
@@ -757,9 +777,12 @@ fn the_same_transcript_twice_is_one_session_and_a_grown_one_grows() {
     let later = place.moment(date(2026, 2, 13), 11, 0);
     let grown = add(&format!("{text}Assistant: done\n"), later);
     assert_eq!((grown.taken.new, grown.taken.same), (1, 5));
-    let wish =
-        Wish { tier: Some(Tier::Session), sessions: Some(grown.sessions), ..Wish::default() };
-    let rolled = block_on(place.at(later).roll(&wish, None, &|_, _, _| {})).unwrap();
+    let wish = RollupRequest {
+        tier: Some(Tier::Session),
+        sessions: Some(grown.sessions),
+        ..RollupRequest::default()
+    };
+    let rolled = block_on(place.at(later).run_rollup(&wish, None, &|_, _, _| {})).unwrap();
     assert_eq!(rolled.pressed[0].period.to_string(), "2026-02-13_session_01");
     assert!(place.root.join("primers/daily/2026-02-13_session_01.md").exists());
 }
@@ -770,30 +793,34 @@ fn what_must_be_kept_is_in_every_tier() {
     let place = berlin();
     furnished(&place);
     let memory = place.at(place.moment(date(2026, 2, 18), 12, 0));
-    let said = |text: &str, kind, priority| Remember {
+    let said = |text: &str, kind, priority| RememberRequest {
         text: text.into(),
         kind: Some(kind),
         priority: Some(priority),
-        ..Remember::default()
+        ..RememberRequest::default()
     };
     let rule = block_on(memory.remember(said(
         "Never paint the boat on Sundays",
-        Kind::Constraint,
+        EventType::Constraint,
         Priority::P0,
     )))
     .unwrap()
     .event
     .id;
-    let promise =
-        block_on(memory.remember(said("Send Client X the offer", Kind::Commitment, Priority::P2)))
+    let promise = block_on(memory.remember(said(
+        "Send Client X the offer",
+        EventType::Commitment,
+        Priority::P2,
+    )))
+    .unwrap()
+    .event
+    .id;
+    let done =
+        block_on(memory.remember(said("Call the harbour", EventType::Commitment, Priority::P2)))
             .unwrap()
             .event
             .id;
-    let done = block_on(memory.remember(said("Call the harbour", Kind::Commitment, Priority::P2)))
-        .unwrap()
-        .event
-        .id;
-    block_on(memory.act(Act::Close, vec![done], None, Origin::User, None)).unwrap();
+    block_on(memory.append_act(Act::Close, vec![done], None, Origin::User, None)).unwrap();
     night(&place.at(place.moment(date(2026, 3, 5), 3, 0))).unwrap();
     for path in
         ["primers/daily/2026-02-18.md", "primers/weekly/2026-W08.md", "primers/monthly/2026-02.md"]

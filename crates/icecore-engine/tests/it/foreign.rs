@@ -7,10 +7,10 @@ use std::sync::Arc;
 use icecore_domain::event::Origin;
 use icecore_domain::ledger::query::EventQuery;
 use icecore_domain::record::Role;
-use icecore_domain::summary::{Maker, Period};
+use icecore_domain::summary::{Period, SummaryAuthor};
 use icecore_engine::converse::Chats;
-use icecore_engine::{Forget, Gaps, Remember, Settle};
-use icecore_store::testing::StopAfter;
+use icecore_engine::{CaptureDefaults, ForgetRequest, RememberRequest, ReviewDecision};
+use icecore_store::testing::FailingStore;
 use icecore_store::vault::Vault;
 use jiff::civil::date;
 use pollster::block_on;
@@ -22,7 +22,7 @@ fn say(place: &Place, day: i8, session: &str, text: &str) {
     block_on(
         place
             .at(place.moment(date(2026, 2, day), 9, 10))
-            .add_messages(vec![said], &Gaps::default()),
+            .add_messages(vec![said], &CaptureDefaults::default()),
     )
     .unwrap();
 }
@@ -34,9 +34,10 @@ fn write(place: &Place, path: &str, text: &str) {
 }
 
 /// The newest version of a summary: who made it, and what it says first.
-fn newest(place: &Place, period: &str) -> (u32, Maker, String) {
+fn newest(place: &Place, period: &str) -> (u32, SummaryAuthor, String) {
     let now = place.moment(date(2026, 4, 20), 9, 0);
-    let summary = block_on(place.at(now).newest_summary(period.parse().unwrap())).unwrap().unwrap();
+    let summary =
+        block_on(place.at(now).find_newest_summary(period.parse().unwrap())).unwrap().unwrap();
     (summary.version, summary.maker, summary.headline)
 }
 
@@ -73,23 +74,23 @@ fn a_primer_of_another_program_stays_and_counts_as_a_version() {
     }
     assert_eq!(
         newest(&place, "2026-02-12_session_01"),
-        (1, Maker::File, "We had 43 turns about the antenna.".into())
+        (1, SummaryAuthor::File, "We had 43 turns about the antenna.".into())
     );
     assert_eq!(newest(&place, "2026-02-12").2, "The giraffe was measured.");
-    assert_eq!(newest(&place, "2026-W07").1, Maker::File);
+    assert_eq!(newest(&place, "2026-W07").1, SummaryAuthor::File);
     // Our own session has a number of its own.
     assert!(newest(&place, "2026-02-12_session_02").2.contains("boat"));
     // What we would have written waits for a person, who may let it stand.
     let memory = place.at(place.moment(date(2026, 4, 20), 9, 0));
     let week: Period = "2026-W07".parse().unwrap();
-    let drafts = block_on(memory.reviews()).unwrap();
+    let drafts = block_on(memory.list_pending_reviews()).unwrap();
     assert!(
         drafts.iter().any(|draft| draft.period == "2026-W07" && draft.body.contains("boat")),
         "{drafts:?}"
     );
-    block_on(memory.settle_review(week, Settle::Accept)).unwrap();
+    block_on(memory.settle_review(week, ReviewDecision::Accept)).unwrap();
     assert!(place.read("primers/weekly/2026-W07.md").contains("boat"));
-    assert_eq!(newest(&place, "2026-W07").1, Maker::Hand);
+    assert_eq!(newest(&place, "2026-W07").1, SummaryAuthor::Hand);
     assert!(
         block_on(memory.verify()).unwrap().ok,
         "{:?}",
@@ -114,7 +115,7 @@ fn a_file_that_takes_the_place_of_our_primer_stays() {
     }
     assert_eq!(
         newest(&place, "2026-02-12"),
-        (2, Maker::File, "The words of another program.".into())
+        (2, SummaryAuthor::File, "The words of another program.".into())
     );
 }
 
@@ -173,10 +174,10 @@ fn entries_of_others_in_the_cascade_files_stay_and_count() {
     );
     assert_eq!(
         newest(&place, "2026-01-15"),
-        (1, Maker::File, "The giraffe was fed. It liked the leaves.".into())
+        (1, SummaryAuthor::File, "The giraffe was fed. It liked the leaves.".into())
     );
-    assert_eq!(newest(&place, "2025-06"), (1, Maker::File, "The yak came.".into()));
-    assert_eq!(newest(&place, "2026-02-10").1, Maker::File);
+    assert_eq!(newest(&place, "2025-06"), (1, SummaryAuthor::File, "The yak came.".into()));
+    assert_eq!(newest(&place, "2026-02-10").1, SummaryAuthor::File);
     assert!(block_on(place.at(place.moment(date(2026, 4, 20), 9, 0)).verify()).unwrap().ok);
 }
 
@@ -215,7 +216,7 @@ fn a_page_of_another_program_stays_while_its_words_are_learnt() {
     let page = "# BuckyDrop\n*Type: company*\n\n## Summary\nA supplier that\nships for us.\n\n## Key Facts\n- Ships from Shenzhen [source: memory/2025-09-01.md] [verified: 2025-09-01]\n- Costs 4 EUR a parcel\n";
     write(&place, path, page);
     for day in 13..16 {
-        let said = Remember {
+        let said = RememberRequest {
             entity: Some("buckydrop".into()),
             ..crate::said(&format!("BuckyDrop has {day} clerks in hall {day}"))
         };
@@ -225,7 +226,7 @@ fn a_page_of_another_program_stays_while_its_words_are_learnt() {
     }
     let facts = |day: i8| -> Vec<String> {
         let query = EventQuery { entity: Some("buckydrop".into()), ..EventQuery::default() };
-        let found = block_on(place.live(at(day)).events(&query)).unwrap();
+        let found = block_on(place.live(at(day)).query_events(&query)).unwrap();
         found
             .into_iter()
             .filter(|entry| entry.event.origin == Origin::File)
@@ -253,7 +254,8 @@ fn a_page_of_another_program_stays_while_its_words_are_learnt() {
     );
     // A page of our own that lost its end is written again.
     let own = "knowledge/entities/apollo.md";
-    let said = Remember { entity: Some("apollo".into()), ..crate::said("Apollo costs 500 EUR") };
+    let said =
+        RememberRequest { entity: Some("apollo".into()), ..crate::said("Apollo costs 500 EUR") };
     block_on(place.live(at(19)).remember(said)).unwrap();
     night(&place.live(at(20))).unwrap();
     let whole = place.read(own);
@@ -292,8 +294,11 @@ fn forgetting_takes_forgotten_words_only_from_what_icecore_did_not_write() {
         &(place.read(thirty) + "---\n### 2026-02-11 (from 1 snapshot)\n\nThe okapi.\n\n---\n"),
     );
     let memory = place.at(place.moment(date(2026, 2, 14), 9, 0));
-    let wish =
-        Forget { matching: vec!["purple walrus".into()], by: "user".into(), ..Forget::default() };
+    let wish = ForgetRequest {
+        matching: vec!["purple walrus".into()],
+        by: "user".into(),
+        ..ForgetRequest::default()
+    };
     block_on(memory.forget(&wish, None, &|_, _, _| {})).unwrap();
     for day in [14, 15, 16] {
         assert_eq!(place.read("primers/weekly/2026-W07.md"), week, "day {day}");
@@ -321,9 +326,9 @@ fn forgetting_takes_forgotten_words_only_from_what_icecore_did_not_write() {
     }
     assert_eq!(
         newest(&place, "2026-W07"),
-        (1, Maker::File, "## Milestones - the yak arrived".into())
+        (1, SummaryAuthor::File, "## Milestones - the yak arrived".into())
     );
-    assert_eq!(newest(&place, "2026-02").1, Maker::File);
+    assert_eq!(newest(&place, "2026-02").1, SummaryAuthor::File);
     assert!(
         block_on(memory.verify()).unwrap().ok,
         "{:?}",
@@ -344,12 +349,12 @@ fn a_primer_of_another_program_stays_when_its_conversation_is_forgotten() {
     block_on(async {
         let chats =
             Chats::open(Arc::new(place.at(place.moment(date(2026, 2, 14), 9, 0)))).await.unwrap();
-        chats.forget("work").await.unwrap();
+        chats.delete_conversation("work").await.unwrap();
     });
     assert_eq!(place.read(path), own);
     assert_eq!(
         newest(&place, "2026-02-12"),
-        (2, Maker::File, "The words of another program.".into())
+        (2, SummaryAuthor::File, "The words of another program.".into())
     );
 }
 
@@ -364,7 +369,11 @@ fn several_entries_of_others_for_one_day_are_a_version_each() {
     for day in 13..17 {
         night(&place.at(place.moment(date(2026, 2, day), 3, 0))).unwrap();
         assert_eq!(place.read(thirty), text);
-        assert_eq!(newest(&place, "2026-01-15"), (2, Maker::File, "The yak.".into()), "day {day}");
+        assert_eq!(
+            newest(&place, "2026-01-15"),
+            (2, SummaryAuthor::File, "The yak.".into()),
+            "day {day}"
+        );
     }
     // What its owner goes back to counts again.
     write(&place, thirty, &entry("The giraffe."));
@@ -372,7 +381,7 @@ fn several_entries_of_others_for_one_day_are_a_version_each() {
         night(&place.at(place.moment(date(2026, 2, day), 3, 0))).unwrap();
         assert_eq!(
             newest(&place, "2026-01-15"),
-            (3, Maker::File, "The giraffe.".into()),
+            (3, SummaryAuthor::File, "The giraffe.".into()),
             "day {day}"
         );
     }
@@ -384,15 +393,15 @@ fn pages_that_can_be_written_are_known_beside_one_that_cannot() {
     let place = Place::new("Europe/Berlin");
     let now = place.moment(date(2026, 2, 13), 9, 0);
     for entity in ["alpha", "beta", "gamma"] {
-        let said = Remember {
+        let said = RememberRequest {
             entity: Some(entity.into()),
             ..crate::said(&format!("{entity} costs 500 EUR"))
         };
         block_on(place.live(now).remember(said)).unwrap();
     }
     let denied = "knowledge/entities/beta.md";
-    let store = StopAfter::new(Vault::open(&place.root).unwrap(), usize::MAX)
-        .denying(denied.parse().unwrap());
+    let store = FailingStore::new(Vault::open(&place.root).unwrap(), usize::MAX)
+        .with_denied(denied.parse().unwrap());
     night(&place.open(Arc::new(store), place.moment(date(2026, 2, 14), 3, 0))).unwrap();
     assert!(
         place.read("knowledge/entities/alpha.md").contains("500 EUR")

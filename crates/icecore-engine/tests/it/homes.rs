@@ -4,14 +4,17 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use icecore_domain::calendar::{Days, Moment};
-use icecore_domain::record::{Role, Said};
+use icecore_domain::record::{IncomingMessage, Role};
 use icecore_domain::summary::{SummaryQuery, Tier};
 use icecore_engine::clock::FixedClock;
-use icecore_engine::embed::{Embed, EmbedError, Vector};
-use icecore_engine::{Attended, Error, Gaps, Looking, Memory, Remember, Room, Wish, carry};
+use icecore_engine::embed::{EmbedError, Embedder, Embedding};
+use icecore_engine::{
+    CaptureDefaults, Error, LiveSession, Memory, PackBudget, RememberRequest, RollupRequest,
+    SearchRequest, carry,
+};
 use icecore_store::Store;
-use icecore_store::postgres::{Options, Postgres};
-use icecore_store::testing::cluster::{Cluster, Flush};
+use icecore_store::postgres::{Postgres, PostgresOptions};
+use icecore_store::testing::cluster::{Durability, TestCluster};
 use icecore_store::vault::Vault;
 use pollster::block_on;
 
@@ -90,12 +93,12 @@ fn chance(seed: &mut u64) -> usize {
 /// A model that takes texts with the same words for the same.
 struct Words;
 
-impl Embed for Words {
+impl Embedder for Words {
     fn name(&self) -> &str {
         "words"
     }
 
-    fn embed(&self, texts: &[&str]) -> Result<Vec<Vector>, EmbedError> {
+    fn embed(&self, texts: &[&str]) -> Result<Vec<Embedding>, EmbedError> {
         Ok(texts
             .iter()
             .map(|text| {
@@ -108,7 +111,7 @@ impl Embed for Words {
                         .iter_mut()
                         .for_each(|number| *number += (chance(&mut seed) % 201) as f32 - 100.0);
                 }
-                Vector::towards(&numbers).unwrap()
+                Embedding::normalized(&numbers).unwrap()
             })
             .collect())
     }
@@ -131,40 +134,40 @@ fn furnish(memory: &Memory) {
             THINGS[chance(&mut seed) % 24],
         );
         let name = [Some("Caroline"), Some("Melanie"), None][at % 3];
-        Said {
+        IncomingMessage {
             id: Some(format!("m{at}")),
-            ts: Some(Moment::read(&ts).unwrap().moment),
+            ts: Some(Moment::parse(&ts).unwrap().moment),
             conversation: Some(format!("talk-{}", at % 4)),
             session: Some(format!("s{}", at / 30)),
             role: Some(if at.is_multiple_of(2) { Role::User } else { Role::Assistant }),
             name: name.map(Into::into),
             text: format!("{deed} the {thing} near the {other}, thing {}.", chance(&mut seed) % 50),
-            ..Said::default()
+            ..IncomingMessage::default()
         }
     });
-    block_on(memory.add_messages(said.collect(), &Gaps::default())).unwrap();
+    block_on(memory.add_messages(said.collect(), &CaptureDefaults::default())).unwrap();
     for at in 0..120 {
         let text =
             format!("{} is about the {}, number {at}", THINGS[at % 24], THINGS[(at * 7 + 3) % 24]);
-        block_on(memory.remember(Remember { text, ..Remember::default() })).unwrap();
+        block_on(memory.remember(RememberRequest { text, ..RememberRequest::default() })).unwrap();
     }
 }
 
 /// Everything that an answer says, to be compared.
-fn answers(memory: &Memory, embed: Option<&dyn Embed>) -> Vec<String> {
+fn answers(memory: &Memory, embed: Option<&dyn Embedder>) -> Vec<String> {
     let mut told = Vec::new();
     block_on(async {
-        let finder = memory.finder(embed, &|_, _| {}).await.unwrap();
+        let finder = memory.open_searcher(embed, &|_, _| {}).await.unwrap();
         for (at, question) in QUESTIONS.iter().cycle().take(60).enumerate() {
             let conversation = (at / 20 == 1).then(|| format!("talk-{}", at % 4));
             let before = (at / 20 == 2).then(|| "2026-02-20T00:00:00Z".parse().unwrap());
-            let looking = Looking {
+            let looking = SearchRequest {
                 text: (*question).into(),
                 limit: 10,
                 conversation,
                 before,
                 context: at % 3,
-                ..Looking::default()
+                ..SearchRequest::default()
             };
             told.push(format!("{:?}", finder.search(&looking).await.unwrap()));
         }
@@ -175,26 +178,26 @@ fn answers(memory: &Memory, embed: Option<&dyn Embed>) -> Vec<String> {
 // L17: a person waits for a hook
 #[test]
 fn a_session_that_somebody_else_is_at_is_gone_on_with_soon() {
-    let (home, cluster) = (Home::new(), Cluster::start(Flush::No));
+    let (home, cluster) = (Home::new(), TestCluster::start(Durability::Unflushed));
     let space = block_on(async {
-        let database = Postgres::at(&cluster.url(), Options::default()).unwrap();
+        let database = Postgres::for_url(&cluster.url(), PostgresOptions::default()).unwrap();
         database.migrate().await.unwrap();
-        database.create("one", "zone = \"Europe/Berlin\"\n").await.unwrap()
+        database.create_space("one", "zone = \"Europe/Berlin\"\n").await.unwrap()
     });
     let other = Arc::new(Vault::open(&home.root).unwrap());
     let clock = Box::new(FixedClock(EVENING.parse().unwrap()));
     let there = block_on(Memory::open(space.clone(), other.clone(), clock)).unwrap();
     for (memory, store) in [(home.at(EVENING), other as Arc<dyn Store>), (there, space)] {
         let held: Vec<_> = (0..16)
-            .map(|n| block_on(store.claim(&format!("session-{n:x}"))).unwrap().unwrap())
+            .map(|n| block_on(store.acquire_lease(&format!("session-{n:x}"))).unwrap().unwrap())
             .collect();
         let session =
-            Attended { session: "s".into(), client: "test".into(), ..Attended::default() };
+            LiveSession { session: "s".into(), client: "test".into(), ..LiveSession::default() };
         let begun = Instant::now();
-        block_on(memory.attend_prompt(
+        block_on(memory.record_prompt(
             &session,
             "may we deploy on Friday?",
-            Room { chars: 9_000, tokens: None },
+            PackBudget { chars: 9_000, tokens: None },
         ))
         .unwrap();
         let waited = begun.elapsed();
@@ -211,16 +214,16 @@ fn waiting_for_another_hook_of_a_session_lets_other_tasks_go_on() {
     let home = Home::new();
     let store = Vault::open(&home.root).unwrap();
     let _held: Vec<_> = (0..16)
-        .map(|n| block_on(store.claim(&format!("session-{n:x}"))).unwrap().unwrap())
+        .map(|n| block_on(store.acquire_lease(&format!("session-{n:x}"))).unwrap().unwrap())
         .collect();
     let (memory, session) =
-        (home.at(EVENING), Attended { session: "s".into(), ..Attended::default() });
+        (home.at(EVENING), LiveSession { session: "s".into(), ..LiveSession::default() });
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     let ticks = runtime.block_on(async {
-        let attended = memory.attend_prompt(
+        let attended = memory.record_prompt(
             &session,
             "may we deploy on Friday?",
-            Room { chars: 9_000, tokens: None },
+            PackBudget { chars: 9_000, tokens: None },
         );
         tokio::pin!(attended);
         let mut ticks = 0;
@@ -237,37 +240,43 @@ fn waiting_for_another_hook_of_a_session_lets_other_tasks_go_on() {
 // K5: one that was away for too long does not write what another is writing
 #[test]
 fn a_run_that_was_away_and_lost_its_claim_writes_nothing_any_more() {
-    let (home, cluster) = (Home::new(), Cluster::start(Flush::No));
+    let (home, cluster) = (Home::new(), TestCluster::start(Durability::Unflushed));
     let lease = Duration::from_millis(300);
     let space = block_on(async {
-        let database =
-            Postgres::at(&cluster.url(), Options { lease, ..Options::default() }).unwrap();
+        let database = Postgres::for_url(
+            &cluster.url(),
+            PostgresOptions { lease_duration: lease, ..PostgresOptions::default() },
+        )
+        .unwrap();
         database.migrate().await.unwrap();
-        database.create("one", "zone = \"Europe/Berlin\"\n").await.unwrap()
+        database.create_space("one", "zone = \"Europe/Berlin\"\n").await.unwrap()
     });
     let clock = Box::new(FixedClock(EVENING.parse().unwrap()));
     let memory =
         block_on(Memory::open(space.clone(), Arc::new(Vault::open(&home.root).unwrap()), clock))
             .unwrap();
     furnish(&memory);
-    let kept = || block_on(space.heads(&SummaryQuery::default())).unwrap().0.len();
+    let kept = || block_on(space.summary_heads(&SummaryQuery::default())).unwrap().0.len();
     let away = |_: &str, _: usize, _: usize| {
         cluster.sql("UPDATE icecore.claim SET holder = gen_random_uuid(), until = now() + interval '1 minute'");
         std::thread::sleep(lease * 2);
     };
     let day = "2026-01-02".parse().unwrap();
-    let first = Wish {
+    let first = RollupRequest {
         tier: Some(Tier::Session),
         days: Some(Days { first: day, last: day }),
         sessions: None,
     };
-    let lost = block_on(memory.roll(&first, None, &away));
+    let lost = block_on(memory.run_rollup(&first, None, &away));
     assert!(matches!(lost, Err(Error::Busy(_))), "{lost:?}");
     assert_eq!(kept(), 0);
     // The other one is at it; when it has ended, it is done.
-    assert!(matches!(block_on(memory.roll(&first, None, &|_, _, _| {})), Err(Error::Busy(_))));
+    assert!(matches!(
+        block_on(memory.run_rollup(&first, None, &|_, _, _| {})),
+        Err(Error::Busy(_))
+    ));
     cluster.sql("DELETE FROM icecore.claim");
-    block_on(memory.roll(&first, None, &|_, _, _| {})).unwrap();
+    block_on(memory.run_rollup(&first, None, &|_, _, _| {})).unwrap();
     assert!(kept() > 0);
 }
 
@@ -289,18 +298,24 @@ fn a_vault_and_a_database_give_the_same_answers() {
             &format!("# Day\n\n- saw the {}\n", THINGS[at % 24]),
         );
     }
-    let cluster = Cluster::with_pgvector(Flush::No);
+    let cluster = TestCluster::with_pgvector(Durability::Unflushed);
     let memory_at = |many_passages: u32| -> Memory {
         block_on(async {
-            let database =
-                Postgres::at(&cluster.url(), Options { many_passages, ..Options::default() })
-                    .unwrap();
+            let database = Postgres::for_url(
+                &cluster.url(),
+                PostgresOptions {
+                    nearest_query_min_passages: many_passages,
+                    ..PostgresOptions::default()
+                },
+            )
+            .unwrap();
             database.migrate().await.unwrap();
-            let store: Arc<dyn Store> = match database.space("one").await.unwrap() {
+            let store: Arc<dyn Store> = match database.open_space("one").await.unwrap() {
                 Some(space) => space,
                 None => {
-                    let space = database.create("one", "zone = \"Europe/Berlin\"\n").await.unwrap();
-                    carry(&Vault::open(&home.root).unwrap(), space.as_ref(), &|_, _| {})
+                    let space =
+                        database.create_space("one", "zone = \"Europe/Berlin\"\n").await.unwrap();
+                    transfer(&Vault::open(&home.root).unwrap(), space.as_ref(), &|_, _| {})
                         .await
                         .unwrap();
                     space
@@ -316,7 +331,7 @@ fn a_vault_and_a_database_give_the_same_answers() {
     assert_eq!(answers(&all, None), expected);
     for memory in [&vault, &all] {
         let embedded = block_on(memory.embed_passages(&Words, 1_500, &|_, _| {})).unwrap();
-        assert_eq!((embedded.have, embedded.of > 1_800), (1_500, true));
+        assert_eq!((embedded.embedded, embedded.total > 1_800), (1_500, true));
     }
     let expected = answers(&vault, Some(&Words));
     assert!(expected.iter().all(|answer| answer.contains("by_meaning: true")));

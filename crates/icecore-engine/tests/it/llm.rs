@@ -6,8 +6,10 @@ use std::future::Future;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use icecore_engine::llm::{Answer, Ask, Finish, Schema, Trouble, open};
-use icecore_engine::settings::{Model, Provider};
+use icecore_engine::llm::{
+    AnswerSchema, FinishReason, ModelAnswer, ModelError, ModelRequest, open,
+};
+use icecore_engine::settings::{ModelSettings, Provider};
 use secrecy::SecretString;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -25,20 +27,20 @@ fn run<T>(future: impl Future<Output = T>) -> T {
     })
 }
 
-fn model(provider: Provider, base_url: String) -> Model {
-    Model {
+fn model(provider: Provider, base_url: String) -> ModelSettings {
+    ModelSettings {
         provider,
         base_url,
         model: "tiny".into(),
         api_key: Some(SecretString::from(KEY.to_owned())),
         timeout: Duration::from_millis(1000),
-        retry_cap: Duration::from_millis(20),
-        ..Model::none("summarizer")
+        max_retry_wait: Duration::from_millis(20),
+        ..ModelSettings::none("summarizer")
     }
 }
 
-fn ask() -> Ask {
-    Ask {
+fn ask() -> ModelRequest {
+    ModelRequest {
         system: "be brief".into(),
         user: "say hello".into(),
         schema: None,
@@ -47,7 +49,7 @@ fn ask() -> Ask {
     }
 }
 
-fn complete(model: &Model, ask: &Ask) -> Result<Answer, Trouble> {
+fn complete(model: &ModelSettings, ask: &ModelRequest) -> Result<ModelAnswer, ModelError> {
     let llm = open(model).unwrap().unwrap();
     run(llm.complete(ask, &|_| {}))
 }
@@ -79,14 +81,14 @@ struct Case {
     name: &'static str,
     script: Vec<Vec<Act>>,
     requests: usize,
-    fits: fn(&Result<Answer, Trouble>) -> bool,
+    fits: fn(&Result<ModelAnswer, ModelError>) -> bool,
 }
 
 fn case(
     name: &'static str,
     script: Vec<Vec<Act>>,
     requests: usize,
-    fits: fn(&Result<Answer, Trouble>) -> bool,
+    fits: fn(&Result<ModelAnswer, ModelError>) -> bool,
 ) -> Case {
     Case { name, script, requests, fits }
 }
@@ -105,12 +107,12 @@ fn check(provider: Provider, path: &str, cases: Vec<Case>) {
     }
 }
 
-fn says(found: &Result<Answer, Trouble>, text: &str) -> bool {
-    found.as_ref().is_ok_and(|answer| answer.text == text && answer.finish == Finish::Done)
+fn says(found: &Result<ModelAnswer, ModelError>, text: &str) -> bool {
+    found.as_ref().is_ok_and(|answer| answer.text == text && answer.finish == FinishReason::Done)
 }
 
-fn broken(found: &Result<Answer, Trouble>, part: &str) -> bool {
-    matches!(found, Err(trouble @ Trouble::Broken { said, .. }) if said.contains(part) && trouble.is_passing() && trouble.may_have_cost())
+fn broken(found: &Result<ModelAnswer, ModelError>, part: &str) -> bool {
+    matches!(found, Err(trouble @ ModelError::InvalidAnswer { said, .. }) if said.contains(part) && trouble.is_retryable() && trouble.may_have_cost())
 }
 
 #[test]
@@ -198,7 +200,7 @@ fn what_servers_do_right_is_understood() {
                 "cut off by its limit",
                 vec![vec![head(), delta("hel"), end("length")]],
                 1,
-                |found| found.as_ref().is_ok_and(|answer| answer.finish == Finish::CutOff),
+                |found| found.as_ref().is_ok_and(|answer| answer.finish == FinishReason::CutOff),
             ),
             case(
                 "no [DONE], and a hang after the end",
@@ -211,9 +213,9 @@ fn what_servers_do_right_is_understood() {
                 vec![vec![head(), delta("hel"), end("content_filter")]],
                 1,
                 |found| {
-                    found
-                        .as_ref()
-                        .is_ok_and(|answer| answer.finish == Finish::Other("content_filter".into()))
+                    found.as_ref().is_ok_and(|answer| {
+                        answer.finish == FinishReason::Other("content_filter".into())
+                    })
                 },
             ),
         ],
@@ -293,37 +295,37 @@ fn what_servers_do_wrong_ends_in_trouble_that_says_so() {
                 |found| broken(found, "compressed"),
             ),
             case("an empty answer", vec![vec![head(), end("stop")]], 1, |found| {
-                matches!(found, Err(Trouble::Empty { .. }))
+                matches!(found, Err(ModelError::Empty { .. }))
             }),
             case(
                 "only thoughts",
                 vec![vec![head(), end("length")]],
                 1,
-                |found| matches!(found, Err(Trouble::Empty { said, .. }) if said.contains("cut off")),
+                |found| matches!(found, Err(ModelError::Empty { said, .. }) if said.contains("cut off")),
             ),
             case(
                 "no key",
                 vec![vec![send("HTTP/1.1 401 X\r\nConnection: close\r\n\r\n"), Act::Echo]],
                 1,
-                |found| matches!(found, Err(trouble @ Trouble::Refused { status: 401, said, .. }) if said.contains("(the key)") && !trouble.is_passing()),
+                |found| matches!(found, Err(trouble @ ModelError::Refused { status: 401, said, .. }) if said.contains("(the key)") && !trouble.is_retryable()),
             ),
             case(
                 "no such model",
                 vec![status(404, "")],
                 1,
-                |found| matches!(found, Err(Trouble::Refused { status: 404, said, .. }) if said == "not now"),
+                |found| matches!(found, Err(ModelError::Refused { status: 404, said, .. }) if said == "not now"),
             ),
             case(
                 "elsewhere",
                 vec![reply(307, &format!("Location: http://127.0.0.1:1/?{KEY}\r\n"), "")],
                 1,
-                |found| matches!(found, Err(Trouble::Refused { status: 307, said, .. }) if said.contains("leads to http://127.0.0.1:1/")),
+                |found| matches!(found, Err(ModelError::Refused { status: 307, said, .. }) if said.contains("leads to http://127.0.0.1:1/")),
             ),
             case(
                 "come back in an hour",
                 vec![status(429, "Retry-After: 3600\r\n"), good()],
                 1,
-                |found| matches!(found, Err(Trouble::RateLimited { retry_after: Some(wait), .. }) if wait.as_secs() == 3600),
+                |found| matches!(found, Err(ModelError::RateLimited { retry_after: Some(wait), .. }) if wait.as_secs() == 3600),
             ),
             case(
                 "come back at a date",
@@ -335,7 +337,7 @@ fn what_servers_do_wrong_ends_in_trouble_that_says_so() {
                     good(),
                 ],
                 1,
-                |found| matches!(found, Err(Trouble::RateLimited { status: 503, retry_after: Some(wait), .. }) if wait.as_secs() == 3600),
+                |found| matches!(found, Err(ModelError::RateLimited { status: 503, retry_after: Some(wait), .. }) if wait.as_secs() == 3600),
             ),
         ],
     );
@@ -357,20 +359,22 @@ fn what_says_later_is_asked_again_and_at_most_twice() {
                 "500 three times",
                 vec![status(500, ""), status(502, ""), status(504, ""), good()],
                 3,
-                |found| matches!(found, Err(trouble @ Trouble::Refused { status: 504, .. }) if trouble.is_passing()),
+                |found| matches!(found, Err(trouble @ ModelError::Refused { status: 504, .. }) if trouble.is_retryable()),
             ),
             case(
                 "429 without a word",
                 vec![status(429, ""), status(429, ""), status(429, ""), good()],
                 3,
-                |found| matches!(found, Err(trouble @ Trouble::RateLimited { retry_after: None, .. }) if !trouble.may_have_cost()),
+                |found| matches!(found, Err(trouble @ ModelError::RateLimited { retry_after: None, .. }) if !trouble.may_have_cost()),
             ),
         ],
     );
 
     let server = Scripted::play(vec![status(429, "Retry-After: 1\r\n"), good()]);
-    let patient =
-        Model { retry_cap: Duration::from_secs(1), ..model(Provider::OpenAi, server.url("/v1")) };
+    let patient = ModelSettings {
+        max_retry_wait: Duration::from_secs(1),
+        ..model(Provider::OpenAi, server.url("/v1"))
+    };
     let begun = std::time::Instant::now();
     assert!(says(&complete(&patient, &ask()), "hello"));
     assert!(begun.elapsed() >= Duration::from_secs(1));
@@ -383,8 +387,8 @@ fn nobody_at_the_other_end_is_unreachable() {
     let found = complete(&model(Provider::OpenAi, format!("http://{address}/v1")), &ask());
     let trouble = found.unwrap_err();
     assert!(
-        matches!(trouble, Trouble::Unreachable { .. })
-            && trouble.is_passing()
+        matches!(trouble, ModelError::Unreachable { .. })
+            && trouble.is_retryable()
             && !trouble.may_have_cost(),
         "{trouble:?}"
     );
@@ -402,18 +406,18 @@ fn a_hang_is_noticed_where_it_happens() {
         "/v1",
         vec![
             case("before the head", vec![vec![Act::Hang], good()], 1, |found| {
-                matches!(found, Err(Trouble::TimedOut { what: "no answer", .. }))
+                matches!(found, Err(ModelError::TimedOut { what: "no answer", .. }))
             }),
             case("after the head", vec![vec![head(), Act::Hang], good()], 1, |found| {
-                matches!(found, Err(Trouble::TimedOut { what: "no answer", .. }))
+                matches!(found, Err(ModelError::TimedOut { what: "no answer", .. }))
             }),
             case(
                 "between two pieces",
                 vec![vec![head(), delta("hel"), Act::Hang], good()],
                 1,
                 |found| {
-                    matches!(found, Err(trouble @ Trouble::TimedOut { what: "no further piece of its answer", after, .. })
-                    if *after == Duration::from_millis(500) && trouble.may_have_cost() && trouble.is_passing())
+                    matches!(found, Err(trouble @ ModelError::TimedOut { what: "no further piece of its answer", after, .. })
+                    if *after == Duration::from_millis(500) && trouble.may_have_cost() && trouble.is_retryable())
                 },
             ),
             case(
@@ -424,7 +428,7 @@ fn a_hang_is_noticed_where_it_happens() {
                         .collect(),
                 ],
                 1,
-                |found| matches!(found, Err(Trouble::TimedOut { what: "no whole answer", .. })),
+                |found| matches!(found, Err(ModelError::TimedOut { what: "no whole answer", .. })),
             ),
         ],
     );
@@ -440,18 +444,18 @@ fn however_much_comes_only_so_much_is_kept() {
     let heard = AtomicUsize::new(0);
     let llm = open(&model(Provider::OpenAi, server.url("/v1"))).unwrap().unwrap();
     let answer = run(llm.complete(&ask(), &|bytes| heard.store(bytes, Ordering::SeqCst))).unwrap();
-    assert_eq!((answer.text.len(), answer.finish), (most, Finish::CutOff));
+    assert_eq!((answer.text.len(), answer.finish), (most, FinishReason::CutOff));
     assert!(heard.load(Ordering::SeqCst) > most / 2);
     assert_eq!(server.requests().len(), 1);
 
     let server = Scripted::play(vec![vec![head(), delta(&"é".repeat(most * 5)), end("stop")]]);
     let answer = complete(&model(Provider::OpenAi, server.url("/v1")), &ask()).unwrap();
-    assert_eq!((answer.text.len(), answer.finish), (most, Finish::CutOff));
+    assert_eq!((answer.text.len(), answer.finish), (most, FinishReason::CutOff));
 
     let whole = json!({"choices": [{"message": {"content": "x".repeat(most * 10)}, "finish_reason": "stop"}]}).to_string();
     let server = Scripted::play(vec![reply(200, "", &whole)]);
     let answer = complete(&model(Provider::OpenAi, server.url("/v1")), &ask()).unwrap();
-    assert_eq!((answer.text.len(), answer.finish), (most, Finish::CutOff));
+    assert_eq!((answer.text.len(), answer.finish), (most, FinishReason::CutOff));
 
     let line = vec![b'x'; 64 << 10];
     check(
@@ -462,19 +466,19 @@ fn however_much_comes_only_so_much_is_kept() {
                 "a line without end",
                 vec![vec![head(), send("data: "), Act::Flood(line.clone())]],
                 1,
-                |found| matches!(found, Err(Trouble::TooLong { limit_bytes: 1_048_576, .. })),
+                |found| matches!(found, Err(ModelError::TooLong { limit_bytes: 1_048_576, .. })),
             ),
             case(
                 "a JSON without end",
                 vec![vec![head(), send("{\"a\": \""), Act::Flood(line.clone())]],
                 1,
-                |found| matches!(found, Err(Trouble::TooLong { .. })),
+                |found| matches!(found, Err(ModelError::TooLong { .. })),
             ),
             case(
                 "an error without end",
                 vec![vec![send("HTTP/1.1 400 X\r\n\r\n"), Act::Flood(line.clone())]],
                 1,
-                |found| matches!(found, Err(Trouble::Refused { said, .. }) if said.len() < 700),
+                |found| matches!(found, Err(ModelError::Refused { said, .. }) if said.len() < 700),
             ),
             case(
                 "a head without end",
@@ -492,14 +496,14 @@ fn a_later_attempt_is_given_more_time() {
     let slow = || vec![vec![Act::Pause(600), head(), delta("hello"), end("stop")]];
     let found = |attempt| {
         let server = Scripted::play(slow());
-        let model = Model {
+        let model = ModelSettings {
             timeout: Duration::from_millis(600),
             ..model(Provider::OpenAi, server.url("/v1"))
         };
-        complete(&model, &Ask { attempt, ..ask() })
+        complete(&model, &ModelRequest { attempt, ..ask() })
     };
     assert!(
-        matches!(found(0), Err(Trouble::TimedOut { after, .. }) if after == Duration::from_millis(450))
+        matches!(found(0), Err(ModelError::TimedOut { after, .. }) if after == Duration::from_millis(450))
     );
     assert!(says(&found(2), "hello"));
 }
@@ -508,8 +512,8 @@ fn body(request: &str) -> Value {
     serde_json::from_str(request.split_once("\r\n\r\n").unwrap().1).unwrap()
 }
 
-fn form() -> Option<Schema> {
-    Some(Schema {
+fn form() -> Option<AnswerSchema> {
+    Some(AnswerSchema {
         name: "fact",
         json: json!({"type": "object", "properties": {"word": {"type": "string"}}}),
     })
@@ -520,7 +524,7 @@ fn a_request_says_what_is_wanted_and_extra_wins() {
     let server = Scripted::play(vec![good()]);
     let mut model = model(Provider::OpenAi, server.url("/v1/"));
     model.extra = json!({"temperature": 0.2, "max_tokens": 7}).as_object().unwrap().clone();
-    complete(&model, &Ask { schema: form(), ..ask() }).unwrap();
+    complete(&model, &ModelRequest { schema: form(), ..ask() }).unwrap();
     let request = server.requests().remove(0);
     let head = request.split("\r\n\r\n").next().unwrap().to_lowercase();
     assert!(head.starts_with("post /v1/chat/completions http/1.1"), "{head}");
@@ -565,10 +569,13 @@ fn what_a_server_does_not_know_is_left_out_from_then_on() {
         no("the prompt is too long"),
     ]);
     let llm = open(&model(Provider::OpenAi, server.url("/v1"))).unwrap().unwrap();
-    let ask = Ask { schema: form(), ..ask() };
+    let ask = ModelRequest { schema: form(), ..ask() };
     assert_eq!(run(llm.complete(&ask, &|_| {})).unwrap().retries, 3);
     assert_eq!(run(llm.complete(&ask, &|_| {})).unwrap().retries, 0);
-    assert!(matches!(run(llm.complete(&ask, &|_| {})), Err(Trouble::Refused { status: 400, .. })));
+    assert!(matches!(
+        run(llm.complete(&ask, &|_| {})),
+        Err(ModelError::Refused { status: 400, .. })
+    ));
     let requests = server.requests();
     assert_eq!(requests.len(), 6);
     let last = body(&requests[4]);
@@ -589,7 +596,7 @@ fn a_check_tells_what_the_model_can_do() {
         let server = Scripted::play(script);
         let llm = open(&model(Provider::OpenAi, server.url("/v1"))).unwrap().unwrap();
         assert_eq!(llm.name(), "openai:tiny");
-        let probes = run(llm.check());
+        let probes = run(llm.check_abilities());
         assert!(!format!("{probes:?}").contains(KEY));
         probes.into_iter().map(|probe| (probe.what, probe.ok)).collect::<Vec<_>>()
     };
@@ -670,16 +677,16 @@ fn anthropics_messages_are_understood_or_said_to_be_broken() {
                 says(found, "hello") && found.as_ref().is_ok_and(|it| it.measured)
             }),
             case("cut off", vec![[vec![head(), started(), text()], stopped("max_tokens")].concat()], 1, |found| {
-                found.as_ref().is_ok_and(|answer| answer.finish == Finish::CutOff)
+                found.as_ref().is_ok_and(|answer| answer.finish == FinishReason::CutOff)
             }),
             case("an error in mid-stream", vec![vec![head(), started(), text(), overloaded], good()], 1, |found| {
                 broken(found, "Overloaded")
             }),
             case("cut in mid-stream", vec![vec![head(), started(), text()], good()], 1, |found| broken(found, "before it was finished")),
             case("529, then good", vec![status(529, ""), good()], 2, |found| says(found, "hello")),
-            case("no key", vec![status(401, "")], 1, |found| matches!(found, Err(Trouble::Refused { status: 401, .. }))),
+            case("no key", vec![status(401, "")], 1, |found| matches!(found, Err(ModelError::Refused { status: 401, .. }))),
             case("a hang between pieces", vec![vec![head(), started(), Act::Hang]], 1, |found| {
-                matches!(found, Err(Trouble::TimedOut { .. }))
+                matches!(found, Err(ModelError::TimedOut { .. }))
             }),
             case(
                 "an endless stream",
@@ -689,10 +696,10 @@ fn anthropics_messages_are_understood_or_said_to_be_broken() {
                     Act::Flood(b"data: {\"type\":\"content_block_delta\",\"delta\":{\"text\":\"on and on \"}}\n\n".to_vec()),
                 ]],
                 1,
-                |found| found.as_ref().is_ok_and(|answer| answer.finish == Finish::CutOff && answer.text.len() == 4896),
+                |found| found.as_ref().is_ok_and(|answer| answer.finish == FinishReason::CutOff && answer.text.len() == 4896),
             ),
             case("an empty answer", vec![[vec![head(), started()], stopped("end_turn")].concat()], 1, |found| {
-                matches!(found, Err(Trouble::Empty { .. }))
+                matches!(found, Err(ModelError::Empty { .. }))
             }),
         ],
     );
@@ -709,10 +716,12 @@ fn anthropic_is_made_to_call_a_tool_for_a_form() {
         ]
         .concat(),
     ]);
-    let answer =
-        complete(&model(Provider::Anthropic, server.url("/v1")), &Ask { schema: form(), ..ask() })
-            .unwrap();
-    assert_eq!((answer.text.as_str(), answer.finish), ("{\"word\": \"hi\"}", Finish::Done));
+    let answer = complete(
+        &model(Provider::Anthropic, server.url("/v1")),
+        &ModelRequest { schema: form(), ..ask() },
+    )
+    .unwrap();
+    assert_eq!((answer.text.as_str(), answer.finish), ("{\"word\": \"hi\"}", FinishReason::Done));
     let request = server.requests().remove(0);
     let head = request.to_lowercase();
     assert!(
@@ -734,7 +743,7 @@ fn anthropic_is_made_to_call_a_tool_for_a_form() {
 }
 
 /// A program that does what `script` says.
-fn program(folder: &TempDir, script: &str) -> Model {
+fn program(folder: &TempDir, script: &str) -> ModelSettings {
     let path = folder.path().join("model.sh");
     fs::write(&path, script).unwrap();
     let command = vec![
@@ -742,11 +751,11 @@ fn program(folder: &TempDir, script: &str) -> Model {
         path.to_str().unwrap().to_owned(),
         "an argument; with $(nothing) done to it".to_owned(),
     ];
-    Model {
+    ModelSettings {
         provider: Provider::Command,
         command,
         timeout: Duration::from_millis(1500),
-        ..Model::none("chat")
+        ..ModelSettings::none("chat")
     }
 }
 
@@ -756,32 +765,32 @@ fn a_program_reads_the_prompt_and_prints_the_answer() {
     let found = |script: &str| complete(&program(&folder, script), &ask());
     let echo = found("cat; printf '|%s' \"$1\"").unwrap();
     assert_eq!(echo.text, "be brief\n\nsay hello|an argument; with $(nothing) done to it");
-    assert!(!echo.measured && echo.tokens_in == 5 && echo.finish == Finish::Done);
+    assert!(!echo.measured && echo.tokens_in == 5 && echo.finish == FinishReason::Done);
     assert_eq!(found("echo deaf").unwrap().text, "deaf\n");
     assert_eq!(found("exec 0<&-; echo ok; echo 'a warning' >&2").unwrap().text, "ok\n");
 
     let flood = found("exec yes 'and on'").unwrap();
-    assert_eq!((flood.text.len(), flood.finish), (4896, Finish::CutOff));
+    assert_eq!((flood.text.len(), flood.finish), (4896, FinishReason::CutOff));
     let noisy = found("i=0; while [ $i -lt 3000 ]; do echo 'noise noise noise noise noise noise' >&2; i=$((i+1)); done; echo ok").unwrap();
     assert_eq!(noisy.text, "ok\n");
 
     let failed =
         found("echo half; echo 'first' >&2; echo 'out of credit' >&2; exit 3").unwrap_err();
     assert!(
-        matches!(&failed, Trouble::Command { exit, said, .. } if exit.contains('3') && said.contains("out of credit")),
+        matches!(&failed, ModelError::CommandFailed { exit, said, .. } if exit.contains('3') && said.contains("out of credit")),
         "{failed:?}"
     );
-    assert!(matches!(found("exit 0"), Err(Trouble::Empty { .. })));
+    assert!(matches!(found("exit 0"), Err(ModelError::Empty { .. })));
     assert!(
-        matches!(found("kill -9 $$"), Err(Trouble::Command { exit, .. }) if exit.contains("signal"))
+        matches!(found("kill -9 $$"), Err(ModelError::CommandFailed { exit, .. }) if exit.contains("signal"))
     );
 
     let mut nobody = program(&folder, "");
     nobody.command = vec!["/no/such/program".into()];
     let missing = complete(&nobody, &ask()).unwrap_err();
     assert!(
-        matches!(missing, Trouble::NoCommand { .. })
-            && !missing.is_passing()
+        matches!(missing, ModelError::CommandNotStarted { .. })
+            && !missing.is_retryable()
             && !missing.may_have_cost()
     );
     assert_eq!(open(&nobody).unwrap().unwrap().name(), "command:program");
@@ -794,9 +803,9 @@ fn a_program_that_hangs_is_killed_and_gone() {
     let note = folder.path().join("pid");
     let mut hanging = program(&folder, &format!("echo $$ > {}; exec sleep 30", note.display()));
     hanging.timeout = Duration::from_millis(300);
-    let trouble = complete(&hanging, &Ask { attempt: 2, ..ask() }).unwrap_err();
+    let trouble = complete(&hanging, &ModelRequest { attempt: 2, ..ask() }).unwrap_err();
     assert!(
-        matches!(trouble, Trouble::TimedOut { after, .. } if after == Duration::from_millis(600)),
+        matches!(trouble, ModelError::TimedOut { after, .. } if after == Duration::from_millis(600)),
         "{trouble:?}"
     );
     let process = format!("/proc/{}", fs::read_to_string(note).unwrap().trim());
@@ -809,14 +818,14 @@ fn a_program_that_hangs_is_killed_and_gone() {
 #[test]
 fn a_large_prompt_and_a_large_answer_do_not_wait_for_each_other() {
     let folder = TempDir::new().unwrap();
-    let large = Ask { user: "word ".repeat(200_000), max_tokens: 200_000, ..ask() };
+    let large = ModelRequest { user: "word ".repeat(200_000), max_tokens: 200_000, ..ask() };
     let answer = complete(&program(&folder, "cat"), &large).unwrap();
     assert_eq!(answer.text.len(), "be brief\n\n".len() + large.user.len());
 }
 
 #[test]
 fn where_there_is_no_model_none_is_opened_and_a_key_is_not_sent_in_the_clear() {
-    assert!(open(&Model::none("chat")).unwrap().is_none());
+    assert!(open(&ModelSettings::none("chat")).unwrap().is_none());
     let mistake =
         open(&model(Provider::OpenAi, "http://example.org/v1".into())).err().unwrap().to_string();
     assert!(mistake.contains("use https://") && !mistake.contains(KEY), "{mistake}");

@@ -26,9 +26,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use icecore_engine::clock::FixedClock;
-use icecore_engine::{Memory, Remember};
+use icecore_engine::{Memory, RememberRequest};
 use icecore_store::Store;
-use icecore_store::testing::StopAfter;
+use icecore_store::testing::FailingStore;
 use icecore_store::vault::Vault;
 use pollster::block_on;
 use tempfile::TempDir;
@@ -56,7 +56,7 @@ impl Home {
 
     /// Likewise, with a store that stops after so many writes.
     pub(crate) fn stopping(&self, writes: usize) -> Memory {
-        self.memory(Arc::new(StopAfter::new(Vault::open(&self.root).unwrap(), writes)), MORNING)
+        self.memory(Arc::new(FailingStore::new(Vault::open(&self.root).unwrap(), writes)), MORNING)
     }
 
     fn memory(&self, store: Arc<dyn Store>, now: &str) -> Memory {
@@ -98,6 +98,6 @@ pub(crate) fn collect(root: &Path, folder: &Path, found: &mut Vec<(String, Strin
     }
 }
 
-pub(crate) fn said(text: &str) -> Remember {
-    Remember { text: text.into(), ..Remember::default() }
+pub(crate) fn said(text: &str) -> RememberRequest {
+    RememberRequest { text: text.into(), ..RememberRequest::default() }
 }

@@ -6,14 +6,14 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
-use icecore_engine::{Looking, Memory, ToolAnswer};
+use icecore_engine::{Memory, SearchRequest, ToolAnswer};
 use pollster::block_on;
 use serde_json::{Value, json};
 
 use crate::{Home, MORNING};
 
 fn ask(memory: &Memory, input: &Value) -> ToolAnswer {
-    block_on(memory.memory_tool(&input.to_string()))
+    block_on(memory.run_memory_tool(&input.to_string()))
         .unwrap_or_else(|error| panic!("{input}: {error}"))
 }
 
@@ -111,8 +111,9 @@ fn a_model_keeps_its_notes_and_is_answered_as_documented() {
     assert!(!home.root.join("memory/tool/work").exists());
     // It is found like everything else.
     let found = |memory: &Memory| {
-        let finder = block_on(memory.finder(None, &|_, _| {})).unwrap();
-        let looking = Looking { text: "port 7431".into(), limit: 5, ..Looking::default() };
+        let finder = block_on(memory.open_searcher(None, &|_, _| {})).unwrap();
+        let looking =
+            SearchRequest { text: "port 7431".into(), limit: 5, ..SearchRequest::default() };
         block_on(finder.search(&looking)).unwrap().hits.len()
     };
     assert_eq!(found(&memory), 1);
@@ -133,7 +134,7 @@ fn a_model_keeps_its_notes_and_is_answered_as_documented() {
     );
     assert_eq!(found(&memory), 0);
     // Every version can be had back, through all its names.
-    let versions = block_on(memory.memory_tool_versions("/memories/done/2026/a.md")).unwrap();
+    let versions = block_on(memory.list_memory_tool_versions("/memories/done/2026/a.md")).unwrap();
     let told: Vec<(&str, &str)> =
         versions.iter().map(|version| (version.did.as_str(), version.text.as_str())).collect();
     assert_eq!(
@@ -145,8 +146,8 @@ fn a_model_keeps_its_notes_and_is_answered_as_documented() {
             ("delete", "# Plan\nby Ann\nport 7431\nend\n"),
         ]
     );
-    assert!(block_on(memory.memory_tool_versions("/memories/never.md")).is_err());
-    assert!(block_on(memory.memory_tool_versions("/memories")).is_err());
+    assert!(block_on(memory.list_memory_tool_versions("/memories/never.md")).is_err());
+    assert!(block_on(memory.list_memory_tool_versions("/memories")).is_err());
     assert!(block_on(memory.verify()).unwrap().ok);
 }
 

@@ -63,7 +63,7 @@ fn verbs_that_write_once() {
         "supersede",
         furnish,
         |memory| {
-            let new = icecore_engine::Remember {
+            let new = icecore_engine::RememberRequest {
                 supersedes: vec![first()],
                 ..said("The budget is 600 EUR")
             };
@@ -71,15 +71,15 @@ fn verbs_that_write_once() {
         },
         1,
     );
-    check("log", furnish, |memory| block_on(memory.log("a line")).map(drop), 1);
+    check("log", furnish, |memory| block_on(memory.append_to_log("a line")).map(drop), 1);
     for act in [Act::Confirm, Act::Retract] {
         let verb: Verb = match act {
             Act::Confirm => |memory| {
-                block_on(memory.act(Act::Confirm, vec![first()], None, Origin::User, None))
+                block_on(memory.append_act(Act::Confirm, vec![first()], None, Origin::User, None))
                     .map(drop)
             },
             _ => |memory| {
-                block_on(memory.act(Act::Retract, vec![first()], None, Origin::User, None))
+                block_on(memory.append_act(Act::Retract, vec![first()], None, Origin::User, None))
                     .map(drop)
             },
         };
@@ -95,7 +95,7 @@ fn noticing_takes_every_extract_exactly_once() {
         "notice",
         furnish,
         |memory| {
-            let noticed = block_on(memory.notice_all())?;
+            let noticed = block_on(memory.scan_all_logs())?;
             match noticed.complaints.first() {
                 Some(complaint) if complaint.contains("stopped") => {
                     Err(icecore_store::Error::Stopped(0).into())
@@ -114,18 +114,18 @@ fn forgetting_is_finished_by_the_next_run() {
     let furnished = |home: &Home| {
         furnish(home);
         let memory = home.at(MORNING);
-        let said = |text: &str| icecore_domain::record::Said {
+        let said = |text: &str| icecore_domain::record::IncomingMessage {
             text: text.into(),
             id: Some(text[..3].into()),
             ..Default::default()
         };
         let told = vec![said("The budget is 500 EUR\nand tea is green"), said("Tea is green")];
-        block_on(memory.add_messages(told, &icecore_engine::Gaps::default())).unwrap();
-        block_on(memory.notice_all()).unwrap();
-        block_on(memory.consolidate(None, &|_, _, _| {})).unwrap();
+        block_on(memory.add_messages(told, &icecore_engine::CaptureDefaults::default())).unwrap();
+        block_on(memory.scan_all_logs()).unwrap();
+        block_on(memory.consolidate_now(None, &|_, _, _| {})).unwrap();
     };
     let forget = |memory: &Memory| {
-        let wish = icecore_engine::Forget {
+        let wish = icecore_engine::ForgetRequest {
             matching: vec!["budget is 500".into()],
             by: "test".into(),
             ..Default::default()
@@ -170,12 +170,12 @@ fn forgetting_is_finished_by_the_next_run() {
 // L10, L12
 #[test]
 fn tending_is_finished_by_the_next_run() {
-    check("loops", furnish, |memory| block_on(memory.refresh_loops()), 1);
+    check("loops", furnish, |memory| block_on(memory.refresh_open_loops()), 1);
     check(
         "reindex",
         |home| {
             furnish(home);
-            block_on(home.at(MORNING).notice_all()).unwrap();
+            block_on(home.at(MORNING).scan_all_logs()).unwrap();
         },
         |memory| block_on(memory.reindex(&|_, _| {})).map(drop),
         2,
@@ -184,7 +184,7 @@ fn tending_is_finished_by_the_next_run() {
         "verify",
         |home| {
             furnish(home);
-            block_on(home.at(MORNING).notice_all()).unwrap();
+            block_on(home.at(MORNING).scan_all_logs()).unwrap();
         },
         |memory| {
             let verdict = block_on(memory.verify())?;
@@ -202,10 +202,10 @@ fn mending_is_finished_by_the_next_run_and_loses_nothing() {
         "doctor",
         |home| {
             damage(home);
-            block_on(home.at(MORNING).notice_all()).unwrap();
+            block_on(home.at(MORNING).scan_all_logs()).unwrap();
         },
         |memory| {
-            let repairs = block_on(memory.mend())?;
+            let repairs = block_on(memory.repair())?;
             assert!(repairs.verdict.ok, "{repairs:?}");
             Ok(())
         },
@@ -213,7 +213,7 @@ fn mending_is_finished_by_the_next_run_and_loses_nothing() {
     );
     let home = Home::new();
     damage(&home);
-    let repairs = block_on(home.at(MORNING).mend()).unwrap();
+    let repairs = block_on(home.at(MORNING).repair()).unwrap();
     let done = repairs.done.join("\n");
     for part in [
         "moved line 3 of memory/ledger.jsonl to ",
@@ -245,7 +245,7 @@ fn an_undo_that_died_can_be_finished_and_nothing_is_lost() {
         furnish(home);
         home.write("recall/pack.md", "as it was\n");
         home.write("knowledge/entities/apollo.md", "as it was\n");
-        let snapshot = block_on(home.at(MORNING).snapshot("good")).unwrap().unwrap();
+        let snapshot = block_on(home.at(MORNING).take_snapshot("good")).unwrap().unwrap();
         home.write("recall/pack.md", "changed\n");
         home.write("knowledge/entities/apollo.md", "changed\n");
         home.write("recall/new.md", "new\n");
@@ -266,7 +266,7 @@ fn an_undo_that_died_can_be_finished_and_nothing_is_lost() {
         assert_eq!(home.read("knowledge/entities/apollo.md"), "as it was\n", "after {writes}");
         assert_eq!(home.read("recall/new.md"), "", "after {writes}");
         let events = block_on(
-            home.at(MORNING).events(&icecore_domain::ledger::query::EventQuery::default()),
+            home.at(MORNING).query_events(&icecore_domain::ledger::query::EventQuery::default()),
         )
         .unwrap();
         assert!(events.iter().all(|entry| entry.event.content != "since then"), "after {writes}");
@@ -281,12 +281,12 @@ fn notes(home: &Home) {
         let input = format!(
             r#"{{"command":"create","path":"/memories/{name}","file_text":"one\ntwo {name}\n"}}"#
         );
-        assert!(!block_on(memory.memory_tool(&input)).unwrap().is_error, "{input}");
+        assert!(!block_on(memory.run_memory_tool(&input)).unwrap().is_error, "{input}");
     }
 }
 
 fn tool(memory: &Memory, input: &str) -> Result<(), Error> {
-    let answer = block_on(memory.memory_tool(input))?;
+    let answer = block_on(memory.run_memory_tool(input))?;
     assert!(!answer.is_error, "{input}: {answer:?}");
     Ok(())
 }

@@ -2,17 +2,20 @@
 
 use std::sync::Arc;
 
-use icecore_domain::event::{Act, Kind, Origin, Priority};
+use icecore_domain::event::{Act, EventType, Origin, Priority};
 use icecore_domain::ledger::query::EventQuery;
 use icecore_engine::clock::FixedClock;
-use icecore_engine::{Attended, Forget, Gaps, Integrity, Memory, Remember, Room, TrailSource};
+use icecore_engine::{
+    CaptureDefaults, ForgetRequest, IntegrityStatus, LiveSession, Memory, OriginalSource,
+    PackBudget, RememberRequest,
+};
 use icecore_store::vault::Vault;
 use pollster::block_on;
 
 use crate::{Home, MORNING, said};
 
 fn active(home: &Home, now: &str) -> Vec<String> {
-    block_on(home.at(now).events(&EventQuery::default()))
+    block_on(home.at(now).query_events(&EventQuery::default()))
         .unwrap()
         .into_iter()
         .map(|entry| entry.event.draft.content)
@@ -38,18 +41,20 @@ fn ids_count_within_the_local_day() {
 fn a_commitment_is_open_until_it_is_closed_and_again_when_that_is_taken_back() {
     let home = Home::new();
     let memory = home.at(MORNING);
-    let offer = block_on(memory.remember(Remember {
+    let offer = block_on(memory.remember(RememberRequest {
         due: Some("2026-02-20".parse().unwrap()),
         ..said("The offer for Client X")
     }))
     .unwrap();
-    assert_eq!(offer.event.kind, Kind::Commitment);
-    let open = || block_on(home.at(MORNING).commitments()).unwrap().len();
+    assert_eq!(offer.event.kind, EventType::Commitment);
+    let open = || block_on(home.at(MORNING).list_open_commitments()).unwrap().len();
     assert_eq!(open(), 1);
     let closed =
-        block_on(memory.act(Act::Close, vec![offer.event.id], None, Origin::User, None)).unwrap();
+        block_on(memory.append_act(Act::Close, vec![offer.event.id], None, Origin::User, None))
+            .unwrap();
     assert_eq!(open(), 0);
-    block_on(memory.act(Act::Retract, vec![closed[0].event.id], None, Origin::User, None)).unwrap();
+    block_on(memory.append_act(Act::Retract, vec![closed[0].event.id], None, Origin::User, None))
+        .unwrap();
     assert_eq!(open(), 1);
 }
 
@@ -60,8 +65,10 @@ fn acting_on_many_is_all_or_nothing() {
     let memory = home.at(MORNING);
     let one = block_on(memory.remember(said("Send one"))).unwrap().event.id;
     let fact = block_on(memory.remember(said("a fact"))).unwrap().event.id;
-    assert!(block_on(memory.act(Act::Close, vec![one, fact], None, Origin::User, None)).is_err());
-    assert_eq!(block_on(memory.commitments()).unwrap().len(), 1);
+    assert!(
+        block_on(memory.append_act(Act::Close, vec![one, fact], None, Origin::User, None)).is_err()
+    );
+    assert_eq!(block_on(memory.list_open_commitments()).unwrap().len(), 1);
 }
 
 // L2: what did we know then
@@ -72,12 +79,12 @@ fn the_past_is_read_as_it_was_known() {
         .unwrap()
         .event
         .id;
-    let change = Remember { supersedes: vec![first], ..said("The budget is 600 EUR") };
+    let change = RememberRequest { supersedes: vec![first], ..said("The budget is 600 EUR") };
     block_on(home.at("2026-02-10T09:00:00Z").remember(change)).unwrap();
     assert_eq!(active(&home, "2026-01-01T00:00:00Z"), [] as [String; 0]);
     assert_eq!(active(&home, "2026-02-05T00:00:00Z"), ["The budget is 500 EUR"]);
     assert_eq!(active(&home, "2026-02-11T00:00:00Z"), ["The budget is 600 EUR"]);
-    assert_eq!(block_on(home.at("2026-02-05T00:00:00Z").status()).unwrap().statements, 1);
+    assert_eq!(block_on(home.at("2026-02-05T00:00:00Z").load_status()).unwrap().statements, 1);
 }
 
 // L2: a look at the past leaves no mark on it
@@ -88,21 +95,23 @@ fn looking_back_writes_nothing() {
         .unwrap()
         .event
         .id;
-    let change = Remember { supersedes: vec![first], ..said("The budget is 600 EUR") };
+    let change = RememberRequest { supersedes: vec![first], ..said("The budget is 600 EUR") };
     let second = block_on(home.at("2026-02-10T09:00:00Z").remember(change)).unwrap().event.id;
     assert!(block_on(home.at("2026-02-10T09:00:00Z").verify()).unwrap().ok);
     home.write("memory/2026-02-04.md", "## Priority Extracts\n- [P1] written on the tenth\n");
     let before = home.files();
     let then = home.at("2026-02-05T00:00:00Z");
-    assert!(block_on(then.notice()).taken.is_empty());
+    assert!(block_on(then.scan_recent_logs()).taken.is_empty());
     assert!(block_on(then.verify()).unwrap().ok);
-    assert!(block_on(then.status()).is_ok());
+    assert!(block_on(then.load_status()).is_ok());
     assert_eq!(home.files(), before);
     // What is newer is not known, and what it did has not happened yet.
-    assert!(block_on(then.act(Act::Confirm, vec![second], None, Origin::User, None)).is_err());
-    assert!(block_on(then.act(Act::Confirm, vec![first], None, Origin::User, None)).is_ok());
+    assert!(
+        block_on(then.append_act(Act::Confirm, vec![second], None, Origin::User, None)).is_err()
+    );
+    assert!(block_on(then.append_act(Act::Confirm, vec![first], None, Origin::User, None)).is_ok());
     // The present takes the extract.
-    assert_eq!(block_on(home.at("2026-02-11T00:00:00Z").notice()).taken.len(), 1);
+    assert_eq!(block_on(home.at("2026-02-11T00:00:00Z").scan_recent_logs()).taken.len(), 1);
 }
 
 // L12: a report that somebody garbled is no reason to stop
@@ -117,7 +126,7 @@ fn a_garbled_report_is_made_anew() {
         "{\"checked_at\":\"aéééééééé\",\"ok\":true,\"checks\":[{\"ok\":false}],\"ledger\":{\"bytes\":-1,\"sha256\":\"é\"},\"known_gaps\":[7,\"x\"]}",
     ] {
         home.write("memory/integrity.json", report);
-        assert!(block_on(home.at(MORNING).status()).is_ok(), "{report}");
+        assert!(block_on(home.at(MORNING).load_status()).is_ok(), "{report}");
         assert!(block_on(home.at(MORNING).verify()).unwrap().ok, "{report}");
     }
 }
@@ -133,10 +142,10 @@ fn lost_ids_stay_spent() {
     let short: String = text.lines().take(2).map(|line| format!("{line}\n")).collect();
     home.write("memory/ledger.jsonl", &short);
     std::fs::remove_dir_all(home.root.join(".git")).unwrap();
-    assert!(block_on(home.at(MORNING).mend()).unwrap().verdict.ok);
+    assert!(block_on(home.at(MORNING).repair()).unwrap().verdict.ok);
     assert_eq!(block_on(home.at(MORNING).remember(said("four"))).unwrap().event.id.number(), 4);
     home.write("memory/ledger.jsonl", &short);
-    assert!(block_on(home.at(MORNING).mend()).unwrap().verdict.ok);
+    assert!(block_on(home.at(MORNING).repair()).unwrap().verdict.ok);
     // Not even without the index, which is derived.
     std::fs::remove_dir_all(home.root.join(".icecore")).unwrap();
     assert_eq!(block_on(home.at(MORNING).remember(said("five"))).unwrap().event.id.number(), 5);
@@ -148,7 +157,7 @@ fn extracts_written_by_hand_enter_the_ledger_once() {
     let home = Home::new();
     let log = "memory/2026-02-12.md";
     home.write(log, "free text\n\n## Priority Extracts\n- [P0] The pilot starts on March 15\n");
-    let take = || block_on(home.at(MORNING).notice()).taken.len();
+    let take = || block_on(home.at(MORNING).scan_recent_logs()).taken.len();
     assert_eq!((take(), take()), (1, 0));
     // Touched, moved about and with another line ending: still the same.
     home.write(
@@ -164,8 +173,9 @@ fn extracts_written_by_hand_enter_the_ledger_once() {
     assert_eq!((take(), take()), (2, 0));
     assert_eq!(active(&home, MORNING), ["The pilot starts on March 16", "Decided on tiers"]);
     // Taken back by the person: it does not return.
-    let id = block_on(home.at(MORNING).events(&EventQuery::default())).unwrap()[1].event.id;
-    block_on(home.at(MORNING).act(Act::Retract, vec![id], None, Origin::User, None)).unwrap();
+    let id = block_on(home.at(MORNING).query_events(&EventQuery::default())).unwrap()[1].event.id;
+    block_on(home.at(MORNING).append_act(Act::Retract, vec![id], None, Origin::User, None))
+        .unwrap();
     home.write(log, "## Priority Extracts\n- [P0] The pilot starts on March 16\n- [P1] Decided on tiers\n\nmore\n");
     assert_eq!(take(), 0);
     // Without the index, nothing is remembered of what was seen, and still nothing is taken twice.
@@ -187,13 +197,13 @@ fn extracts_written_by_hand_enter_the_ledger_once() {
 fn logging_appends_and_keeps_what_others_wrote() {
     let home = Home::new();
     home.write("memory/2026-02-13.md", "mine, without an end of line");
-    block_on(home.at(MORNING).log("ours")).unwrap();
-    block_on(home.at(MORNING).log("two\nlines")).unwrap();
+    block_on(home.at(MORNING).append_to_log("ours")).unwrap();
+    block_on(home.at(MORNING).append_to_log("two\nlines")).unwrap();
     assert_eq!(
         home.read("memory/2026-02-13.md"),
         "mine, without an end of line\n- 09:30 ours\n- 09:30 two\n  lines\n"
     );
-    block_on(home.at("2026-02-14T09:00:00+01:00").log("first of its day")).unwrap();
+    block_on(home.at("2026-02-14T09:00:00+01:00").append_to_log("first of its day")).unwrap();
     assert_eq!(
         home.read("memory/2026-02-14.md"),
         "# 2026-02-14 Saturday, 2026-W07\n\n- 09:00 first of its day\n"
@@ -267,8 +277,8 @@ fn every_kind_of_damage_fails_verify_and_shows_in_status() {
             .map(|finding| serde_json::to_string(&finding.check).unwrap())
             .collect();
         assert!(failed.iter().any(|failed| failed.contains(check)), "{check}: {failed:?}");
-        let status = block_on(home.at(MORNING).status()).unwrap();
-        assert!(matches!(status.integrity, Integrity::Failing { .. }), "{check}");
+        let status = block_on(home.at(MORNING).load_status()).unwrap();
+        assert!(matches!(status.integrity, IntegrityStatus::Failing { .. }), "{check}");
         assert!(
             status.wrong.iter().any(|wrong| wrong.contains("icecore doctor")),
             "{check}: {:?}",
@@ -277,7 +287,7 @@ fn every_kind_of_damage_fails_verify_and_shows_in_status() {
         assert!(home.read("memory/integrity-log.md").contains("FAILED"), "{check}");
         // What cannot be mended without a decision stays; everything else is clean after `doctor
         // --fix`.
-        let repairs = block_on(home.at(MORNING).mend()).unwrap();
+        let repairs = block_on(home.at(MORNING).repair()).unwrap();
         assert_eq!(
             repairs.verdict.ok,
             !["supersedes", "files"].contains(check),
@@ -307,8 +317,9 @@ fn verify_waits_for_whoever_changes_several_files() {
     let (whole, report) = (home.read("memory/ledger.jsonl"), home.read("memory/integrity.json"));
     std::thread::scope(|scope| {
         let vault = Vault::open(&home.root).unwrap();
-        let claim =
-            block_on(icecore_store::Store::claim(&vault, "consolidation")).unwrap().unwrap();
+        let claim = block_on(icecore_store::Store::acquire_lease(&vault, "consolidation"))
+            .unwrap()
+            .unwrap();
         home.write("memory/ledger.jsonl", &whole.replace("one", "[forgotten]"));
         let verified = scope.spawn(|| block_on(home.at(MORNING).verify()).unwrap());
         std::thread::sleep(std::time::Duration::from_millis(500));
@@ -338,11 +349,11 @@ fn undo_goes_back_and_undo_again_comes_back() {
     let home = Home::new();
     home.write("recall/pack.md", "good\n");
     let kept = block_on(home.at(MORNING).remember(said("The budget is 500 EUR"))).unwrap().event.id;
-    block_on(home.at(MORNING).snapshot("good")).unwrap().unwrap();
+    block_on(home.at(MORNING).take_snapshot("good")).unwrap().unwrap();
     assert!(block_on(home.at(MORNING).undo(None)).unwrap().is_none());
     home.write("recall/pack.md", "bad\n");
     home.write("memory/2026-02-13.md", "a log only grows\n");
-    let change = Remember { supersedes: vec![kept], ..said("The budget is 600 EUR") };
+    let change = RememberRequest { supersedes: vec![kept], ..said("The budget is 600 EUR") };
     block_on(home.at(MORNING).remember(change)).unwrap();
     let before = home.read("memory/ledger.jsonl");
     let undone = block_on(home.at(MORNING).undo(None)).unwrap().unwrap();
@@ -364,7 +375,7 @@ fn undo_brings_lost_lines_of_the_ledger_back() {
     for text in ["one", "two", "three"] {
         block_on(home.at(MORNING).remember(said(text))).unwrap();
     }
-    block_on(home.at(MORNING).snapshot("three events")).unwrap().unwrap();
+    block_on(home.at(MORNING).take_snapshot("three events")).unwrap().unwrap();
     let text = home.read("memory/ledger.jsonl");
     home.write(
         "memory/ledger.jsonl",
@@ -381,13 +392,13 @@ fn undo_brings_lost_lines_of_the_ledger_back() {
 fn a_second_undo_comes_back_after_verify_and_log_too() {
     let home = Home::new();
     block_on(home.at(MORNING).remember(said("A"))).unwrap();
-    block_on(home.at(MORNING).snapshot("good")).unwrap().unwrap();
+    block_on(home.at(MORNING).take_snapshot("good")).unwrap().unwrap();
     block_on(home.at(MORNING).remember(said("B"))).unwrap();
     for round in 0..3 {
         block_on(home.at(MORNING).undo(None)).unwrap().unwrap();
         assert_eq!(active(&home, MORNING), ["A"], "round {round}");
         assert!(block_on(home.at(MORNING).verify()).unwrap().ok);
-        block_on(home.at(MORNING).log("a line")).unwrap();
+        block_on(home.at(MORNING).append_to_log("a line")).unwrap();
         block_on(home.at(MORNING).undo(None)).unwrap().unwrap();
         assert_eq!(active(&home, MORNING), ["A", "B"], "round {round}");
     }
@@ -400,7 +411,7 @@ fn undo_swaps_files_and_folders_back() {
     let home = Home::new();
     home.write("knowledge/pages/a.md", "one");
     home.write("knowledge/b.md", "one");
-    block_on(home.at(MORNING).snapshot("good")).unwrap().unwrap();
+    block_on(home.at(MORNING).take_snapshot("good")).unwrap().unwrap();
     std::fs::remove_dir_all(home.root.join("knowledge/pages")).unwrap();
     home.write("knowledge/pages", "two");
     home.write("knowledge/b.md", "two");
@@ -423,8 +434,9 @@ fn a_changed_line_is_put_back_and_the_change_becomes_an_event() {
         let home = Home::new();
         block_on(home.at(MORNING).remember(said("The budget is 500 EUR"))).unwrap();
         let second = block_on(home.at(MORNING).remember(said("Send the offer"))).unwrap().event.id;
-        block_on(home.at(MORNING).act(Act::Close, vec![second], None, Origin::User, None)).unwrap();
-        block_on(home.at(MORNING).snapshot("good")).unwrap().unwrap();
+        block_on(home.at(MORNING).append_act(Act::Close, vec![second], None, Origin::User, None))
+            .unwrap();
+        block_on(home.at(MORNING).take_snapshot("good")).unwrap().unwrap();
         let text = home.read("memory/ledger.jsonl");
         let intruder = text.lines().nth(1).unwrap().replace("Send the offer", "Intruder");
         home.write("memory/ledger.jsonl", &format!("{intruder}\n{}", text.replace("500", "999")));
@@ -432,20 +444,20 @@ fn a_changed_line_is_put_back_and_the_change_becomes_an_event() {
             std::fs::remove_dir_all(home.root.join(".icecore")).unwrap();
         }
         assert!(!block_on(home.at(MORNING).verify()).unwrap().ok);
-        let repairs = block_on(home.at(MORNING).mend()).unwrap();
+        let repairs = block_on(home.at(MORNING).repair()).unwrap();
         assert!(repairs.verdict.ok, "{repairs:?}");
-        let all = block_on(home.at(MORNING).events(&EventQuery::everything())).unwrap();
+        let all = block_on(home.at(MORNING).query_events(&EventQuery::all())).unwrap();
         let told = |id: &str| {
             all.iter()
                 .find(|entry| entry.event.id.to_string().ends_with(id))
-                .map(|entry| (entry.event.content.as_str(), entry.standing.word()))
+                .map(|entry| (entry.event.content.as_str(), entry.state.word()))
         };
         assert_eq!(told("-001"), Some(("The budget is 500 EUR", "active")));
         assert_eq!(told("-002"), Some(("Send the offer", "closed")));
         let rest: Vec<&str> = all[3..].iter().map(|entry| entry.event.content.as_str()).collect();
         assert!(rest.contains(&"The budget is 999 EUR") && rest.contains(&"Intruder"), "{rest:?}");
         assert!(
-            block_on(home.at(MORNING).mend())
+            block_on(home.at(MORNING).repair())
                 .unwrap()
                 .done
                 .iter()
@@ -459,11 +471,11 @@ fn a_changed_line_is_put_back_and_the_change_becomes_an_event() {
 fn an_edit_that_was_snapshotted_stays() {
     let home = Home::new();
     block_on(home.at(MORNING).remember(said("The budget is 500 EUR"))).unwrap();
-    block_on(home.at(MORNING).snapshot("first")).unwrap().unwrap();
+    block_on(home.at(MORNING).take_snapshot("first")).unwrap().unwrap();
     home.write("memory/ledger.jsonl", &home.read("memory/ledger.jsonl").replace("500", "999"));
-    block_on(home.at(MORNING).snapshot("meant so")).unwrap().unwrap();
+    block_on(home.at(MORNING).take_snapshot("meant so")).unwrap().unwrap();
     assert!(block_on(home.at(MORNING).verify()).unwrap().ok);
-    assert!(block_on(home.at(MORNING).mend()).unwrap().verdict.ok);
+    assert!(block_on(home.at(MORNING).repair()).unwrap().verdict.ok);
     assert_eq!(active(&home, MORNING), ["The budget is 999 EUR"]);
 }
 
@@ -475,37 +487,42 @@ fn why_leads_to_the_line_in_the_log() {
         "memory/2026-02-12.md",
         "intro\n## Priority Extracts\n- [P1] Decided on one price for all\n",
     );
-    block_on(home.at(MORNING).notice());
-    let entry = block_on(home.at(MORNING).events(&EventQuery::default())).unwrap().remove(0);
-    let source = |home: &Home| block_on(home.at(MORNING).why(entry.event.id)).unwrap().source;
-    assert!(matches!(source(&home), TrailSource::File { line: Some(3), .. }));
+    block_on(home.at(MORNING).scan_recent_logs());
+    let entry = block_on(home.at(MORNING).query_events(&EventQuery::default())).unwrap().remove(0);
+    let source =
+        |home: &Home| block_on(home.at(MORNING).trace_event(entry.event.id)).unwrap().source;
+    assert!(matches!(source(&home), OriginalSource::File { line: Some(3), .. }));
     home.write("memory/2026-02-12.md", "all gone\n");
-    assert!(matches!(source(&home), TrailSource::File { line: None, .. }));
+    assert!(matches!(source(&home), OriginalSource::File { line: None, .. }));
     std::fs::remove_file(home.root.join("memory/2026-02-12.md")).unwrap();
-    assert!(matches!(source(&home), TrailSource::Gone { .. }));
+    assert!(matches!(source(&home), OriginalSource::Gone { .. }));
     let live = block_on(home.at(MORNING).remember(said("live"))).unwrap().event.id;
-    assert!(matches!(block_on(home.at(MORNING).why(live)).unwrap().source, TrailSource::Live));
-    let web = block_on(
-        home.at(MORNING)
-            .remember(Remember { source: Some("https://example.org/x".into()), ..said("web") }),
-    )
-    .unwrap()
-    .event
-    .id;
     assert!(matches!(
-        block_on(home.at(MORNING).why(web)).unwrap().source,
-        TrailSource::Elsewhere { .. }
+        block_on(home.at(MORNING).trace_event(live)).unwrap().source,
+        OriginalSource::Live
+    ));
+    let web =
+        block_on(home.at(MORNING).remember(RememberRequest {
+            source: Some("https://example.org/x".into()),
+            ..said("web")
+        }))
+        .unwrap()
+        .event
+        .id;
+    assert!(matches!(
+        block_on(home.at(MORNING).trace_event(web)).unwrap().source,
+        OriginalSource::Elsewhere { .. }
     ));
     let out = block_on(
         home.at(MORNING)
-            .remember(Remember { source: Some("../../etc/passwd".into()), ..said("out") }),
+            .remember(RememberRequest { source: Some("../../etc/passwd".into()), ..said("out") }),
     )
     .unwrap()
     .event
     .id;
     assert!(matches!(
-        block_on(home.at(MORNING).why(out)).unwrap().source,
-        TrailSource::Elsewhere { .. }
+        block_on(home.at(MORNING).trace_event(out)).unwrap().source,
+        OriginalSource::Elsewhere { .. }
     ));
 }
 
@@ -515,13 +532,14 @@ fn open_loops_are_kept_and_can_be_made_anew() {
     let home = Home::new();
     let offer = block_on(home.at(MORNING).remember(said("Send the offer"))).unwrap().event.id;
     block_on(home.at(MORNING).remember(said("Send the invoice"))).unwrap();
-    block_on(home.at(MORNING).refresh_loops()).unwrap();
+    block_on(home.at(MORNING).refresh_open_loops()).unwrap();
     let listed = |home: &Home| -> Vec<String> {
         serde_json::from_str(&home.read("memory/index/open-loops.json")).unwrap()
     };
     assert_eq!(listed(&home), ["EVT-20260213-001", "EVT-20260213-002"]);
-    block_on(home.at(MORNING).act(Act::Close, vec![offer], None, Origin::User, None)).unwrap();
-    block_on(home.at(MORNING).refresh_loops()).unwrap();
+    block_on(home.at(MORNING).append_act(Act::Close, vec![offer], None, Origin::User, None))
+        .unwrap();
+    block_on(home.at(MORNING).refresh_open_loops()).unwrap();
     assert_eq!(listed(&home), ["EVT-20260213-002"]);
     home.write("memory/index/open-loops.json", "garbled");
     let (events, open, _) = block_on(home.at(MORNING).reindex(&|_, _| {})).unwrap();
@@ -547,20 +565,20 @@ fn what_was_forgotten_and_is_typed_again_is_in_no_snapshot() {
     type Verb = fn(&Memory);
     let verbs: [(&str, Verb); 3] = [
         ("undo", |memory| _ = block_on(memory.undo(None))),
-        ("doctor", |memory| _ = block_on(memory.mend())),
+        ("doctor", |memory| _ = block_on(memory.repair())),
         // There is nothing to merge with, which is known after the state before is kept.
-        ("merge", |memory| _ = block_on(memory.merge_in(None, None, &|_, _, _| {}))),
+        ("merge", |memory| _ = block_on(memory.merge_from(None, None, &|_, _, _| {}))),
     ];
     for (verb, run) in verbs {
         let home = Home::new();
-        block_on(home.at(MORNING).log("The purple walrus sings")).unwrap();
-        let wish = Forget {
+        block_on(home.at(MORNING).append_to_log("The purple walrus sings")).unwrap();
+        let wish = ForgetRequest {
             matching: vec!["purple walrus".into()],
             by: "user".into(),
             ..Default::default()
         };
         block_on(home.at(MORNING).forget(&wish, None, &|_, _, _| {})).unwrap();
-        block_on(home.at(MORNING).snapshot("clean")).unwrap().unwrap();
+        block_on(home.at(MORNING).take_snapshot("clean")).unwrap().unwrap();
         let log = home.read("memory/2026-02-13.md");
         home.write("memory/2026-02-13.md", &(log + "- 09:31 a purple walrus again\n- 09:32 tea\n"));
         home.write(
@@ -580,14 +598,14 @@ fn what_was_forgotten_and_is_typed_again_is_in_no_snapshot() {
 #[test]
 fn a_prune_that_died_and_goes_on_in_another_quarter_archives_nothing_twice() {
     let home = Home::new();
-    let late = Remember { priority: Some(Priority::P3), ..said("The bus is late") };
+    let late = RememberRequest { priority: Some(Priority::P3), ..said("The bus is late") };
     block_on(home.at("2025-08-01T09:00:00+02:00").remember(late)).unwrap();
     block_on(home.at(MORNING).remember(said("The boat is green"))).unwrap();
     assert!(block_on(home.at(MORNING).verify()).unwrap().ok);
     let before =
         ["memory/ledger.jsonl", "memory/integrity.json"].map(|path| (path, home.read(path)));
     for (round, now) in [MORNING, "2026-04-02T09:30:00+02:00"].into_iter().enumerate() {
-        assert_eq!(block_on(home.at(now).prune()).unwrap().pruned, 1, "round {round}");
+        assert_eq!(block_on(home.at(now).prune_ledger()).unwrap().pruned, 1, "round {round}");
         let files = home.files();
         let lines: usize =
             files.iter().map(|(_, text)| text.matches("The bus is late").count()).sum();
@@ -604,10 +622,11 @@ fn waiting_words(home: &Home, text: &str) {
     let clock = Box::new(FixedClock(MORNING.parse().unwrap()));
     let memory = Memory::open_with_defaults(vault(), vault(), clock).unwrap();
     let session =
-        Attended { session: "s1".into(), client: "claude-code".into(), ..Default::default() };
-    block_on(memory.attend_prompt(&session, text, Room { chars: 9_000, tokens: None })).unwrap();
+        LiveSession { session: "s1".into(), client: "claude-code".into(), ..Default::default() };
+    block_on(memory.record_prompt(&session, text, PackBudget { chars: 9_000, tokens: None }))
+        .unwrap();
     assert!(!home.read("memory/messages/2026-02-13.jsonl").contains(text));
-    let wrong = block_on(home.at(MORNING).status()).unwrap().wrong;
+    let wrong = block_on(home.at(MORNING).load_status()).unwrap().wrong;
     assert!(wrong.iter().any(|line| line.starts_with("1 note from hooks waits")), "{wrong:?}");
 }
 
@@ -617,18 +636,27 @@ fn words_that_wait_in_notes_are_added_before_a_snapshot_an_import_and_a_night() 
     let transcript = r#"{"type":"user","sessionId":"s1","uuid":"u1","timestamp":"2026-02-13T08:30:00Z","message":{"role":"user","content":"paint it green"}}"#;
     let line = r#"{"conversation":"sessions","session":"s1","id":"u1","role":"user","text":"paint it green"}"#;
     let run_session = |memory: &Memory| {
-        _ = block_on(memory.add_session(transcript, "s1.jsonl", None, None, &Gaps::default()))
-            .unwrap();
+        _ = block_on(memory.import_session(
+            transcript,
+            "s1.jsonl",
+            None,
+            None,
+            &CaptureDefaults::default(),
+        ))
+        .unwrap();
     };
     let run_import = |memory: &Memory| {
-        _ = block_on(memory.import(&[line.to_owned()], 1, &Gaps::default())).unwrap();
+        _ = block_on(memory.import_lines(&[line.to_owned()], 1, &CaptureDefaults::default()))
+            .unwrap();
     };
     type Verb<'a> = &'a dyn Fn(&Memory);
     let verbs: [(&str, Verb<'_>); 4] = [
         ("session add", &run_session),
         ("import", &run_import),
-        ("snapshot", &|memory| _ = block_on(memory.snapshot("now")).unwrap()),
-        ("consolidate", &|memory| _ = block_on(memory.consolidate(None, &|_, _, _| {})).unwrap()),
+        ("snapshot", &|memory| _ = block_on(memory.take_snapshot("now")).unwrap()),
+        ("consolidate", &|memory| {
+            _ = block_on(memory.consolidate_now(None, &|_, _, _| {})).unwrap()
+        }),
     ];
     for (verb, run) in verbs {
         let home = Home::new();
@@ -637,9 +665,9 @@ fn words_that_wait_in_notes_are_added_before_a_snapshot_an_import_and_a_night() 
         let messages =
             || home.read("memory/messages/2026-02-13.jsonl").matches("paint it green").count();
         let kept = messages();
-        block_on(home.at(MORNING).take_waiting()).unwrap();
+        block_on(home.at(MORNING).flush_pending()).unwrap();
         assert_eq!((kept, messages()), (1, 1), "{verb}");
-        let wrong = block_on(home.at(MORNING).status()).unwrap().wrong;
+        let wrong = block_on(home.at(MORNING).load_status()).unwrap().wrong;
         assert!(wrong.iter().all(|line| !line.contains("from hooks")), "{verb}: {wrong:?}");
     }
 }

@@ -11,12 +11,12 @@ use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
-use super::{Postgres, Tx, id_of};
+use super::{Postgres, Tx, space_id};
 use crate::Result;
 
 /// What is stored about a token; never the token itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Token {
+pub struct AccessToken {
     pub id: String,
     /// The space it gives access to, with those below.
     pub space: String,
@@ -24,16 +24,16 @@ pub struct Token {
     pub label: String,
     /// Its permissions: read, write, admin, proxy.
     pub scopes: Vec<String>,
-    pub made: Timestamp,
+    pub created: Timestamp,
     pub expires: Option<Timestamp>,
     pub revoked: Option<Timestamp>,
     /// The last use, to the minute.
-    pub used: Option<Timestamp>,
+    pub last_used: Option<Timestamp>,
 }
 
 /// What a presented token permits.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Shown {
+pub struct TokenGrant {
     pub id: String,
     /// The space it gives access to, with those below.
     pub space: String,
@@ -43,54 +43,54 @@ pub struct Shown {
 
 /// An audited action: who did what, where; never the content.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Deed {
+pub struct AuditEvent {
     pub at: Timestamp,
     pub space: String,
     /// The id of the token used.
     pub token: String,
     /// api, chat, mcp or cli.
-    pub door: String,
+    pub interface: String,
     /// The caller, as far as known.
     pub who: String,
-    pub verb: String,
+    pub action: String,
     /// A path or an id.
-    pub what: String,
+    pub target: String,
     /// The HTTP status of the result.
     pub status: u16,
 }
 
 /// An entry of the audit log.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Noted {
+pub struct AuditEntry {
     /// Increases with every entry.
     pub number: i64,
-    pub deed: Deed,
+    pub event: AuditEvent,
 }
 
 /// A configured limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Limit {
-    Most(u64),
+pub enum QuotaLimit {
+    AtMost(u64),
     /// No limit.
-    None,
+    Unlimited,
 }
 
 /// The limits of a space. Where a value is missing, that of the whole store applies.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Quota {
     /// Requests per minute and serving process.
-    pub requests_per_minute: Option<Limit>,
+    pub requests_per_minute: Option<QuotaLimit>,
     /// Stored messages per day, in UTC.
-    pub messages_per_day: Option<Limit>,
+    pub messages_per_day: Option<QuotaLimit>,
     /// Bytes of documents.
-    pub bytes: Option<Limit>,
+    pub bytes: Option<QuotaLimit>,
     /// Model tokens read and written per day, in UTC.
-    pub model_tokens_per_day: Option<Limit>,
+    pub model_tokens_per_day: Option<QuotaLimit>,
 }
 
 /// The limits of a space and its usage.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Standing {
+pub struct QuotaUsage {
     /// The space's own limits combined with those for all spaces.
     pub quota: Quota,
     /// Messages stored today.
@@ -103,52 +103,52 @@ pub struct Standing {
 
 /// The most tokens to count in one report: more must be a false report and could overflow the
 /// counter.
-const MOST_SPENT: u64 = 1 << 40;
+const MAX_COUNTED_TOKENS: u64 = 1 << 40;
 
 /// The result of a token rotation.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Rotated {
+pub enum RotationOutcome {
     /// The new token replaces the old one.
-    Now,
+    Replaced,
     /// The old token was rotated before.
-    Before {
+    AlreadyReplaced {
         /// The id of its replacement.
         new: String,
     },
     /// The old token was no longer valid.
-    Over,
+    Expired,
 }
 
 /// The pseudo-space name for limits that apply to all spaces of a store.
-pub fn all_of(home: &str) -> String {
+pub fn all_spaces_of(home: &str) -> String {
     format!("{home}/")
 }
 
-fn limit(kept: Option<i64>) -> Option<Limit> {
-    kept.map(|most| u64::try_from(most).map_or(Limit::None, Limit::Most))
+fn limit_from_column(kept: Option<i64>) -> Option<QuotaLimit> {
+    kept.map(|most| u64::try_from(most).map_or(QuotaLimit::Unlimited, QuotaLimit::AtMost))
 }
 
-fn kept(limit: Option<Limit>) -> Option<i64> {
+fn limit_to_column(limit: Option<QuotaLimit>) -> Option<i64> {
     limit.map(|limit| match limit {
-        Limit::Most(most) => i64::try_from(most).unwrap_or(i64::MAX),
-        Limit::None => -1,
+        QuotaLimit::AtMost(most) => i64::try_from(most).unwrap_or(i64::MAX),
+        QuotaLimit::Unlimited => -1,
     })
 }
 
-fn count(row: &Row, at: usize) -> u64 {
+fn count_column(row: &Row, at: usize) -> u64 {
     u64::try_from(row.get::<_, i64>(at)).unwrap_or(0)
 }
 
 impl Postgres {
     /// What the token with this hash permits; `None` if it is unknown or no longer valid. Updates
     /// its last use once a minute.
-    pub async fn token_shown(&self, hash: Hash) -> Result<Option<Shown>> {
-        self.check().await?;
+    pub async fn authenticate_token(&self, hash: Hash) -> Result<Option<TokenGrant>> {
+        self.check_schema().await?;
         let tx = self.begin(None).await?;
         let sql = "SELECT token_id, space, scopes, expires FROM icecore.token_shown($1)";
-        let found = tx.maybe(sql, &[&hash.bytes().as_slice()]).await?;
+        let found = tx.query_opt(sql, &[&hash.as_bytes().as_slice()]).await?;
         tx.commit().await?;
-        Ok(found.map(|row| Shown {
+        Ok(found.map(|row| TokenGrant {
             id: row.get(0),
             space: row.get(1),
             scopes: row.get(2),
@@ -157,60 +157,74 @@ impl Postgres {
     }
 
     /// Stores a token by its hash, and audits who created it.
-    pub async fn add_token(self: &Arc<Self>, token: &Token, hash: Hash, deed: &Deed) -> Result<()> {
-        self.check().await?;
-        let place = id_of(&token.space)?;
+    pub async fn add_token(
+        self: &Arc<Self>,
+        token: &AccessToken,
+        hash: Hash,
+        deed: &AuditEvent,
+    ) -> Result<()> {
+        self.check_schema().await?;
+        let place = space_id(&token.space)?;
         let tx = self.begin(Some(place)).await?;
-        keep_token(&tx, place, token, hash).await?;
-        self.keep_deed(&tx, deed).await?;
+        insert_token(&tx, place, token, hash).await?;
+        self.record_audit(&tx, deed).await?;
         tx.commit().await
     }
 
     /// All tokens ever created for a store, or for one of its spaces, newest first.
-    pub async fn tokens(&self, home: &str, space: Option<&str>, most: i64) -> Result<Vec<Token>> {
-        self.known_tokens(home, space, None, most).await
+    pub async fn list_tokens(
+        &self,
+        home: &str,
+        space: Option<&str>,
+        most: i64,
+    ) -> Result<Vec<AccessToken>> {
+        self.query_tokens(home, space, None, most).await
     }
 
     /// The token with that id, if it belongs to that store.
-    pub async fn token(&self, home: &str, id: &str) -> Result<Option<Token>> {
+    pub async fn find_token(&self, home: &str, id: &str) -> Result<Option<AccessToken>> {
         // PostgreSQL rejects NUL in text.
         if id.contains('\0') {
             return Ok(None);
         }
-        Ok(self.known_tokens(home, None, Some(id), 1).await?.pop())
+        Ok(self.query_tokens(home, None, Some(id), 1).await?.pop())
     }
 
-    async fn known_tokens(
+    async fn query_tokens(
         &self,
         home: &str,
         space: Option<&str>,
         id: Option<&str>,
         most: i64,
-    ) -> Result<Vec<Token>> {
-        self.check().await?;
+    ) -> Result<Vec<AccessToken>> {
+        self.check_schema().await?;
         let tx = self.begin(None).await?;
         let sql = "SELECT token_id, space, label, scopes, made, expires, revoked, used FROM icecore.tokens($1, $2, $3, $4)";
-        let rows = tx.rows(sql, &[&home, &space, &id, &most]).await?;
+        let rows = tx.query(sql, &[&home, &space, &id, &most]).await?;
         tx.commit().await?;
-        let token = |row: &Row| Token {
+        let token = |row: &Row| AccessToken {
             id: row.get(0),
             space: row.get(1),
             label: row.get(2),
             scopes: row.get(3),
-            made: row.get(4),
+            created: row.get(4),
             expires: row.get(5),
             revoked: row.get(6),
-            used: row.get(7),
+            last_used: row.get(7),
         };
         Ok(rows.iter().map(token).collect())
     }
 
     /// Revokes a token and audits it; false if it was not valid.
-    pub async fn revoke_token(self: &Arc<Self>, token: &Token, deed: &Deed) -> Result<bool> {
-        let place = id_of(&token.space)?;
+    pub async fn revoke_token(
+        self: &Arc<Self>,
+        token: &AccessToken,
+        deed: &AuditEvent,
+    ) -> Result<bool> {
+        let place = space_id(&token.space)?;
         let tx = self.begin(Some(place)).await?;
-        let ended = end_token(&tx, place, &token.id, None).await?;
-        self.keep_deed(&tx, deed).await?;
+        let ended = expire_token(&tx, place, &token.id, None).await?;
+        self.record_audit(&tx, deed).await?;
         tx.commit().await?;
         Ok(ended)
     }
@@ -219,91 +233,99 @@ impl Postgres {
     /// expires at once.
     pub async fn rotate_token(
         self: &Arc<Self>,
-        old: &Token,
+        old: &AccessToken,
         until: Option<Timestamp>,
-        new: &Token,
+        new: &AccessToken,
         hash: Hash,
-        deed: &Deed,
-    ) -> Result<Rotated> {
-        let place = id_of(&old.space)?;
+        deed: &AuditEvent,
+    ) -> Result<RotationOutcome> {
+        let place = space_id(&old.space)?;
         let tx = self.begin(Some(place)).await?;
-        if !end_token(&tx, place, &old.id, until).await? {
-            return Ok(Rotated::Over);
+        if !expire_token(&tx, place, &old.id, until).await? {
+            return Ok(RotationOutcome::Expired);
         }
         // The old expiry is replaced by the grace period. Checked under the lock, so that of two
         // concurrent rotations the second finds the first.
-        if let Some(new) = rotated_to(&tx, place, old).await? {
-            return Ok(Rotated::Before { new });
+        if let Some(new) = find_successor(&tx, place, old).await? {
+            return Ok(RotationOutcome::AlreadyReplaced { new });
         }
-        keep_token(&tx, place, new, hash).await?;
-        self.keep_deed(&tx, deed).await?;
+        insert_token(&tx, place, new, hash).await?;
+        self.record_audit(&tx, deed).await?;
         tx.commit().await?;
-        Ok(Rotated::Now)
+        Ok(RotationOutcome::Replaced)
     }
 
     /// Erases a space with everything in it, tokens and quota included, and audits it; false if it
     /// does not exist.
-    pub async fn erase_as(self: &Arc<Self>, name: &str, deed: &Deed) -> Result<bool> {
-        self.erase_noting(name, Some(deed)).await
+    pub async fn erase_space_audited(
+        self: &Arc<Self>,
+        name: &str,
+        deed: &AuditEvent,
+    ) -> Result<bool> {
+        self.erase_with_audit(name, Some(deed)).await
     }
 
     /// Records audit events in one batch, without waiting for the flush, so a crash can lose the
     /// last moments. One invalid event does not cause the rest of the batch to be dropped. Returns
     /// the number of invalid events.
-    pub async fn note_deeds(self: &Arc<Self>, deeds: &[Deed]) -> Result<usize> {
-        let is_text = |deed: &&Deed| {
-            ![&deed.token, &deed.door, &deed.who, &deed.verb, &deed.what]
+    pub async fn record_audit_events(self: &Arc<Self>, deeds: &[AuditEvent]) -> Result<usize> {
+        let is_text = |deed: &&AuditEvent| {
+            ![&deed.token, &deed.interface, &deed.who, &deed.action, &deed.target]
                 .iter()
                 .any(|text| text.contains('\0'))
         };
-        let fit =
-            deeds.iter().filter(is_text).filter_map(|deed| Some((id_of(&deed.space).ok()?, deed)));
-        let (places, fit): (Vec<Uuid>, Vec<&Deed>) = fit.unzip();
+        let fit = deeds
+            .iter()
+            .filter(is_text)
+            .filter_map(|deed| Some((space_id(&deed.space).ok()?, deed)));
+        let (places, fit): (Vec<Uuid>, Vec<&AuditEvent>) = fit.unzip();
         let unfit = deeds.len() - fit.len();
         if fit.is_empty() {
             return Ok(unfit);
         }
         let at: Vec<Timestamp> = fit.iter().map(|deed| deed.at).collect();
-        let texts =
-            |of: fn(&Deed) -> &String| fit.iter().map(|deed| of(deed).as_str()).collect::<Vec<_>>();
+        let texts = |of: fn(&AuditEvent) -> &String| {
+            fit.iter().map(|deed| of(deed).as_str()).collect::<Vec<_>>()
+        };
         let (names, tokens, doors) =
-            (texts(|deed| &deed.space), texts(|deed| &deed.token), texts(|deed| &deed.door));
+            (texts(|deed| &deed.space), texts(|deed| &deed.token), texts(|deed| &deed.interface));
         let (who, verbs, what) =
-            (texts(|deed| &deed.who), texts(|deed| &deed.verb), texts(|deed| &deed.what));
+            (texts(|deed| &deed.who), texts(|deed| &deed.action), texts(|deed| &deed.target));
         let status: Vec<i32> = fit.iter().map(|deed| i32::from(deed.status)).collect();
         let tx = self.begin(None).await?;
-        tx.run("SET LOCAL synchronous_commit = off", &[]).await?;
+        tx.execute("SET LOCAL synchronous_commit = off", &[]).await?;
         let params: [&(dyn ToSql + Sync); 9] =
             [&places, &at, &names, &tokens, &doors, &who, &verbs, &what, &status];
-        tx.run("SELECT icecore.note_deeds($1, $2, $3, $4, $5, $6, $7, $8, $9)", &params).await?;
+        tx.execute("SELECT icecore.note_deeds($1, $2, $3, $4, $5, $6, $7, $8, $9)", &params)
+            .await?;
         tx.commit().await?;
         Ok(unfit)
     }
 
     /// Audit entries since a time, newest first, of one space or of all spaces of a store.
-    pub async fn deeds(
+    pub async fn audit_log(
         self: &Arc<Self>,
         home: &str,
         space: Option<&str>,
         since: Option<Timestamp>,
         most: i64,
-    ) -> Result<Vec<Noted>> {
-        self.check().await?;
-        let place = space.map(id_of).transpose()?;
+    ) -> Result<Vec<AuditEntry>> {
+        self.check_schema().await?;
+        let place = space.map(space_id).transpose()?;
         let tx = self.begin(None).await?;
         let sql = "SELECT number, at, space, token, door, who, verb, what, status FROM icecore.deeds($1, $2, $3, $4)";
-        let rows = tx.rows(sql, &[&home, &place, &since, &most]).await?;
+        let rows = tx.query(sql, &[&home, &place, &since, &most]).await?;
         tx.commit().await?;
-        let noted = |row: &Row| Noted {
+        let noted = |row: &Row| AuditEntry {
             number: row.get(0),
-            deed: Deed {
+            event: AuditEvent {
                 at: row.get(1),
                 space: row.get(2),
                 token: row.get(3),
-                door: row.get(4),
+                interface: row.get(4),
                 who: row.get(5),
-                verb: row.get(6),
-                what: row.get(7),
+                action: row.get(6),
+                target: row.get(7),
                 status: u16::try_from(row.get::<_, i32>(8)).unwrap_or(0),
             },
         };
@@ -311,39 +333,39 @@ impl Postgres {
     }
 
     /// The limits and the usage of a space.
-    pub async fn standing(self: &Arc<Self>, home: &str, space: &str) -> Result<Standing> {
-        self.check().await?;
-        let (place, all) = (id_of(space)?, id_of(&all_of(home))?);
+    pub async fn quota_usage(self: &Arc<Self>, home: &str, space: &str) -> Result<QuotaUsage> {
+        self.check_schema().await?;
+        let (place, all) = (space_id(space)?, space_id(&all_spaces_of(home))?);
         let tx = self.begin(None).await?;
-        let row = tx.one("SELECT * FROM icecore.standing($1, $2)", &[&place, &all]).await?;
+        let row = tx.query_one("SELECT * FROM icecore.standing($1, $2)", &[&place, &all]).await?;
         tx.commit().await?;
         let quota = Quota {
-            requests_per_minute: limit(row.get(0)),
-            messages_per_day: limit(row.get(1)),
-            bytes: limit(row.get(2)),
-            model_tokens_per_day: limit(row.get(3)),
+            requests_per_minute: limit_from_column(row.get(0)),
+            messages_per_day: limit_from_column(row.get(1)),
+            bytes: limit_from_column(row.get(2)),
+            model_tokens_per_day: limit_from_column(row.get(3)),
         };
-        Ok(Standing {
+        Ok(QuotaUsage {
             quota,
-            messages: count(&row, 4),
-            model_tokens: count(&row, 5),
-            bytes: count(&row, 6),
+            messages: count_column(&row, 4),
+            model_tokens: count_column(&row, 5),
+            bytes: count_column(&row, 6),
         })
     }
 
     /// The limits set for the space itself; for all spaces of a store, see [`all_spaces_of`].
-    pub async fn quota(self: &Arc<Self>, space: &str) -> Result<Quota> {
-        self.check().await?;
-        let place = id_of(space)?;
+    pub async fn space_quota(self: &Arc<Self>, space: &str) -> Result<Quota> {
+        self.check_schema().await?;
+        let place = space_id(space)?;
         let tx = self.begin(Some(place)).await?;
         let sql = "SELECT requests_per_minute, messages_per_day, bytes, model_tokens_per_day FROM icecore.quota WHERE space_id = $1";
-        let found = tx.maybe(sql, &[&place]).await?;
+        let found = tx.query_opt(sql, &[&place]).await?;
         tx.commit().await?;
         Ok(found.map_or_else(Quota::default, |row| Quota {
-            requests_per_minute: limit(row.get(0)),
-            messages_per_day: limit(row.get(1)),
-            bytes: limit(row.get(2)),
-            model_tokens_per_day: limit(row.get(3)),
+            requests_per_minute: limit_from_column(row.get(0)),
+            messages_per_day: limit_from_column(row.get(1)),
+            bytes: limit_from_column(row.get(2)),
+            model_tokens_per_day: limit_from_column(row.get(3)),
         }))
     }
 
@@ -352,10 +374,10 @@ impl Postgres {
         self: &Arc<Self>,
         space: &str,
         quota: &Quota,
-        deed: &Deed,
+        deed: &AuditEvent,
     ) -> Result<()> {
-        self.check().await?;
-        let place = id_of(space)?;
+        self.check_schema().await?;
+        let place = space_id(space)?;
         let tx = self.begin(Some(place)).await?;
         let sql = "INSERT INTO icecore.quota (space_id, requests_per_minute, messages_per_day, bytes, model_tokens_per_day) \
             VALUES ($1, $2, $3, $4, $5) ON CONFLICT (space_id) DO UPDATE SET requests_per_minute = excluded.requests_per_minute, \
@@ -366,45 +388,45 @@ impl Postgres {
             quota.bytes,
             quota.model_tokens_per_day,
         ]
-        .map(kept);
-        tx.run(sql, &[&place, &own[0], &own[1], &own[2], &own[3]]).await?;
-        self.keep_deed(&tx, deed).await?;
+        .map(limit_to_column);
+        tx.execute(sql, &[&place, &own[0], &own[1], &own[2], &own[3]]).await?;
+        self.record_audit(&tx, deed).await?;
         tx.commit().await
     }
 
     /// Adds to today's model tokens of spaces. One invalid space name does not keep the others from
     /// being counted. Returns the number of invalid names.
-    pub async fn spend(self: &Arc<Self>, spent: &[(String, u64)]) -> Result<usize> {
-        let most = |many: u64| i64::try_from(many.min(MOST_SPENT)).unwrap_or(i64::MAX);
-        let fit = spent.iter().filter_map(|(name, many)| Some((id_of(name).ok()?, most(*many))));
+    pub async fn add_model_tokens(self: &Arc<Self>, spent: &[(String, u64)]) -> Result<usize> {
+        let most = |many: u64| i64::try_from(many.min(MAX_COUNTED_TOKENS)).unwrap_or(i64::MAX);
+        let fit = spent.iter().filter_map(|(name, many)| Some((space_id(name).ok()?, most(*many))));
         let (places, tokens): (Vec<Uuid>, Vec<i64>) = fit.unzip();
         let unfit = spent.len() - places.len();
         if places.is_empty() {
             return Ok(unfit);
         }
         let tx = self.begin(None).await?;
-        tx.run("SELECT icecore.spend($1, $2)", &[&places, &tokens]).await?;
+        tx.execute("SELECT icecore.spend($1, $2)", &[&places, &tokens]).await?;
         tx.commit().await?;
         Ok(unfit)
     }
 
     /// Records an audit event in the transaction of the action it describes.
-    pub(super) async fn keep_deed(self: &Arc<Self>, tx: &Tx, deed: &Deed) -> Result<()> {
-        let place = id_of(&deed.space)?;
+    pub(super) async fn record_audit(self: &Arc<Self>, tx: &Tx, deed: &AuditEvent) -> Result<()> {
+        let place = space_id(&deed.space)?;
         let sql = "INSERT INTO icecore.audit (space_id, at, space, token, door, who, verb, what, status) \
             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)";
         let status = i32::from(deed.status);
-        tx.run(
+        tx.execute(
             sql,
             &[
                 &place,
                 &deed.at,
                 &deed.space,
                 &deed.token,
-                &deed.door,
+                &deed.interface,
                 &deed.who,
-                &deed.verb,
-                &deed.what,
+                &deed.action,
+                &deed.target,
                 &status,
             ],
         )
@@ -413,10 +435,10 @@ impl Postgres {
     }
 }
 
-async fn keep_token(tx: &Tx, place: Uuid, token: &Token, hash: Hash) -> Result<()> {
+async fn insert_token(tx: &Tx, place: Uuid, token: &AccessToken, hash: Hash) -> Result<()> {
     let sql = "INSERT INTO icecore.token (space_id, token_id, hash, space, label, scopes, made, expires) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)";
-    let hash = hash.bytes().as_slice();
-    tx.run(
+    let hash = hash.as_bytes().as_slice();
+    tx.execute(
         sql,
         &[
             &place,
@@ -425,7 +447,7 @@ async fn keep_token(tx: &Tx, place: Uuid, token: &Token, hash: Hash) -> Result<(
             &token.space,
             &token.label,
             &token.scopes,
-            &token.made,
+            &token.created,
             &token.expires,
         ],
     )
@@ -434,16 +456,16 @@ async fn keep_token(tx: &Tx, place: Uuid, token: &Token, hash: Hash) -> Result<(
 }
 
 /// The token that replaced this one, from the audit log of its space.
-async fn rotated_to(tx: &Tx, place: Uuid, old: &Token) -> Result<Option<String>> {
+async fn find_successor(tx: &Tx, place: Uuid, old: &AccessToken) -> Result<Option<String>> {
     // Clocks of two machines may differ, but not by a day.
     let sql = "SELECT split_part(what, ' ', 2) FROM icecore.audit WHERE space_id = $1 AND at > $2::timestamptz - interval '1 day' \
         AND verb = 'token rotate' AND split_part(what, ' ', 1) = $3 ORDER BY number DESC LIMIT 1";
-    Ok(tx.maybe(sql, &[&place, &old.made, &old.id]).await?.map(|row| row.get(0)))
+    Ok(tx.query_opt(sql, &[&place, &old.created, &old.id]).await?.map(|row| row.get(0)))
 }
 
 /// Lets a token expire, now or at `until`; false if it was no longer valid.
-async fn end_token(tx: &Tx, place: Uuid, id: &str, until: Option<Timestamp>) -> Result<bool> {
+async fn expire_token(tx: &Tx, place: Uuid, id: &str, until: Option<Timestamp>) -> Result<bool> {
     let sql = "UPDATE icecore.token SET expires = least(expires, $3), revoked = CASE WHEN $3::timestamptz IS NULL THEN now() END \
         WHERE space_id = $1 AND token_id = $2 AND revoked IS NULL AND (expires IS NULL OR expires > now())";
-    Ok(tx.run(sql, &[&place, &id, &until]).await? > 0)
+    Ok(tx.execute(sql, &[&place, &id, &until]).await? > 0)
 }

@@ -8,16 +8,17 @@ use tokio_postgres::config::Host;
 use crate::{Error, Result};
 
 /// Parses an address such as `postgres://user:password@host:5432/name`.
-pub fn read(url: &str) -> Result<Config> {
+pub fn parse(url: &str) -> Result<Config> {
     if let Some((scheme, _)) = url.split_once("://")
         && !matches!(scheme, "postgres" | "postgresql")
     {
-        return Err(Error::Address(match is_a_word(scheme) {
+        return Err(Error::Address(match is_plain_word(scheme) {
             true => format!("it begins with {scheme}://, and this is for PostgreSQL"),
             false => "it does not begin with postgres://".into(),
         }));
     }
-    let config = Config::from_str(url).map_err(|error| Error::Address(complaint(url, &error)))?;
+    let config =
+        Config::from_str(url).map_err(|error| Error::Address(describe_error(url, &error)))?;
     if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {
         return Err(Error::Address("it names no host".into()));
     }
@@ -26,7 +27,7 @@ pub fn read(url: &str) -> Result<Config> {
 
 /// Whether a part of an address can be shown: a plain word in the place of an option is not a
 /// password.
-fn is_a_word(text: &str) -> bool {
+fn is_plain_word(text: &str) -> bool {
     !text.is_empty()
         && text.len() <= 40
         && text.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_')
@@ -34,9 +35,9 @@ fn is_a_word(text: &str) -> bool {
 
 /// A description of the error in an address. The parser's own message may contain the password, so
 /// only names of options are taken from it.
-fn complaint(url: &str, error: &tokio_postgres::Error) -> String {
+fn describe_error(url: &str, error: &tokio_postgres::Error) -> String {
     let said = std::error::Error::source(error).map(ToString::to_string).unwrap_or_default();
-    let option = said.split('`').nth(1).filter(|option| is_a_word(option));
+    let option = said.split('`').nth(1).filter(|option| is_plain_word(option));
     // A question mark before the last `@` belongs to the password, and so does what follows it.
     let is_after_the_password =
         url.rfind('@').is_none_or(|at| url.find('?').is_some_and(|question| question > at));
@@ -51,7 +52,7 @@ fn complaint(url: &str, error: &tokio_postgres::Error) -> String {
 }
 
 /// The database as people see it.
-pub fn place(config: &Config) -> String {
+pub fn display_name(config: &Config) -> String {
     let ports = config.get_ports();
     let host = |(nth, host): (usize, &Host)| {
         let port = ports.get(nth).or(ports.first()).copied().unwrap_or(5432);
@@ -77,7 +78,7 @@ mod tests {
     use super::*;
 
     fn check(url: &str, complaint: &str) {
-        let said = read(url).map(|config| place(&config)).unwrap_err().to_string();
+        let said = parse(url).map(|config| display_name(&config)).unwrap_err().to_string();
         assert!(
             said.contains(complaint) && said.contains("postgres://user@host:5432/name"),
             "{url}: {said}"
@@ -106,7 +107,7 @@ mod tests {
 
     #[test]
     fn a_place_has_its_hosts_and_ports_and_no_password() {
-        let place = |url: &str| place(&read(url).unwrap());
+        let place = |url: &str| display_name(&parse(url).unwrap());
         assert_eq!(place("postgres://me:hush@host/x"), "host:5432/x");
         assert_eq!(
             place("postgres://me:hush@a:1,b:2/x?target_session_attrs=read-write"),

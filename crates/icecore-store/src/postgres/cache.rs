@@ -11,103 +11,108 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use icecore_domain::layout::DocPath;
 use uuid::Uuid;
 
-use super::documents::{Look, News};
+use super::documents::{DocumentChange, DocumentMeta};
 use super::{Space, Tx};
 use crate::Result;
 
 /// The memory limit: two ledgers of 100,000 events, or very many small documents.
-const MOST_BYTES: usize = 256 << 20;
+const MAX_CACHE_BYTES: usize = 256 << 20;
 /// The overhead of an entry.
-const PLACE_BYTES: usize = 512;
+const ENTRY_OVERHEAD_BYTES: usize = 512;
 /// How often another process may be faster before the whole document is read.
-const TRIES: usize = 3;
+const MAX_TRIES: usize = 3;
 
 /// The parsed content of a document.
-pub(super) trait Reading: Clone + Default + Send + Sync + 'static {
+pub(super) trait ParsedDocument: Clone + Default + Send + Sync + 'static {
     /// Parses what follows the parsed part, which ended with a line break.
-    fn read_on(&mut self, bytes: &[u8]);
+    fn parse_more(&mut self, bytes: &[u8]);
 
     /// The memory it uses beyond about the size of its bytes.
-    fn weight(&self) -> usize;
+    fn memory_bytes(&self) -> usize;
 }
 
 /// A parsed document with the metadata of its version.
-struct Held {
-    look: Look,
+struct CachedVersion {
+    look: DocumentMeta,
     reading: Arc<dyn Any + Send + Sync>,
 }
 
 /// A slot of the cache.
 #[derive(Default)]
-struct Place(Mutex<Option<Held>>);
+struct CacheEntry(Mutex<Option<CachedVersion>>);
 
-impl Place {
-    fn lock(&self) -> MutexGuard<'_, Option<Held>> {
+impl CacheEntry {
+    fn lock(&self) -> MutexGuard<'_, Option<CachedVersion>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The cached version and its length.
-    fn known(&self) -> (i64, u64) {
+    fn known_version(&self) -> (i64, u64) {
         self.lock().as_ref().map_or((0, 0), |held| {
-            (held.look.version, if held.look.ended { held.look.length } else { 0 })
+            (held.look.version, if held.look.is_terminated { held.look.length } else { 0 })
         })
     }
 
     /// The parsed content, if it is of that version.
-    fn reading<T: Reading>(&self, version: i64) -> Option<(Arc<T>, Look)> {
+    fn at_version<T: ParsedDocument>(&self, version: i64) -> Option<(Arc<T>, DocumentMeta)> {
         let held = self.lock();
         let held = held.as_ref().filter(|held| held.look.version == version)?;
         Some((held.reading.clone().downcast().ok()?, held.look))
     }
 
     /// Parses the new part; the entry then has a new version.
-    fn read_on<T: Reading>(&self, version: i64, look: Look, bytes: &[u8]) -> Option<Arc<T>> {
+    fn extend<T: ParsedDocument>(
+        &self,
+        version: i64,
+        look: DocumentMeta,
+        bytes: &[u8],
+    ) -> Option<Arc<T>> {
         let mut place = self.lock();
         let held = place.take_if(|held| held.look.version == version)?;
         // In place, unless a reader holds it.
         let mut reading: Arc<T> = held.reading.downcast().ok()?;
-        Arc::make_mut(&mut reading).read_on(bytes);
-        *place = Some(Held { look, reading: reading.clone() });
+        Arc::make_mut(&mut reading).parse_more(bytes);
+        *place = Some(CachedVersion { look, reading: reading.clone() });
         Some(reading)
     }
 
     /// Replaces the entry if it still has the `known` version; a newer one stays.
-    fn put<T: Reading>(&self, known: i64, look: Look, reading: &Arc<T>) {
+    fn put<T: ParsedDocument>(&self, known: i64, look: DocumentMeta, reading: &Arc<T>) {
         let mut place = self.lock();
         if place
             .as_ref()
             .is_none_or(|held| held.look.version == known || held.look.version < look.version)
         {
-            *place = Some(Held { look, reading: reading.clone() });
+            *place = Some(CachedVersion { look, reading: reading.clone() });
         }
     }
 }
 
-type Key = (Uuid, DocPath);
+type DocumentKey = (Uuid, DocPath);
 
 #[derive(Default)]
-struct Shelf {
-    places: HashMap<Key, Seat>,
+struct Lru {
+    places: HashMap<DocumentKey, LruSlot>,
     /// By time of last use, oldest first.
-    order: BTreeMap<u64, Key>,
+    order: BTreeMap<u64, DocumentKey>,
     uses: u64,
     bytes: usize,
 }
 
-struct Seat {
-    place: Arc<Place>,
+struct LruSlot {
+    place: Arc<CacheEntry>,
     used: u64,
     bytes: usize,
 }
 
-impl Shelf {
+impl Lru {
     /// The entry for a document; marks it as used.
-    fn place(&mut self, key: &Key) -> Arc<Place> {
+    fn entry(&mut self, key: &DocumentKey) -> Arc<CacheEntry> {
         self.uses += 1;
         let (uses, bytes) = (self.uses, &mut self.bytes);
         let seat = self.places.entry(key.clone()).or_insert_with(|| {
-            *bytes += PLACE_BYTES;
-            Seat { place: Arc::default(), used: uses, bytes: PLACE_BYTES }
+            *bytes += ENTRY_OVERHEAD_BYTES;
+            LruSlot { place: Arc::default(), used: uses, bytes: ENTRY_OVERHEAD_BYTES }
         });
         self.order.remove(&seat.used);
         seat.used = uses;
@@ -116,7 +121,7 @@ impl Shelf {
     }
 
     /// Sets the size of an entry; evicts the least recently used ones until the limit holds.
-    fn weigh(&mut self, key: &Key, bytes: usize, most: usize) {
+    fn set_bytes(&mut self, key: &DocumentKey, bytes: usize, most: usize) {
         if let Some(seat) = self.places.get_mut(key) {
             self.bytes = self.bytes - seat.bytes + bytes;
             seat.bytes = bytes;
@@ -133,36 +138,36 @@ impl Shelf {
 
 /// The cache, and whether the schema was checked.
 #[derive(Default)]
-pub(super) struct Cache {
+pub(super) struct DocumentCache {
     checked: AtomicBool,
-    shelf: Mutex<Shelf>,
+    lru: Mutex<Lru>,
 }
 
-impl fmt::Debug for Cache {
+impl fmt::Debug for DocumentCache {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Cache").finish_non_exhaustive()
     }
 }
 
-impl Cache {
-    pub fn is_checked(&self) -> bool {
+impl DocumentCache {
+    pub fn is_schema_checked(&self) -> bool {
         self.checked.load(Ordering::Relaxed)
     }
 
-    pub fn checked(&self) {
+    pub fn set_schema_checked(&self) {
         self.checked.store(true, Ordering::Relaxed);
     }
 
-    fn shelf(&self) -> MutexGuard<'_, Shelf> {
-        self.shelf.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock_lru(&self) -> MutexGuard<'_, Lru> {
+        self.lru.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn weigh<T: Reading>(&self, key: &Key, look: Look, reading: &T) {
+    fn add_bytes<T: ParsedDocument>(&self, key: &DocumentKey, look: DocumentMeta, reading: &T) {
         let text = usize::try_from(look.length).unwrap_or(usize::MAX);
-        self.shelf().weigh(
+        self.lock_lru().set_bytes(
             key,
-            PLACE_BYTES.saturating_add(text).saturating_add(reading.weight()),
-            MOST_BYTES,
+            ENTRY_OVERHEAD_BYTES.saturating_add(text).saturating_add(reading.memory_bytes()),
+            MAX_CACHE_BYTES,
         );
     }
 }
@@ -170,35 +175,37 @@ impl Cache {
 impl Space {
     /// The parsed content of a document as this transaction sees it, and its metadata; empty if it
     /// does not exist.
-    pub(super) async fn reading<T: Reading>(
+    pub(super) async fn read_parsed<T: ParsedDocument>(
         &self,
         tx: &Tx,
         path: &DocPath,
-    ) -> Result<(Arc<T>, Option<Look>)> {
+    ) -> Result<(Arc<T>, Option<DocumentMeta>)> {
         let key = (self.id, path.clone());
-        let place = self.home.cache.shelf().place(&key);
+        let place = self.database.cache.lock_lru().entry(&key);
         for nth in 1.. {
             // After too many conflicts, read everything, which needs no cached version.
-            let (version, length) = if nth < TRIES { place.known() } else { (0, 0) };
-            let Some((look, news)) = self.news(tx, path, version, length).await? else { break };
+            let (version, length) = if nth < MAX_TRIES { place.known_version() } else { (0, 0) };
+            let Some((look, news)) = self.read_changes(tx, path, version, length).await? else {
+                break;
+            };
             let reading = match news {
-                News::Same => match place.reading::<T>(look.version) {
+                DocumentChange::Unchanged => match place.at_version::<T>(look.version) {
                     Some((reading, look)) => return Ok((reading, Some(look))),
                     None => continue,
                 },
-                News::Grown(bytes) => match place.read_on::<T>(version, look, &bytes) {
+                DocumentChange::Appended(bytes) => match place.extend::<T>(version, look, &bytes) {
                     Some(reading) => reading,
                     None => continue,
                 },
-                News::Other(bytes) => {
+                DocumentChange::Replaced(bytes) => {
                     let mut reading = T::default();
-                    reading.read_on(&bytes);
+                    reading.parse_more(&bytes);
                     let reading = Arc::new(reading);
                     place.put(version, look, &reading);
                     reading
                 }
             };
-            self.home.cache.weigh(&key, look, &*reading);
+            self.database.cache.add_bytes(&key, look, &*reading);
             return Ok((reading, Some(look)));
         }
         *place.lock() = None;
@@ -206,33 +213,33 @@ impl Space {
     }
 
     /// Like [`Space::read_parsed`] for a document with known metadata: a cache hit needs no query.
-    pub(super) async fn reading_at<T: Reading>(
+    pub(super) async fn read_parsed_at<T: ParsedDocument>(
         &self,
         tx: &Tx,
         path: &DocPath,
-        look: Look,
+        look: DocumentMeta,
     ) -> Result<Arc<T>> {
-        let place = self.home.cache.shelf().place(&(self.id, path.clone()));
-        match place.reading(look.version) {
+        let place = self.database.cache.lock_lru().entry(&(self.id, path.clone()));
+        match place.at_version(look.version) {
             Some((reading, _)) => Ok(reading),
-            None => Ok(self.reading(tx, path).await?.0),
+            None => Ok(self.read_parsed(tx, path).await?.0),
         }
     }
 
     /// Updates the cache after this process appended to a document and committed.
-    pub(super) fn read_own<T: Reading>(
+    pub(super) fn parse_own<T: ParsedDocument>(
         &self,
         path: &DocPath,
-        before: Look,
-        after: Look,
+        before: DocumentMeta,
+        after: DocumentMeta,
         bytes: &[u8],
     ) {
         let key = (self.id, path.clone());
-        let place = self.home.cache.shelf().place(&key);
-        if before.ended
-            && let Some(reading) = place.read_on::<T>(before.version, after, bytes)
+        let place = self.database.cache.lock_lru().entry(&key);
+        if before.is_terminated
+            && let Some(reading) = place.extend::<T>(before.version, after, bytes)
         {
-            self.home.cache.weigh(&key, after, &*reading);
+            self.database.cache.add_bytes(&key, after, &*reading);
         }
     }
 }
@@ -241,25 +248,25 @@ impl Space {
 mod tests {
     use super::*;
 
-    fn key(n: u8) -> Key {
+    fn key(n: u8) -> DocumentKey {
         (Uuid::from_bytes([n; 16]), "memory/ledger.jsonl".parse().unwrap())
     }
 
     #[test]
     fn what_was_not_used_for_the_longest_time_makes_room() {
-        let mut shelf = Shelf::default();
+        let mut shelf = Lru::default();
         for n in 1..=3 {
-            shelf.place(&key(n));
-            shelf.weigh(&key(n), 1000, 3000);
+            shelf.entry(&key(n));
+            shelf.set_bytes(&key(n), 1000, 3000);
         }
-        shelf.place(&key(1));
-        shelf.place(&key(4));
-        shelf.weigh(&key(4), 1500, 3000);
+        shelf.entry(&key(1));
+        shelf.entry(&key(4));
+        shelf.set_bytes(&key(4), 1500, 3000);
         let mut left: Vec<u8> = shelf.places.keys().map(|(space, _)| space.as_bytes()[0]).collect();
         left.sort_unstable();
         assert_eq!((left, shelf.bytes, shelf.order.len()), (vec![1, 4], 2500, 2));
         // A document larger than the limit is not cached.
-        shelf.weigh(&key(4), 5000, 3000);
+        shelf.set_bytes(&key(4), 5000, 3000);
         assert_eq!((shelf.places.len(), shelf.bytes), (0, 0));
     }
 }

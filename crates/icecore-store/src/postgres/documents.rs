@@ -3,54 +3,54 @@
 use std::collections::{BTreeMap, HashSet};
 
 use icecore_domain::hash::Hash;
-use icecore_domain::layout::{self, DocPath, Nature};
+use icecore_domain::layout::{self, DocPath, FileKind};
 use jiff::Timestamp;
 use tokio_postgres::Row;
 
 use super::{Space, Tx};
-use crate::{ContentVersion, Error, Looked, Result, Stamp, Weight};
+use crate::{ContentVersion, DiskUsage, DocumentStat, Error, Result, Stamp};
 
 /// The limit of a chunk, so that no row becomes too large.
-const PIECE_BYTES: usize = 1 << 20;
+const MAX_CHUNK_BYTES: usize = 1 << 20;
 
 /// The metadata of a document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Look {
+pub(super) struct DocumentMeta {
     pub length: u64,
     /// Changes with every write.
     pub version: i64,
     /// Whether it is empty or ends with a line break.
-    pub ended: bool,
+    pub is_terminated: bool,
     pub changed: Timestamp,
 }
 
-impl Look {
+impl DocumentMeta {
     pub fn stamp(&self) -> Stamp {
         Stamp(self.version.to_string())
     }
 
     /// Reads the columns length, version, ended and changed from `at` on.
-    pub fn of(row: &Row, at: usize) -> Self {
+    pub fn from_row(row: &Row, at: usize) -> Self {
         Self {
             length: unsigned(row.get(at)),
             version: row.get(at + 1),
-            ended: row.get(at + 2),
+            is_terminated: row.get(at + 2),
             changed: row.get(at + 3),
         }
     }
 }
 
 /// How a document changed since a known version.
-pub(super) enum News {
-    Same,
+pub(super) enum DocumentChange {
+    Unchanged,
     /// With the appended bytes.
-    Grown(Vec<u8>),
+    Appended(Vec<u8>),
     /// With the new bytes.
-    Other(Vec<u8>),
+    Replaced(Vec<u8>),
 }
 
 /// Checks that the chunks of a document have the recorded length.
-fn whole(path: &DocPath, found: u64, length: u64) -> Result<()> {
+fn check_length(path: &DocPath, found: u64, length: u64) -> Result<()> {
     if found == length {
         return Ok(());
     }
@@ -65,13 +65,13 @@ pub(super) fn signed(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
-pub(super) fn moved(path: &DocPath) -> Error {
-    Error::Moved { what: path.to_string() }
+pub(super) fn conflict_error(path: &DocPath) -> Error {
+    Error::Conflict { what: path.to_string() }
 }
 
 /// The prefix of every path below a folder; everything is below `""`. The folder itself lacks the
 /// final `/`.
-fn beginning(under: &str) -> String {
+fn path_prefix(under: &str) -> String {
     match under.trim_end_matches('/') {
         "" => String::new(),
         under => format!("{under}/"),
@@ -79,42 +79,49 @@ fn beginning(under: &str) -> String {
 }
 
 /// The smallest text after all texts with this prefix.
-fn after_all(beginning: &str) -> String {
+fn prefix_end(beginning: &str) -> String {
     let mut bytes = beginning.to_owned();
     bytes.push(char::MAX);
     bytes
 }
 
 /// The chunks of bytes that start at an offset, each with its own offset.
-pub(super) fn pieces(at: u64, bytes: &[u8]) -> impl Iterator<Item = (i64, &[u8])> {
+pub(super) fn split_chunks(at: u64, bytes: &[u8]) -> impl Iterator<Item = (i64, &[u8])> {
     bytes
-        .chunks(PIECE_BYTES)
+        .chunks(MAX_CHUNK_BYTES)
         .enumerate()
-        .map(move |(nth, piece)| (signed(at + (nth * PIECE_BYTES) as u64), piece))
+        .map(move |(nth, piece)| (signed(at + (nth * MAX_CHUNK_BYTES) as u64), piece))
 }
 
 impl Space {
     /// The metadata of a document; `None` if it does not exist.
-    pub(super) async fn look(&self, tx: &Tx, path: &DocPath) -> Result<Option<Look>> {
+    pub(super) async fn document_meta(
+        &self,
+        tx: &Tx,
+        path: &DocPath,
+    ) -> Result<Option<DocumentMeta>> {
         const SQL: &str = "SELECT length, version, ended, changed FROM icecore.document WHERE space_id = $1 AND path = $2";
-        Ok(tx.maybe(SQL, &[&self.id, &path.as_str()]).await?.map(|row| Look::of(&row, 0)))
+        Ok(tx
+            .query_opt(SQL, &[&self.id, &path.as_str()])
+            .await?
+            .map(|row| DocumentMeta::from_row(&row, 0)))
     }
 
     /// Locks a document until the transaction ends and returns its metadata. Creates a missing one,
     /// empty and with version 0, to have something to lock; a transaction that does not want it
     /// rolls back.
-    pub(super) async fn hold(&self, tx: &Tx, path: &DocPath) -> Result<Look> {
+    pub(super) async fn lock_document(&self, tx: &Tx, path: &DocPath) -> Result<DocumentMeta> {
         const HELD: &str = "SELECT length, version, ended, changed FROM icecore.document WHERE space_id = $1 AND path = $2 FOR UPDATE";
         const MADE: &str = "INSERT INTO icecore.document (space_id, path, length, ended) VALUES ($1, $2, 0, true) ON CONFLICT DO NOTHING";
-        if let Some(row) = tx.maybe(HELD, &[&self.id, &path.as_str()]).await? {
-            return Ok(Look::of(&row, 0));
+        if let Some(row) = tx.query_opt(HELD, &[&self.id, &path.as_str()]).await? {
+            return Ok(DocumentMeta::from_row(&row, 0));
         }
-        let made = tx.run(MADE, &[&self.id, &path.as_str()]).await? > 0;
-        match tx.maybe(HELD, &[&self.id, &path.as_str()]).await? {
-            Some(row) if made => Ok(Look { version: 0, ..Look::of(&row, 0) }),
-            Some(row) => Ok(Look::of(&row, 0)),
+        let made = tx.execute(MADE, &[&self.id, &path.as_str()]).await? > 0;
+        match tx.query_opt(HELD, &[&self.id, &path.as_str()]).await? {
+            Some(row) if made => Ok(DocumentMeta { version: 0, ..DocumentMeta::from_row(&row, 0) }),
+            Some(row) => Ok(DocumentMeta::from_row(&row, 0)),
             // Another transaction created and removed it just now.
-            None => Err(moved(path)),
+            None => Err(conflict_error(path)),
         }
     }
 
@@ -124,36 +131,40 @@ impl Space {
         &self,
         tx: &Tx,
         path: &DocPath,
-        look: Look,
+        look: DocumentMeta,
     ) -> Result<ContentVersion> {
         const SQL: &str = "SELECT sha256(coalesce(string_agg(bytes, ''::bytea ORDER BY at), ''::bytea)) FROM icecore.chunk \
             WHERE space_id = $1 AND path = $2";
         if look.version == 0 {
             return Ok(ContentVersion::ABSENT);
         }
-        let row = tx.one(SQL, &[&self.id, &path.as_str()]).await?;
+        let row = tx.query_one(SQL, &[&self.id, &path.as_str()]).await?;
         Ok(ContentVersion(Hash::from_bytes(row.get(0))))
     }
 
     /// Locks a document that is still at version `from`.
-    pub(super) async fn hold_unchanged(
+    pub(super) async fn lock_unchanged(
         &self,
         tx: &Tx,
         path: &DocPath,
         from: ContentVersion,
-    ) -> Result<Look> {
-        let look = self.hold(tx, path).await?;
+    ) -> Result<DocumentMeta> {
+        let look = self.lock_document(tx, path).await?;
         if self.content_version(tx, path, look).await? == from {
             Ok(look)
         } else {
-            Err(moved(path))
+            Err(conflict_error(path))
         }
     }
 
     /// Locks many documents, given sorted and without duplicates: everyone locks in this order,
     /// which prevents deadlocks. Returns the metadata of each, and whether it was created for the
     /// lock.
-    pub(super) async fn hold_many(&self, tx: &Tx, paths: &[DocPath]) -> Result<Vec<(Look, bool)>> {
+    pub(super) async fn lock_documents(
+        &self,
+        tx: &Tx,
+        paths: &[DocPath],
+    ) -> Result<Vec<(DocumentMeta, bool)>> {
         const HELD: &str = "SELECT path, length, version, ended, changed FROM icecore.document \
             WHERE space_id = $1 AND path = ANY($2) ORDER BY path FOR UPDATE";
         // Existing rows are locked and stay as they are; only created ones are returned.
@@ -165,34 +176,43 @@ impl Space {
         // A single lock cannot deadlock; otherwise missing documents have their place in the order
         // too.
         if paths.len() == 1 {
-            held = tx.rows(HELD, &[&self.id, &names]).await?;
+            held = tx.query(HELD, &[&self.id, &names]).await?;
         }
         if held.len() < paths.len() {
             made.extend(
-                tx.rows(MADE, &[&self.id, &names]).await?.iter().map(|row| row.get::<_, String>(0)),
+                tx.query(MADE, &[&self.id, &names])
+                    .await?
+                    .iter()
+                    .map(|row| row.get::<_, String>(0)),
             );
-            held = tx.rows(HELD, &[&self.id, &names]).await?;
+            held = tx.query(HELD, &[&self.id, &names]).await?;
         }
         match paths.iter().zip(&held).find(|(path, row)| path.as_str() != row.get::<_, &str>(0)) {
             None if held.len() == paths.len() => Ok(held
                 .iter()
-                .map(|row| (Look::of(row, 1), made.contains(row.get::<_, &str>(0))))
+                .map(|row| (DocumentMeta::from_row(row, 1), made.contains(row.get::<_, &str>(0))))
                 .collect()),
             // Another transaction created and removed it just now.
-            _ => Err(Error::Moved { what: "the memory".into() }),
+            _ => Err(Error::Conflict { what: "the memory".into() }),
         }
     }
 
     /// The bytes and the metadata of a document.
-    pub(super) async fn read(&self, tx: &Tx, path: &DocPath) -> Result<Option<(Vec<u8>, Look)>> {
+    pub(super) async fn read_document(
+        &self,
+        tx: &Tx,
+        path: &DocPath,
+    ) -> Result<Option<(Vec<u8>, DocumentMeta)>> {
         // One statement sees one state.
         const SQL: &str = "SELECT length, version, ended, changed, \
             (SELECT string_agg(bytes, ''::bytea ORDER BY at) FROM icecore.chunk WHERE space_id = $1 AND path = $2) \
             FROM icecore.document WHERE space_id = $1 AND path = $2";
-        let Some(row) = tx.maybe(SQL, &[&self.id, &path.as_str()]).await? else { return Ok(None) };
-        let look = Look::of(&row, 0);
+        let Some(row) = tx.query_opt(SQL, &[&self.id, &path.as_str()]).await? else {
+            return Ok(None);
+        };
+        let look = DocumentMeta::from_row(&row, 0);
         let bytes: Vec<u8> = row.get::<_, Option<Vec<u8>>>(4).unwrap_or_default();
-        whole(path, bytes.len() as u64, look.length)?;
+        check_length(path, bytes.len() as u64, look.length)?;
         Ok(Some((bytes, look)))
     }
 
@@ -201,7 +221,7 @@ impl Space {
         const SQL: &str = "SELECT at, bytes FROM icecore.chunk WHERE space_id = $1 AND path = $2 AND at >= coalesce( \
             (SELECT max(at) FROM icecore.chunk WHERE space_id = $1 AND path = $2 AND at <= $3), 0) ORDER BY at";
         let mut bytes = Vec::new();
-        for row in tx.rows(SQL, &[&self.id, &path.as_str(), &signed(from)]).await? {
+        for row in tx.query(SQL, &[&self.id, &path.as_str(), &signed(from)]).await? {
             let (at, piece): (i64, Vec<u8>) = (row.get(0), row.get(1));
             let skipped = usize::try_from(from.saturating_sub(unsigned(at)))
                 .unwrap_or(usize::MAX)
@@ -213,13 +233,13 @@ impl Space {
 
     /// How a document changed since a version with that length; `None` if it does not exist.
     /// Version 0 stands for unknown.
-    pub(super) async fn news(
+    pub(super) async fn read_changes(
         &self,
         tx: &Tx,
         path: &DocPath,
         version: i64,
         length: u64,
-    ) -> Result<Option<(Look, News)>> {
+    ) -> Result<Option<(DocumentMeta, DocumentChange)>> {
         // One statement sees one state. The known part is still the beginning if its last chunk
         // exists unchanged.
         const SQL: &str = "SELECT d.length, d.version, d.ended, d.changed, known.length, CASE WHEN d.version <> $3 THEN \
@@ -230,21 +250,28 @@ impl Space {
                 THEN $4::bigint ELSE 0 END AS length) known \
             WHERE d.space_id = $1 AND d.path = $2";
         let Some(row) =
-            tx.maybe(SQL, &[&self.id, &path.as_str(), &version, &signed(length)]).await?
+            tx.query_opt(SQL, &[&self.id, &path.as_str(), &version, &signed(length)]).await?
         else {
             return Ok(None);
         };
-        let look = Look::of(&row, 0);
+        let look = DocumentMeta::from_row(&row, 0);
         if look.version == version {
-            return Ok(Some((look, News::Same)));
+            return Ok(Some((look, DocumentChange::Unchanged)));
         }
         let known = unsigned(row.get(4));
         let bytes: Vec<u8> = row.get::<_, Option<Vec<u8>>>(5).unwrap_or_default();
-        whole(path, known + bytes.len() as u64, look.length)?;
-        Ok(Some((look, if known > 0 { News::Grown(bytes) } else { News::Other(bytes) })))
+        check_length(path, known + bytes.len() as u64, look.length)?;
+        Ok(Some((
+            look,
+            if known > 0 {
+                DocumentChange::Appended(bytes)
+            } else {
+                DocumentChange::Replaced(bytes)
+            },
+        )))
     }
 
-    async fn put_pieces(
+    async fn insert_chunks(
         &self,
         tx: &Tx,
         path: &DocPath,
@@ -253,63 +280,79 @@ impl Space {
         bytes: &[u8],
     ) -> Result<()> {
         const SQL: &str = "INSERT INTO icecore.chunk (space_id, path, at, version, bytes) VALUES ($1, $2, $3, $4, $5)";
-        for (at, piece) in pieces(at, bytes) {
-            tx.run(SQL, &[&self.id, &path.as_str(), &at, &version, &piece]).await?;
+        for (at, piece) in split_chunks(at, bytes) {
+            tx.execute(SQL, &[&self.id, &path.as_str(), &at, &version, &piece]).await?;
         }
         Ok(())
     }
 
-    async fn note_look(&self, tx: &Tx, path: &DocPath, length: u64, ended: bool) -> Result<Look> {
+    async fn update_meta(
+        &self,
+        tx: &Tx,
+        path: &DocPath,
+        length: u64,
+        ended: bool,
+    ) -> Result<DocumentMeta> {
         const SQL: &str = "UPDATE icecore.document SET length = $3, ended = $4, version = icecore.version_after(version), changed = clock_timestamp() \
             WHERE space_id = $1 AND path = $2 RETURNING length, version, ended, changed";
-        let row = tx.one(SQL, &[&self.id, &path.as_str(), &signed(length), &ended]).await?;
-        Ok(Look::of(&row, 0))
+        let row = tx.query_one(SQL, &[&self.id, &path.as_str(), &signed(length), &ended]).await?;
+        Ok(DocumentMeta::from_row(&row, 0))
     }
 
     /// Appends to a locked document with this metadata. Ends an incomplete last line first. Returns
     /// the offset of the text and the new metadata.
-    pub(super) async fn append_held(
+    pub(super) async fn append_locked(
         &self,
         tx: &Tx,
         path: &DocPath,
-        before: Look,
+        before: DocumentMeta,
         bytes: &[u8],
-    ) -> Result<(u64, Look)> {
-        let whole = if before.ended { bytes.to_vec() } else { [b"\n", bytes].concat() };
-        let start = before.length + u64::from(!before.ended);
-        let ended = whole.last().map_or(before.ended, |&last| last == b'\n');
-        let look = self.note_look(tx, path, before.length + whole.len() as u64, ended).await?;
-        self.put_pieces(tx, path, before.length, look.version, &whole).await?;
+    ) -> Result<(u64, DocumentMeta)> {
+        let whole = if before.is_terminated { bytes.to_vec() } else { [b"\n", bytes].concat() };
+        let start = before.length + u64::from(!before.is_terminated);
+        let ended = whole.last().map_or(before.is_terminated, |&last| last == b'\n');
+        let look = self.update_meta(tx, path, before.length + whole.len() as u64, ended).await?;
+        self.insert_chunks(tx, path, before.length, look.version, &whole).await?;
         Ok((start, look))
     }
 
     /// Replaces a document.
-    pub(super) async fn replace(&self, tx: &Tx, path: &DocPath, bytes: &[u8]) -> Result<Look> {
-        let before = self.hold(tx, path).await?;
+    pub(super) async fn write_document(
+        &self,
+        tx: &Tx,
+        path: &DocPath,
+        bytes: &[u8],
+    ) -> Result<DocumentMeta> {
+        let before = self.lock_document(tx, path).await?;
         if before.length > 0 {
-            self.clear(tx, path).await?;
+            self.delete_chunks(tx, path).await?;
         }
         let look = self
-            .note_look(tx, path, bytes.len() as u64, bytes.last().is_none_or(|&last| last == b'\n'))
+            .update_meta(
+                tx,
+                path,
+                bytes.len() as u64,
+                bytes.last().is_none_or(|&last| last == b'\n'),
+            )
             .await?;
-        self.put_pieces(tx, path, 0, look.version, bytes).await?;
+        self.insert_chunks(tx, path, 0, look.version, bytes).await?;
         Ok(look)
     }
 
-    async fn clear(&self, tx: &Tx, path: &DocPath) -> Result<()> {
+    async fn delete_chunks(&self, tx: &Tx, path: &DocPath) -> Result<()> {
         // Declares the intention, which the tables require for append-only documents.
-        tx.run("SELECT set_config('icecore.replacing', $1, true)", &[&path.as_str()]).await?;
-        tx.run("SELECT icecore.clear($1)", &[&path.as_str()]).await?;
+        tx.execute("SELECT set_config('icecore.replacing', $1, true)", &[&path.as_str()]).await?;
+        tx.execute("SELECT icecore.clear($1)", &[&path.as_str()]).await?;
         Ok(())
     }
 
     /// Removes a document.
-    pub(super) async fn discard(&self, tx: &Tx, path: &DocPath) -> Result<()> {
+    pub(super) async fn delete_document(&self, tx: &Tx, path: &DocPath) -> Result<()> {
         const HELD: &str =
             "SELECT FROM icecore.document WHERE space_id = $1 AND path = $2 FOR UPDATE";
-        if tx.maybe(HELD, &[&self.id, &path.as_str()]).await?.is_some() {
-            self.clear(tx, path).await?;
-            tx.run(
+        if tx.query_opt(HELD, &[&self.id, &path.as_str()]).await?.is_some() {
+            self.delete_chunks(tx, path).await?;
+            tx.execute(
                 "DELETE FROM icecore.document WHERE space_id = $1 AND path = $2",
                 &[&self.id, &path.as_str()],
             )
@@ -319,51 +362,57 @@ impl Space {
     }
 
     /// The documents below a folder by path, the ledger included.
-    pub(super) async fn list(&self, tx: &Tx, under: &str) -> Result<Vec<(DocPath, Look)>> {
+    pub(super) async fn list_documents(
+        &self,
+        tx: &Tx,
+        under: &str,
+    ) -> Result<Vec<(DocPath, DocumentMeta)>> {
         const SQL: &str = "SELECT path, length, version, ended, changed FROM icecore.document \
             WHERE space_id = $1 AND path >= $2 AND path < $3 ORDER BY path";
-        let from = beginning(under);
-        let rows = tx.rows(SQL, &[&self.id, &from, &after_all(&from)]).await?;
-        rows.iter().map(|row| Ok((row.get::<_, String>(0).parse()?, Look::of(row, 1)))).collect()
+        let from = path_prefix(under);
+        let rows = tx.query(SQL, &[&self.id, &from, &prefix_end(&from)]).await?;
+        rows.iter()
+            .map(|row| Ok((row.get::<_, String>(0).parse()?, DocumentMeta::from_row(row, 1))))
+            .collect()
     }
 
     /// Creates the documents of a new space.
-    pub(super) async fn furnish(&self, tx: &Tx, config: &str) -> Result<()> {
-        self.replace(tx, &layout::LEDGER.parse()?, b"").await?;
-        self.replace(tx, &layout::CONFIG.parse()?, config.as_bytes()).await?;
+    pub(super) async fn create_initial_documents(&self, tx: &Tx, config: &str) -> Result<()> {
+        self.write_document(tx, &layout::LEDGER.parse()?, b"").await?;
+        self.write_document(tx, &layout::CONFIG.parse()?, config.as_bytes()).await?;
         Ok(())
     }
 
-    pub(super) async fn looks_below(&self, under: &str) -> Result<Vec<Looked>> {
+    pub(super) async fn stats_below(&self, under: &str) -> Result<Vec<DocumentStat>> {
         let tx = self.begin_reading().await?;
-        let found = self.looks_of(&tx, under).await?;
+        let found = self.query_stats(&tx, under).await?;
         tx.commit().await?;
         Ok(found)
     }
 
-    pub(super) async fn looks_of(&self, tx: &Tx, under: &str) -> Result<Vec<Looked>> {
-        let told = |(path, look): (DocPath, Look)| Looked {
+    pub(super) async fn query_stats(&self, tx: &Tx, under: &str) -> Result<Vec<DocumentStat>> {
+        let told = |(path, look): (DocPath, DocumentMeta)| DocumentStat {
             bytes: look.length,
             changed: look.changed,
             stamp: look.stamp(),
             path,
         };
-        Ok(self.list(tx, under).await?.into_iter().map(told).collect())
+        Ok(self.list_documents(tx, under).await?.into_iter().map(told).collect())
     }
 
-    pub(super) async fn documents_below(&self, under: &str) -> Result<Vec<(DocPath, u64)>> {
-        let found = self.looks_below(under).await?;
+    pub(super) async fn paths_below(&self, under: &str) -> Result<Vec<(DocPath, u64)>> {
+        let found = self.stats_below(under).await?;
         Ok(found
             .into_iter()
-            .filter(|look| look.path.nature() != Nature::Ledger)
+            .filter(|look| look.path.file_kind() != FileKind::Ledger)
             .map(|look| (look.path, look.bytes))
             .collect())
     }
 
     /// The disk usage of each part.
-    pub(super) async fn weighed(&self) -> Result<Vec<Weight>> {
+    pub(super) async fn query_disk_usage(&self) -> Result<Vec<DiskUsage>> {
         let mut parts: BTreeMap<String, (u64, u64)> = BTreeMap::new();
-        for look in self.looks_below("").await? {
+        for look in self.stats_below("").await? {
             let mut names = look.path.as_str().split('/');
             let part = match (names.next(), names.next(), names.next()) {
                 (Some(_), None, _) => "settings".to_owned(),
@@ -377,6 +426,9 @@ impl Space {
             let (files, bytes) = parts.entry(part).or_default();
             (*files, *bytes) = (*files + 1, *bytes + look.bytes);
         }
-        Ok(parts.into_iter().map(|(part, (files, bytes))| Weight { part, files, bytes }).collect())
+        Ok(parts
+            .into_iter()
+            .map(|(part, (files, bytes))| DiskUsage { part, files, bytes })
+            .collect())
     }
 }

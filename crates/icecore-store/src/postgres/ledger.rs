@@ -5,29 +5,29 @@ use std::collections::HashMap;
 use std::ops::Deref;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use icecore_domain::event::{Draft, Event};
+use icecore_domain::event::{Event, EventDraft};
 use icecore_domain::id::EventId;
 use icecore_domain::layout::{self, DocPath};
 use icecore_domain::ledger::conflict::Claim;
 use icecore_domain::ledger::integrity;
 use icecore_domain::ledger::query::EventQuery;
-use icecore_domain::ledger::{Entry, Ledger, LineFault};
+use icecore_domain::ledger::{Ledger, LedgerEntry, LineFault};
 use jiff::civil::Date;
 
-use super::cache::Reading;
-use super::documents::{Look, moved, unsigned};
+use super::cache::ParsedDocument;
+use super::documents::{DocumentMeta, conflict_error, unsigned};
 use super::{Space, Tx};
-use crate::{Count, Found, LedgerText, Position, Result, folded};
+use crate::{EventSelection, LedgerText, Position, Result, StatementCount, ledger_view};
 
 /// The approximate memory per event besides its text: position, claims and sameness hash.
-const BESIDES_BYTES: usize = 160;
+const EVENT_OVERHEAD_BYTES: usize = 160;
 
 /// The highest event number of each local day.
 #[derive(Debug, Clone, Default)]
-struct Numbers(HashMap<Date, u32>);
+struct HighestNumbers(HashMap<Date, u32>);
 
-impl Numbers {
-    fn take(&mut self, entries: &[Entry]) {
+impl HighestNumbers {
+    fn add_entries(&mut self, entries: &[LedgerEntry]) {
         for entry in entries {
             let highest = self.0.entry(entry.event.id.day()).or_default();
             *highest = entry.event.id.number().max(*highest);
@@ -35,28 +35,29 @@ impl Numbers {
     }
 
     /// The last id of each of these days.
-    fn last(&self, days: &[Date]) -> impl Iterator<Item = EventId> {
+    fn last_ids(&self, days: &[Date]) -> impl Iterator<Item = EventId> {
         days.iter().filter_map(|day| Some(EventId::new(*day, *self.0.get(day)?)))
     }
 }
 
 /// The ledger with states.
 #[derive(Debug, Default)]
-pub(super) struct Folded {
+pub(super) struct CachedLedger {
     ledger: Ledger,
-    numbers: Numbers,
+    numbers: HighestNumbers,
     /// Built on first use and then updated: both cost more than the ledger itself.
-    claims: Mutex<folded::Claims>,
-    sayings: Mutex<folded::Sayings>,
+    claims: Mutex<ledger_view::AttributeClaims>,
+    sayings: Mutex<ledger_view::SamenessIndex>,
 }
 
-fn open<T>(kept: &Mutex<T>) -> MutexGuard<'_, T> {
+fn lock_mutex<T>(kept: &Mutex<T>) -> MutexGuard<'_, T> {
     kept.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Clone for Folded {
+impl Clone for CachedLedger {
     fn clone(&self) -> Self {
-        let (claims, sayings) = (open(&self.claims).clone(), open(&self.sayings).clone());
+        let (claims, sayings) =
+            (lock_mutex(&self.claims).clone(), lock_mutex(&self.sayings).clone());
         Self {
             ledger: self.ledger.clone(),
             numbers: self.numbers.clone(),
@@ -66,7 +67,7 @@ impl Clone for Folded {
     }
 }
 
-impl Deref for Folded {
+impl Deref for CachedLedger {
     type Target = Ledger;
 
     fn deref(&self) -> &Ledger {
@@ -74,71 +75,74 @@ impl Deref for Folded {
     }
 }
 
-impl Reading for Folded {
-    fn read_on(&mut self, bytes: &[u8]) {
+impl ParsedDocument for CachedLedger {
+    fn parse_more(&mut self, bytes: &[u8]) {
         let known = self.ledger.entries().len();
-        self.ledger.read_on(bytes);
-        self.numbers.take(&self.ledger.entries()[known..]);
+        self.ledger.parse_appended(bytes);
+        self.numbers.add_entries(&self.ledger.entries()[known..]);
     }
 
-    fn weight(&self) -> usize {
-        self.entries().len() * (size_of::<Entry>() + BESIDES_BYTES)
+    fn memory_bytes(&self) -> usize {
+        self.entries().len() * (size_of::<LedgerEntry>() + EVENT_OVERHEAD_BYTES)
     }
 }
 
-impl Folded {
-    fn chosen(&self, which: &EventQuery) -> Vec<Entry> {
+impl CachedLedger {
+    fn select(&self, which: &EventQuery) -> Vec<LedgerEntry> {
         match &which.saying {
             // Few events have the same text. With `after`, the position in the whole ledger
             // matters.
             Some(text) if which.after.is_none() => {
-                let few: Vec<Entry> =
-                    open(&self.sayings).like(self, text).into_iter().cloned().collect();
-                which.choose(&few).into_iter().cloned().collect()
+                let few: Vec<LedgerEntry> = lock_mutex(&self.sayings)
+                    .entries_like(self, text)
+                    .into_iter()
+                    .cloned()
+                    .collect();
+                which.select(&few).into_iter().cloned().collect()
             }
-            _ => which.choose(self.entries()).into_iter().cloned().collect(),
+            _ => which.select(self.entries()).into_iter().cloned().collect(),
         }
     }
 }
 
 /// The events of an archive.
 #[derive(Debug, Clone, Default)]
-struct Archive {
-    entries: Vec<Entry>,
-    numbers: Numbers,
+struct CachedArchive {
+    entries: Vec<LedgerEntry>,
+    numbers: HighestNumbers,
 }
 
-impl Reading for Archive {
-    fn read_on(&mut self, bytes: &[u8]) {
+impl ParsedDocument for CachedArchive {
+    fn parse_more(&mut self, bytes: &[u8]) {
         let known = self.entries.len();
-        self.entries.extend(folded::archive(bytes));
-        self.numbers.take(&self.entries[known..]);
+        self.entries.extend(ledger_view::archive_entries(bytes));
+        self.numbers.add_entries(&self.entries[known..]);
     }
 
-    fn weight(&self) -> usize {
-        self.entries.len() * size_of::<Entry>()
+    fn memory_bytes(&self) -> usize {
+        self.entries.len() * size_of::<LedgerEntry>()
     }
 }
 
 /// Ids of lost events, which must not be assigned again.
 #[derive(Debug, Clone, Default)]
-struct Spent {
+struct SpentIds {
     report: Vec<u8>,
     ids: Vec<EventId>,
 }
 
-impl Reading for Spent {
-    fn read_on(&mut self, bytes: &[u8]) {
+impl ParsedDocument for SpentIds {
+    fn parse_more(&mut self, bytes: &[u8]) {
         self.report.extend_from_slice(bytes);
-        self.ids = integrity::known_gaps(&self.report).into_iter().collect();
+        self.ids = integrity::parse_known_gaps(&self.report).into_iter().collect();
     }
 
-    fn weight(&self) -> usize {
+    fn memory_bytes(&self) -> usize {
         self.ids.len() * size_of::<EventId>()
     }
 }
 
-pub(super) fn position(look: Option<Look>) -> Position {
+pub(super) fn ledger_position(look: Option<DocumentMeta>) -> Position {
     Position(look.map_or(0, |look| unsigned(look.version)))
 }
 
@@ -148,110 +152,118 @@ impl Space {
     }
 
     /// The ledger with states, and its position.
-    pub(super) async fn folded(&self, tx: &Tx) -> Result<(Arc<Folded>, Position)> {
-        let (ledger, look) = self.reading::<Folded>(tx, &Self::ledger_path()?).await?;
-        Ok((ledger, position(look)))
+    pub(super) async fn read_ledger(&self, tx: &Tx) -> Result<(Arc<CachedLedger>, Position)> {
+        let (ledger, look) = self.read_parsed::<CachedLedger>(tx, &Self::ledger_path()?).await?;
+        Ok((ledger, ledger_position(look)))
     }
 
-    async fn fold(&self) -> Result<(Arc<Folded>, Position)> {
+    async fn cached_ledger(&self) -> Result<(Arc<CachedLedger>, Position)> {
         let tx = self.begin_reading().await?;
-        let folded = self.folded(&tx).await?;
+        let folded = self.read_ledger(&tx).await?;
         tx.commit().await?;
         Ok(folded)
     }
 
     /// Metadata of the archives and of the last result of `verify`, by path.
-    async fn beside(&self, tx: &Tx) -> Result<Vec<(DocPath, Look)>> {
+    async fn archive_metas(&self, tx: &Tx) -> Result<Vec<(DocPath, DocumentMeta)>> {
         const SQL: &str = "SELECT path, length, version, ended, changed FROM icecore.document WHERE space_id = $1 \
             AND (path >= $2 AND path < $2 || U&'\\+10FFFF' OR path >= $3 AND path < $3 || U&'\\+10FFFF' OR path = $4) ORDER BY path";
         let rows = tx
-            .rows(SQL, &[&self.id, &layout::LEDGER_ARCHIVE, &layout::PRUNED, &layout::INTEGRITY])
+            .query(SQL, &[&self.id, &layout::LEDGER_ARCHIVE, &layout::PRUNED, &layout::INTEGRITY])
             .await?;
-        rows.iter().map(|row| Ok((row.get::<_, String>(0).parse()?, Look::of(row, 1)))).collect()
+        rows.iter()
+            .map(|row| Ok((row.get::<_, String>(0).parse()?, DocumentMeta::from_row(row, 1))))
+            .collect()
     }
 
     /// The events of archives. A caller that also needs the ledger reads the ledger first: lines
     /// move from it to an archive, so that none is missed.
-    async fn archives(&self, tx: &Tx, beside: &[(DocPath, Look)]) -> Result<Vec<Arc<Archive>>> {
+    async fn read_archives(
+        &self,
+        tx: &Tx,
+        beside: &[(DocPath, DocumentMeta)],
+    ) -> Result<Vec<Arc<CachedArchive>>> {
         let mut archives = Vec::new();
         for (path, look) in beside.iter().filter(|(path, _)| path.is_archive()) {
-            archives.push(self.reading_at(tx, path, *look).await?);
+            archives.push(self.read_parsed_at(tx, path, *look).await?);
         }
         Ok(archives)
     }
 
     /// The ledger and the archives.
-    async fn fold_all(&self) -> Result<(Arc<Folded>, Vec<Arc<Archive>>)> {
+    async fn cached_ledger_and_archives(
+        &self,
+    ) -> Result<(Arc<CachedLedger>, Vec<Arc<CachedArchive>>)> {
         let tx = self.begin_reading().await?;
-        let (ledger, _) = self.folded(&tx).await?;
-        let archives = self.archives(&tx, &self.beside(&tx).await?).await?;
+        let (ledger, _) = self.read_ledger(&tx).await?;
+        let archives = self.read_archives(&tx, &self.archive_metas(&tx).await?).await?;
         tx.commit().await?;
         Ok((ledger, archives))
     }
 
-    pub(super) async fn append_events(
+    pub(super) async fn append_drafts(
         &self,
-        drafts: Vec<Draft>,
+        drafts: Vec<EventDraft>,
         after: Option<Position>,
     ) -> Result<Vec<Event>> {
         let path = Self::ledger_path()?;
         let tx = self.begin().await?;
-        let before = self.hold(&tx, &path).await?;
-        if after.is_some_and(|after| after != position(Some(before))) {
-            return Err(moved(&path));
+        let before = self.lock_document(&tx, &path).await?;
+        if after.is_some_and(|after| after != ledger_position(Some(before))) {
+            return Err(conflict_error(&path));
         }
         if drafts.is_empty() {
             return Ok(Vec::new());
         }
-        let days = folded::days_of(&drafts);
+        let days = ledger_view::draft_days(&drafts);
         let highest = {
-            let ledger: Arc<Folded> = self.reading_at(&tx, &path, before).await?;
-            let beside = self.beside(&tx).await?;
-            let archives = self.archives(&tx, &beside).await?;
-            let spent: Arc<Spent> =
+            let ledger: Arc<CachedLedger> = self.read_parsed_at(&tx, &path, before).await?;
+            let beside = self.archive_metas(&tx).await?;
+            let archives = self.read_archives(&tx, &beside).await?;
+            let spent: Arc<SpentIds> =
                 match beside.iter().find(|(path, _)| path.as_str() == layout::INTEGRITY) {
-                    Some((path, look)) => self.reading_at(&tx, path, *look).await?,
+                    Some((path, look)) => self.read_parsed_at(&tx, path, *look).await?,
                     None => Arc::default(),
                 };
-            let archived = archives.iter().flat_map(|archive| archive.numbers.last(&days));
-            folded::highest(
+            let archived = archives.iter().flat_map(|archive| archive.numbers.last_ids(&days));
+            ledger_view::highest_numbers(
                 &days,
-                ledger.numbers.last(&days).chain(archived).chain(spent.ids.iter().copied()),
+                ledger.numbers.last_ids(&days).chain(archived).chain(spent.ids.iter().copied()),
             )
         };
-        let events = folded::numbered(drafts, &days, highest)?;
-        let lines = folded::lines(&events)?;
-        let (_, now) = self.append_held(&tx, &path, before, lines.as_bytes()).await?;
-        self.derive_more(&tx, &path, lines.as_bytes()).await?;
+        let events = ledger_view::assign_ids(drafts, &days, highest)?;
+        let lines = ledger_view::event_lines(&events)?;
+        let (_, now) = self.append_locked(&tx, &path, before, lines.as_bytes()).await?;
+        self.derive_appended(&tx, &path, lines.as_bytes()).await?;
         tx.commit().await?;
-        self.read_own::<Folded>(&path, before, now, lines.as_bytes());
+        self.parse_own::<CachedLedger>(&path, before, now, lines.as_bytes());
         Ok(events)
     }
 
-    pub(super) async fn append_text(&self, lines: &[u8]) -> Result<()> {
+    pub(super) async fn append_ledger_lines(&self, lines: &[u8]) -> Result<()> {
         let path = Self::ledger_path()?;
         let ended = if lines.ends_with(b"\n") { lines.to_vec() } else { [lines, b"\n"].concat() };
         let tx = self.begin().await?;
-        let before = self.hold(&tx, &path).await?;
-        self.append_held(&tx, &path, before, &ended).await?;
-        self.derive_more(&tx, &path, &ended).await?;
+        let before = self.lock_document(&tx, &path).await?;
+        self.append_locked(&tx, &path, before, &ended).await?;
+        self.derive_appended(&tx, &path, &ended).await?;
         tx.commit().await
     }
 
-    pub(super) async fn ledger_text(&self) -> Result<LedgerText> {
+    pub(super) async fn read_ledger_text(&self) -> Result<LedgerText> {
         let tx = self.begin_reading().await?;
-        let found = self.read(&tx, &Self::ledger_path()?).await?;
+        let found = self.read_document(&tx, &Self::ledger_path()?).await?;
         tx.commit().await?;
         let (bytes, look) = found.map_or((Vec::new(), None), |(bytes, look)| (bytes, Some(look)));
-        Ok(LedgerText { bytes, position: position(look) })
+        Ok(LedgerText { bytes, position: ledger_position(look) })
     }
 
-    pub(super) async fn exchange_ledger(&self, text: &[u8], at: Position) -> Result<()> {
-        self.move_to_archives(&[], text, at).await
+    pub(super) async fn swap_ledger(&self, text: &[u8], at: Position) -> Result<()> {
+        self.archive_lines(&[], text, at).await
     }
 
     /// Moves lines from the ledger to archives in one transaction.
-    pub(super) async fn move_to_archives(
+    pub(super) async fn archive_lines(
         &self,
         archives: &[(DocPath, Vec<u8>)],
         ledger: &[u8],
@@ -264,66 +276,70 @@ impl Space {
             archives.iter().filter(|(_, lines)| !lines.is_empty()).collect();
         growing.sort_by(|a, b| a.0.cmp(&b.0));
         for (archive, lines) in growing {
-            let before = self.hold(&tx, archive).await?;
-            self.append_held(&tx, archive, before, lines).await?;
-            self.derive_more(&tx, archive, lines).await?;
+            let before = self.lock_document(&tx, archive).await?;
+            self.append_locked(&tx, archive, before, lines).await?;
+            self.derive_appended(&tx, archive, lines).await?;
         }
-        if position(Some(self.hold(&tx, &path).await?)) != at {
-            return Err(moved(&path));
+        if ledger_position(Some(self.lock_document(&tx, &path).await?)) != at {
+            return Err(conflict_error(&path));
         }
-        self.replace(&tx, &path, ledger).await?;
-        self.derive(&tx, &path, ledger).await?;
+        self.write_document(&tx, &path, ledger).await?;
+        self.derive_replaced(&tx, &path, ledger).await?;
         tx.commit().await
     }
 
-    pub(super) async fn archived_events(&self, which: &EventQuery) -> Result<Vec<Event>> {
+    pub(super) async fn query_archived_events(&self, which: &EventQuery) -> Result<Vec<Event>> {
         let tx = self.begin_reading().await?;
-        let archives = self.archives(&tx, &self.beside(&tx).await?).await?;
+        let archives = self.read_archives(&tx, &self.archive_metas(&tx).await?).await?;
         tx.commit().await?;
-        Ok(folded::archived(entries(&archives), which))
+        Ok(ledger_view::archived_events(archive_entries(&archives), which))
     }
 
-    pub(super) async fn tied_events(&self, ids: &[EventId], about: &[&str]) -> Result<Vec<Event>> {
-        let (ledger, archives) = self.fold_all().await?;
-        Ok(folded::tied(&ledger, entries(&archives), ids, about))
+    pub(super) async fn query_linked_events(
+        &self,
+        ids: &[EventId],
+        about: &[&str],
+    ) -> Result<Vec<Event>> {
+        let (ledger, archives) = self.cached_ledger_and_archives().await?;
+        Ok(ledger_view::linked_events(&ledger, archive_entries(&archives), ids, about))
     }
 
-    pub(super) async fn things(&self) -> Result<Vec<String>> {
-        let (ledger, archives) = self.fold_all().await?;
-        Ok(folded::entities(&ledger, entries(&archives)))
+    pub(super) async fn list_entities(&self) -> Result<Vec<String>> {
+        let (ledger, archives) = self.cached_ledger_and_archives().await?;
+        Ok(ledger_view::entities(&ledger, archive_entries(&archives)))
     }
 
-    pub(super) async fn found(&self, which: &EventQuery) -> Result<Found> {
-        let (ledger, position) = self.fold().await?;
-        Ok(Found { entries: ledger.chosen(which), position })
+    pub(super) async fn query_events(&self, which: &EventQuery) -> Result<EventSelection> {
+        let (ledger, position) = self.cached_ledger().await?;
+        Ok(EventSelection { entries: ledger.select(which), position })
     }
 
-    pub(super) async fn ledger_position(&self) -> Result<Position> {
+    pub(super) async fn read_position(&self) -> Result<Position> {
         let tx = self.begin_reading().await?;
-        let look = self.look(&tx, &Self::ledger_path()?).await?;
+        let look = self.document_meta(&tx, &Self::ledger_path()?).await?;
         tx.commit().await?;
-        Ok(position(look))
+        Ok(ledger_position(look))
     }
 
-    pub(super) async fn counts(&self) -> Result<Vec<Count>> {
-        Ok(folded::tally(&self.fold().await?.0))
+    pub(super) async fn query_counts(&self) -> Result<Vec<StatementCount>> {
+        Ok(ledger_view::count_statements(&self.cached_ledger().await?.0))
     }
 
-    pub(super) async fn contested_claims(&self) -> Result<Vec<(EventId, Claim)>> {
-        let (ledger, _) = self.fold().await?;
-        Ok(open(&ledger.claims).contested(&ledger))
+    pub(super) async fn query_contested_claims(&self) -> Result<Vec<(EventId, Claim)>> {
+        let (ledger, _) = self.cached_ledger().await?;
+        Ok(lock_mutex(&ledger.claims).contested_claims(&ledger))
     }
 
-    pub(super) async fn ledger_faults(&self) -> Result<Vec<LineFault>> {
-        Ok(self.fold().await?.0.unread())
+    pub(super) async fn query_faults(&self) -> Result<Vec<LineFault>> {
+        Ok(self.cached_ledger().await?.0.unreadable_lines())
     }
 
-    pub(super) async fn days_with_events(&self) -> Result<Vec<(Date, usize)>> {
-        let (ledger, archives) = self.fold_all().await?;
-        Ok(folded::event_days(&ledger, entries(&archives)))
+    pub(super) async fn list_event_days(&self) -> Result<Vec<(Date, usize)>> {
+        let (ledger, archives) = self.cached_ledger_and_archives().await?;
+        Ok(ledger_view::event_days(&ledger, archive_entries(&archives)))
     }
 }
 
-fn entries(archives: &[Arc<Archive>]) -> impl Iterator<Item = &Entry> {
+fn archive_entries(archives: &[Arc<CachedArchive>]) -> impl Iterator<Item = &LedgerEntry> {
     archives.iter().flat_map(|archive| &archive.entries)
 }

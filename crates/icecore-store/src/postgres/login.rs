@@ -3,29 +3,29 @@
 
 use tokio_postgres::Client;
 
-use super::{Postgres, address, broke, judge};
+use super::{Postgres, address, check_plan, map_query_error};
 use crate::{Error, Result};
 
 impl Postgres {
     /// Creates the login that `address` names, or sets its password, and grants it the role that
     /// every transaction uses. Returns its name. Refuses an existing login that sees every space.
     pub async fn create_login(&self, address: &str) -> Result<String> {
-        judge(&self.plan().await?)?;
-        let config = address::read(address)?;
+        check_plan(&self.migration_plan().await?)?;
+        let config = address::parse(address)?;
         let Some(user) = config.get_user() else {
             return Err(Error::Address("the address names no user".into()));
         };
-        let client = self.client().await?;
+        let client = self.connection().await?;
         let is_there = client
             .query_opt("SELECT FROM pg_roles WHERE rolname = $1", &[&user])
             .await
-            .map_err(broke)?
+            .map_err(map_query_error)?
             .is_some();
-        if is_there && let Some(reason) = privilege(&client, user).await? {
+        if is_there && let Some(reason) = find_privilege(&client, user).await? {
             let why = format!(
                 "the login `{user}` {reason}, so it sees every space. Name another user in the address of the servers"
             );
-            return Err(Error::Unwelcome { place: self.place.clone(), why });
+            return Err(Error::AccessDenied { place: self.display_name.clone(), why });
         }
         let verb = if is_there { "ALTER" } else { "CREATE" };
         let name = format!("\"{}\"", user.replace('"', "\"\""));
@@ -38,7 +38,7 @@ impl Postgres {
         );
         if let Err(error) = client.batch_execute(&sql).await {
             let _ = client.batch_execute("ROLLBACK").await;
-            return Err(broke(error));
+            return Err(map_query_error(error));
         }
         Ok(user.to_owned())
     }
@@ -46,17 +46,20 @@ impl Postgres {
     /// The reason why the login of this address sees every space, as a phrase that follows its
     /// name; `None` if it does not.
     pub async fn login_privilege(&self) -> Result<Option<String>> {
-        let client = self.client().await?;
-        let row = client.query_one("SELECT session_user::text", &[]).await.map_err(broke)?;
+        let client = self.connection().await?;
+        let row =
+            client.query_one("SELECT session_user::text", &[]).await.map_err(map_query_error)?;
         let user: String = row.get(0);
-        Ok(privilege(&client, &user).await?.map(|reason| format!("`{user}` {reason}")))
+        Ok(find_privilege(&client, &user).await?.map(|reason| format!("`{user}` {reason}")))
     }
 }
 
-async fn privilege(client: &Client, user: &str) -> Result<Option<&'static str>> {
+async fn find_privilege(client: &Client, user: &str) -> Result<Option<&'static str>> {
     const SQL: &str = "SELECT rolsuper, rolbypassrls, EXISTS (SELECT FROM pg_roles WHERE rolname = 'icecore_owner') \
         AND pg_has_role(oid, 'icecore_owner', 'MEMBER') FROM pg_roles WHERE rolname = $1";
-    let Some(row) = client.query_opt(SQL, &[&user]).await.map_err(broke)? else { return Ok(None) };
+    let Some(row) = client.query_opt(SQL, &[&user]).await.map_err(map_query_error)? else {
+        return Ok(None);
+    };
     Ok(match (row.get(0), row.get(1), row.get(2)) {
         (true, _, _) => Some("is a superuser"),
         (_, true, _) => Some("bypasses row-level security"),

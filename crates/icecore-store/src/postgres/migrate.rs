@@ -3,13 +3,13 @@
 use icecore_domain::hash::Hash;
 use tokio_postgres::error::SqlState;
 
-use super::{Postgres, broke, forsake, judge, silent, within};
+use super::{Postgres, check_plan, discard_connection, map_query_error, timeout_error, within};
 use crate::{Error, Result};
 
 /// All steps: name, the number of steps a program must know to work with the tables afterwards, and
 /// SQL. A released step is never changed, and a step after a release must keep programs of that
 /// release working.
-const STEPS: &[(&str, i32, &str)] = &[
+const MIGRATIONS: &[(&str, i32, &str)] = &[
     ("home", 6, include_str!("migrations/0001_home.sql")),
     ("history", 6, include_str!("migrations/0002_history.sql")),
     ("search", 6, include_str!("migrations/0003_search.sql")),
@@ -21,17 +21,17 @@ const STEPS: &[(&str, i32, &str)] = &[
 
 /// The number of steps that this program knows. Every transaction sends it, and the tables reject a
 /// program that knows too few.
-pub(super) const KNOWN_STEPS: usize = STEPS.len();
+pub(super) const MIGRATION_COUNT: usize = MIGRATIONS.len();
 
 /// The step that gives everything to `icecore_owner`. Later steps run as that role.
 const OWNER_STEP: i32 = 7;
 
 /// The advisory lock of a migration, so that several processes may start at once.
-const LOCK: i64 = 0x1ce_c03e;
+const MIGRATION_LOCK_ID: i64 = 0x1ce_c03e;
 
 /// A migration step.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Step {
+pub struct MigrationStep {
     /// Its number, from 1.
     pub number: i32,
     pub name: &'static str,
@@ -39,107 +39,114 @@ pub struct Step {
 
 /// The migration state of a database.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Plan {
+pub struct MigrationPlan {
     /// The number of applied steps.
-    pub taken: i32,
-    pub due: Vec<Step>,
+    pub applied: i32,
+    pub pending: Vec<MigrationStep>,
 }
 
-fn fingerprint(sql: &str) -> String {
+fn sql_hash(sql: &str) -> String {
     Hash::of(sql.as_bytes()).to_string()
 }
 
-fn steps_after(taken: i32) -> Vec<Step> {
-    let all = STEPS.iter().zip(1..).map(|((name, ..), number)| Step { number, name });
+fn steps_after(taken: i32) -> Vec<MigrationStep> {
+    let all = MIGRATIONS.iter().zip(1..).map(|((name, ..), number)| MigrationStep { number, name });
     all.filter(|step| step.number > taken).collect()
 }
 
 impl Postgres {
     /// The migration state.
-    pub async fn plan(&self) -> Result<Plan> {
-        let client = self.client().await?;
-        let planned = within(self.threads()?, self.beginning(), self.plan_by(&client)).await;
+    pub async fn migration_plan(&self) -> Result<MigrationPlan> {
+        let client = self.connection().await?;
+        let planned =
+            within(self.runtime_handle()?, self.begin_timeout(), self.read_plan(&client)).await;
         planned.unwrap_or_else(|| {
-            forsake(&self.pool, client);
-            Err(silent(self.beginning()))
+            discard_connection(&self.pool, client);
+            Err(timeout_error(self.begin_timeout()))
         })
     }
 
-    async fn plan_by(&self, client: &deadpool_postgres::Object) -> Result<Plan> {
+    async fn read_plan(&self, client: &deadpool_postgres::Object) -> Result<MigrationPlan> {
         let there = client
             .query_one("SELECT to_regclass('icecore.migration') IS NOT NULL", &[])
             .await
-            .map_err(broke)?;
+            .map_err(map_query_error)?;
         if !there.get::<_, bool>(0) {
-            return Ok(Plan { taken: 0, due: steps_after(0) });
+            return Ok(MigrationPlan { applied: 0, pending: steps_after(0) });
         }
         let rows = client
             .query("SELECT number, fingerprint FROM icecore.migration ORDER BY number", &[])
             .await
-            .map_err(broke)?;
-        for (row, (name, _, sql)) in rows.iter().zip(STEPS) {
-            if row.get::<_, String>(1) != fingerprint(sql) {
+            .map_err(map_query_error)?;
+        for (row, (name, _, sql)) in rows.iter().zip(MIGRATIONS) {
+            if row.get::<_, String>(1) != sql_hash(sql) {
                 return Err(Error::Schema(format!(
                     "step `{name}` of its tables was applied by another version of this program"
                 )));
             }
         }
         let taken = i32::try_from(rows.len()).unwrap_or(i32::MAX);
-        if rows.len() > STEPS.len() {
+        if rows.len() > MIGRATIONS.len() {
             let row = client
                 .query_one("SELECT max(least) FROM icecore.migration", &[])
                 .await
-                .map_err(broke)?;
-            if usize::try_from(row.get::<_, i32>(0)).is_ok_and(|least| least > STEPS.len()) {
-                return Err(Error::Newer(format!(
+                .map_err(map_query_error)?;
+            if usize::try_from(row.get::<_, i32>(0)).is_ok_and(|least| least > MIGRATIONS.len()) {
+                return Err(Error::NewerSchema(format!(
                     "its tables are newer ({taken} steps) than this program knows ({}); use the newer program",
-                    STEPS.len()
+                    MIGRATIONS.len()
                 )));
             }
         }
-        Ok(Plan { taken, due: steps_after(taken) })
+        Ok(MigrationPlan { applied: taken, pending: steps_after(taken) })
     }
 
     /// Applies pending steps, each in a transaction, and returns them.
-    pub async fn migrate(&self) -> Result<Vec<Step>> {
-        self.take_steps_if(|_| true).await
+    pub async fn migrate(&self) -> Result<Vec<MigrationStep>> {
+        self.apply_if(|_| true).await
     }
 
     /// Creates the tables of an empty database. Existing older ones stay: a migration is a separate
     /// command.
-    pub async fn prepare(&self) -> Result<()> {
-        self.take_steps_if(|plan| plan.taken == 0).await?;
-        judge(&self.plan().await?)
+    pub async fn create_tables(&self) -> Result<()> {
+        self.apply_if(|plan| plan.applied == 0).await?;
+        check_plan(&self.migration_plan().await?)
     }
 
     /// Applies pending steps, if `wanted` agrees with the state found under the lock.
-    async fn take_steps_if(&self, wanted: impl Fn(&Plan) -> bool + Send) -> Result<Vec<Step>> {
-        let client = self.client().await?;
-        client.execute("SELECT pg_advisory_lock($1)", &[&LOCK]).await.map_err(broke)?;
+    async fn apply_if(
+        &self,
+        wanted: impl Fn(&MigrationPlan) -> bool + Send,
+    ) -> Result<Vec<MigrationStep>> {
+        let client = self.connection().await?;
+        client
+            .execute("SELECT pg_advisory_lock($1)", &[&MIGRATION_LOCK_ID])
+            .await
+            .map_err(map_query_error)?;
         let taken = async {
             // On the same connection: the pool may have no other.
-            let plan = self.plan_by(&client).await?;
-            if wanted(&plan) { self.take_steps(&client, plan).await } else { Ok(Vec::new()) }
+            let plan = self.read_plan(&client).await?;
+            if wanted(&plan) { self.apply_steps(&client, plan).await } else { Ok(Vec::new()) }
         };
         let taken = taken.await;
         // If the unlock fails, the connection is broken, and the lock with it.
-        let _ = client.execute("SELECT pg_advisory_unlock($1)", &[&LOCK]).await;
+        let _ = client.execute("SELECT pg_advisory_unlock($1)", &[&MIGRATION_LOCK_ID]).await;
         taken
     }
 
-    async fn take_steps(
+    async fn apply_steps(
         &self,
         client: &deadpool_postgres::Object,
-        plan: Plan,
-    ) -> Result<Vec<Step>> {
-        if !plan.due.is_empty()
+        plan: MigrationPlan,
+    ) -> Result<Vec<MigrationStep>> {
+        if !plan.pending.is_empty()
             && let Err(error) = client.batch_execute(ROLES).await
         {
-            return Err(self.unprepared(client, error).await);
+            return Err(self.missing_roles(client, error).await);
         }
-        for step in &plan.due {
+        for step in &plan.pending {
             let Some((name, least, sql)) =
-                usize::try_from(step.number - 1).ok().and_then(|at| STEPS.get(at))
+                usize::try_from(step.number - 1).ok().and_then(|at| MIGRATIONS.get(at))
             else {
                 continue;
             };
@@ -166,7 +173,7 @@ impl Postgres {
                 client
                     .execute(
                         "INSERT INTO icecore.migration (number, name, fingerprint, least) VALUES ($1, $2, $3, $4)",
-                        &[&step.number, name, &fingerprint(sql), least],
+                        &[&step.number, name, &sql_hash(sql), least],
                     )
                     .await?;
                 if step.number >= OWNER_STEP {
@@ -179,29 +186,29 @@ impl Postgres {
                 let why = format!(
                     "step {} (`{name}`) of its tables failed and was rolled back: {}",
                     step.number,
-                    super::said(&error)
+                    super::error_text(&error)
                 );
                 return Err(match error.code().map(|code| code.code()) {
-                    Some("42501") => Error::Unwelcome {
-                        place: self.place.clone(),
+                    Some("42501") => Error::AccessDenied {
+                        place: self.display_name.clone(),
                         why: format!("{why}. The owner of the database creates its tables"),
                     },
                     _ => Error::Schema(why),
                 });
             }
         }
-        Ok(plan.due)
+        Ok(plan.pending)
     }
 
     /// What an administrator has to do before the steps. Roles belong to the whole cluster: for a
     /// second database only memberships are missing.
-    async fn unprepared(
+    async fn missing_roles(
         &self,
         client: &deadpool_postgres::Object,
         error: tokio_postgres::Error,
     ) -> Error {
         if error.code() != Some(&SqlState::INSUFFICIENT_PRIVILEGE) {
-            return broke(error);
+            return map_query_error(error);
         }
         let asked = format!(
             "SELECT current_user::text, role, EXISTS (SELECT FROM pg_roles WHERE rolname = role) FROM unnest(ARRAY['{}']) AS role \
@@ -210,7 +217,7 @@ impl Postgres {
         );
         let rows = match client.query(&asked, &[]).await {
             Ok(rows) => rows,
-            Err(error) => return broke(error),
+            Err(error) => return map_query_error(error),
         };
         let (mut missing, mut commands) = (Vec::new(), Vec::new());
         for row in &rows {
@@ -227,10 +234,10 @@ impl Postgres {
         let why = format!(
             "{}, and {}. Let an administrator run `{}`",
             missing.join(", "),
-            super::said(&error),
+            super::error_text(&error),
             commands.join("; ")
         );
-        Error::Unwelcome { place: self.place.clone(), why }
+        Error::AccessDenied { place: self.display_name.clone(), why }
     }
 }
 

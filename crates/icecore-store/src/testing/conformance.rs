@@ -8,7 +8,7 @@ use std::future::Future;
 use std::pin::Pin;
 
 use icecore_domain::calendar::{Days, Moment};
-use icecore_domain::event::{Act, Draft, Kind, Origin, Priority};
+use icecore_domain::event::{Act, EventDraft, EventType, Origin, Priority};
 use icecore_domain::forget::{Needles, Scrub};
 use icecore_domain::hash::Hash;
 use icecore_domain::id::EventId;
@@ -16,18 +16,20 @@ use icecore_domain::layout::DocPath;
 use icecore_domain::ledger::Ledger;
 use icecore_domain::ledger::conflict;
 use icecore_domain::ledger::query::EventQuery;
-use icecore_domain::rank::vector::{self, DIMENSIONS, Packed};
-use icecore_domain::record::{self, Captured, Record, Role};
+use icecore_domain::rank::vector::{self, DIMENSIONS, PackedVector};
+use icecore_domain::record::{self, Record, RecordKind, Role};
 use icecore_domain::secrets::MarkerKey;
-use icecore_domain::summary::{Cost, Importance, Maker, Summary, SummaryQuery, Tier};
+use icecore_domain::summary::{
+    Importance, Summary, SummaryAuthor, SummaryCost, SummaryQuery, Tier,
+};
 
-use crate::{Became, ContentVersion, Error, Position, Replacement, Store};
+use crate::{ContentVersion, Error, Position, Replacement, ScrubOutcome, Store};
 
-type Answer<'a> = Pin<Box<dyn Future<Output = ()> + 'a>>;
-type Question = for<'a> fn(&'a dyn Store) -> Answer<'a>;
+type CheckFuture<'a> = Pin<Box<dyn Future<Output = ()> + 'a>>;
+type Check = for<'a> fn(&'a dyn Store) -> CheckFuture<'a>;
 
 /// Every check with its name.
-pub const QUESTIONS: &[(&str, Question)] = &[
+pub const CHECKS: &[(&str, Check)] = &[
     ("ids count up within each local day", |store| Box::pin(ids(store))),
     ("an append against an old position is refused", |store| Box::pin(positions(store))),
     ("appended events are read back with their states", |store| Box::pin(standing(store))),
@@ -54,8 +56,8 @@ pub const QUESTIONS: &[(&str, Question)] = &[
 ];
 
 /// Runs all checks, each with an empty store.
-pub async fn sit<S: Store>(mut empty: impl AsyncFnMut() -> S) {
-    for (name, question) in QUESTIONS {
+pub async fn run_all<S: Store>(mut empty: impl AsyncFnMut() -> S) {
+    for (name, question) in CHECKS {
         let store = empty().await;
         // The name appears in the output of a failing check.
         assert!(store.ledger().await.unwrap().bytes.is_empty(), "{name}: the store is not empty");
@@ -64,11 +66,11 @@ pub async fn sit<S: Store>(mut empty: impl AsyncFnMut() -> S) {
 }
 
 fn at(text: &str) -> Moment {
-    Moment::read(text).unwrap().moment
+    Moment::parse(text).unwrap().moment
 }
 
-fn fact(ts: &str, text: &str) -> Draft {
-    Draft::new(at(ts), Kind::Fact, Priority::P2, text)
+fn fact(ts: &str, text: &str) -> EventDraft {
+    EventDraft::new(at(ts), EventType::Fact, Priority::P2, text)
 }
 
 const FRIDAY: &str = "2026-02-13T09:30:00+01:00";
@@ -102,39 +104,40 @@ async fn positions(store: &dyn Store) {
     let before = store.ledger().await.unwrap().position;
     store.append(vec![fact(FRIDAY, "first")], Some(before)).await.unwrap();
     match store.append(vec![fact(FRIDAY, "second")], Some(before)).await {
-        Err(Error::Moved { .. }) => {}
+        Err(Error::Conflict { .. }) => {}
         other => panic!("{other:?}"),
     }
     let text = store.ledger().await.unwrap();
-    assert_eq!(Ledger::read(&text.bytes, None).entries().len(), 1);
-    assert_eq!(store.events(&EventQuery::everything()).await.unwrap().position, text.position);
+    assert_eq!(Ledger::parse(&text.bytes, None).entries().len(), 1);
+    assert_eq!(store.events(&EventQuery::all()).await.unwrap().position, text.position);
     assert_eq!(store.position().await.unwrap(), text.position);
     assert_ne!(store.position().await.unwrap(), before);
     match store.replace_ledger(b"", Position(text.position.0 ^ 1)).await {
-        Err(Error::Moved { .. }) => {}
+        Err(Error::Conflict { .. }) => {}
         other => panic!("{other:?}"),
     }
-    assert!(store.lost().await.unwrap().is_empty());
+    assert!(store.lost_events().await.unwrap().is_empty());
     store.replace_ledger(b"", text.position).await.unwrap();
-    assert!(store.lost().await.unwrap().is_empty(), "replacing decides what is there");
-    assert!(store.events(&EventQuery::everything()).await.unwrap().entries.is_empty());
+    assert!(store.lost_events().await.unwrap().is_empty(), "replacing decides what is there");
+    assert!(store.events(&EventQuery::all()).await.unwrap().entries.is_empty());
 }
 
 /// A sample of everything: replaced, closed, confirmed, retracted, reinstated, contradicting.
-async fn furnish(store: &dyn Store) -> Vec<EventId> {
+async fn add_sample_events(store: &dyn Store) -> Vec<EventId> {
     let mut ids = Vec::new();
-    let put = async |draft: Draft| store.append(vec![draft], None).await.unwrap().remove(0);
+    let put = async |draft: EventDraft| store.append(vec![draft], None).await.unwrap().remove(0);
     let budget =
-        put(Draft { entity: Some("apollo".into()), ..fact(FRIDAY, "The budget is 500 EUR") }).await;
+        put(EventDraft { entity: Some("apollo".into()), ..fact(FRIDAY, "The budget is 500 EUR") })
+            .await;
     ids.push(budget.id);
-    let offer = put(Draft {
+    let offer = put(EventDraft {
         tags: vec!["sales".into()],
-        ..Draft::new(at(FRIDAY), Kind::Commitment, Priority::P1, "Send the offer")
+        ..EventDraft::new(at(FRIDAY), EventType::Commitment, Priority::P1, "Send the offer")
     })
     .await;
     ids.push(offer.id);
     ids.push(
-        put(Draft {
+        put(EventDraft {
             supersedes: vec![budget.id],
             entity: Some("apollo".into()),
             ..fact(SATURDAY, "The budget is 600 EUR")
@@ -142,49 +145,56 @@ async fn furnish(store: &dyn Store) -> Vec<EventId> {
         .await
         .id,
     );
-    let closing = put(Draft::upon(&offer, Act::Close, at(SATURDAY), "sent")).await;
+    let closing = put(EventDraft::new_act(&offer, Act::Close, at(SATURDAY), "sent")).await;
     ids.push(closing.id);
-    let rule = put(Draft {
+    let rule = put(EventDraft {
         source: "memory/2026-02-13.md".into(),
-        ..Draft::new(at(SATURDAY), Kind::Constraint, Priority::P0, "Never deploy on Fridays")
+        ..EventDraft::new(
+            at(SATURDAY),
+            EventType::Constraint,
+            Priority::P0,
+            "Never deploy on Fridays",
+        )
     })
     .await;
     ids.push(rule.id);
-    ids.push(put(Draft::upon(&rule, Act::Confirm, at(SATURDAY), "still so")).await.id);
-    ids.push(put(Draft::upon(&closing, Act::Retract, at(SATURDAY), "it came back")).await.id);
+    ids.push(put(EventDraft::new_act(&rule, Act::Confirm, at(SATURDAY), "still so")).await.id);
+    ids.push(
+        put(EventDraft::new_act(&closing, Act::Retract, at(SATURDAY), "it came back")).await.id,
+    );
     ids.push(put(fact(SATURDAY, "Deploy on Fridays")).await.id);
     ids
 }
 
 // L3
 async fn standing(store: &dyn Store) {
-    let ids = furnish(store).await;
-    let entries = store.events(&EventQuery::these(&ids)).await.unwrap().entries;
-    let words: Vec<&str> = entries.iter().map(|entry| entry.standing.word()).collect();
+    let ids = add_sample_events(store).await;
+    let entries = store.events(&EventQuery::for_ids(&ids)).await.unwrap().entries;
+    let words: Vec<&str> = entries.iter().map(|entry| entry.state.word()).collect();
     assert_eq!(
         words,
         ["superseded", "active", "active", "retracted", "active", "active", "active", "active"]
     );
     assert_eq!(entries[4].verified, at(SATURDAY));
-    let folded = Ledger::read(&store.ledger().await.unwrap().bytes, None);
+    let folded = Ledger::parse(&store.ledger().await.unwrap().bytes, None);
     assert_eq!(entries, folded.entries());
 }
 
 async fn queries(store: &dyn Store) {
-    let ids = furnish(store).await;
-    let folded = Ledger::read(&store.ledger().await.unwrap().bytes, None);
-    let all = EventQuery::everything;
+    let ids = add_sample_events(store).await;
+    let folded = Ledger::parse(&store.ledger().await.unwrap().bytes, None);
+    let all = EventQuery::all;
     for query in [
         EventQuery::default(),
         all(),
         EventQuery::open_loops(),
-        EventQuery::these(&ids[2..5]),
+        EventQuery::for_ids(&ids[2..5]),
         EventQuery { entity: Some("apollo".into()), ..all() },
         EventQuery { entity: Some("apollo".into()), ..EventQuery::default() },
         EventQuery { source: Some("memory/2026-02-13.md".into()), ..all() },
         EventQuery { tags: vec!["sales".into()], ..all() },
         EventQuery { priorities: vec![Priority::P0, Priority::P1], ..all() },
-        EventQuery { kinds: vec![Kind::Fact], limit: Some(1), ..all() },
+        EventQuery { kinds: vec![EventType::Fact], limit: Some(1), ..all() },
         EventQuery { text: Some("BUDGET".into()), ..all() },
         EventQuery { since: Some(at(SATURDAY).day()), ..all() },
         EventQuery { until: Some(at(FRIDAY).day()), ..all() },
@@ -206,28 +216,28 @@ async fn queries(store: &dyn Store) {
         EventQuery { ids: vec![EventId::new(at(FRIDAY).day(), 99)], ..all() },
     ] {
         let found = store.events(&query).await.unwrap().entries;
-        let chosen: Vec<_> = query.choose(folded.entries()).into_iter().cloned().collect();
+        let chosen: Vec<_> = query.select(folded.entries()).into_iter().cloned().collect();
         assert_eq!(found, chosen, "{query:?}");
     }
 }
 
 async fn counts(store: &dyn Store) {
-    furnish(store).await;
-    let folded = Ledger::read(&store.ledger().await.unwrap().bytes, None);
-    let tally = store.tally().await.unwrap();
+    add_sample_events(store).await;
+    let folded = Ledger::parse(&store.ledger().await.unwrap().bytes, None);
+    let tally = store.count_statements().await.unwrap();
     let statements = folded.entries().iter().filter(|entry| entry.event.is_statement()).count();
     assert_eq!(tally.iter().map(|count| count.events).sum::<usize>(), statements);
     let active = tally
         .iter()
-        .filter(|count| count.standing == "active" && count.kind == Kind::Fact)
+        .filter(|count| count.state == "active" && count.kind == EventType::Fact)
         .map(|count| count.events)
         .sum::<usize>();
     assert_eq!(active, 2);
     assert_eq!(
-        conflict::between(&store.contested().await.unwrap()),
-        conflict::among(folded.entries())
+        conflict::conflicting_claims(&store.contested_claims().await.unwrap()),
+        conflict::find_conflicts(folded.entries())
     );
-    assert_eq!(conflict::among(folded.entries()).len(), 1);
+    assert_eq!(conflict::find_conflicts(folded.entries()).len(), 1);
 }
 
 // L2
@@ -237,12 +247,13 @@ async fn foreign(store: &dyn Store) {
     store.append(vec![fact(FRIDAY, "ours")], None).await.unwrap();
     let text = store.ledger().await.unwrap().bytes;
     assert!(text.starts_with(lines));
-    let entries = store.events(&EventQuery::everything()).await.unwrap().entries;
+    let entries = store.events(&EventQuery::all()).await.unwrap().entries;
     let ids: Vec<String> = entries.iter().map(|entry| entry.event.id.to_string()).collect();
     assert_eq!(ids, ["EVT-20260213-001", "EVT-20260213-002"]);
     assert_eq!(entries[0].event.extra, [("mine".to_owned(), "{\"a\": 1}".to_owned())]);
     assert_eq!(entries[1].line, 5);
-    let faults: Vec<usize> = store.faults().await.unwrap().iter().map(|found| found.line).collect();
+    let faults: Vec<usize> =
+        store.line_faults().await.unwrap().iter().map(|found| found.line).collect();
     assert_eq!(faults, [1, 4]);
     // A duplicate id is skipped and reported.
     store
@@ -251,11 +262,11 @@ async fn foreign(store: &dyn Store) {
         )
         .await
         .unwrap();
-    assert_eq!(store.faults().await.unwrap().len(), 3);
-    assert_eq!(store.events(&EventQuery::everything()).await.unwrap().entries.len(), 2);
+    assert_eq!(store.line_faults().await.unwrap().len(), 3);
+    assert_eq!(store.events(&EventQuery::all()).await.unwrap().entries.len(), 2);
     assert!(
         !store
-            .set_aside(&path("memory/ledger.jsonl"), 0, b"not an event")
+            .quarantine(&path("memory/ledger.jsonl"), 0, b"not an event")
             .await
             .unwrap()
             .is_empty()
@@ -264,7 +275,7 @@ async fn foreign(store: &dyn Store) {
 
 // L15
 async fn archives(store: &dyn Store) {
-    let ids = furnish(store).await;
+    let ids = add_sample_events(store).await;
     let days = store.event_days().await.unwrap();
     let text = store.ledger().await.unwrap();
     let (archive, other) =
@@ -278,7 +289,7 @@ async fn archives(store: &dyn Store) {
     );
     let moved = [(archive.clone(), first.clone()), (other.clone(), closing.clone())];
     match store.archive(&moved, &kept, Position(7)).await {
-        Err(Error::Moved { .. }) => {}
+        Err(Error::Conflict { .. }) => {}
         other => panic!("{other:?}"),
     }
     assert_eq!(store.document(&archive).await.unwrap(), None);
@@ -290,51 +301,46 @@ async fn archives(store: &dyn Store) {
         ids.into_iter().map(|event| event.id).collect::<Vec<_>>()
     };
     assert_eq!(
-        found(store.archived(&EventQuery::everything()).await.unwrap()),
+        found(store.archived_events(&EventQuery::all()).await.unwrap()),
         [ids[0], ids[3], ids[6]]
     );
     assert_eq!(
-        found(store.archived(&EventQuery::these(&[ids[3], ids[1]])).await.unwrap()),
+        found(store.archived_events(&EventQuery::for_ids(&[ids[3], ids[1]])).await.unwrap()),
         [ids[3]]
     );
     for which in [
-        EventQuery { entity: Some("apollo".into()), ..EventQuery::everything() },
-        EventQuery { saying: Some("the budget is 500 EUR".into()), ..EventQuery::everything() },
-        EventQuery {
-            text: Some("500".into()),
-            source: Some("live".into()),
-            ..EventQuery::everything()
-        },
+        EventQuery { entity: Some("apollo".into()), ..EventQuery::all() },
+        EventQuery { saying: Some("the budget is 500 EUR".into()), ..EventQuery::all() },
+        EventQuery { text: Some("500".into()), source: Some("live".into()), ..EventQuery::all() },
     ] {
-        assert_eq!(found(store.archived(&which).await.unwrap()), [ids[0]], "{which:?}");
+        assert_eq!(found(store.archived_events(&which).await.unwrap()), [ids[0]], "{which:?}");
     }
-    let none =
-        EventQuery { source: Some("memory/2026-02-13.md".into()), ..EventQuery::everything() };
-    assert!(store.archived(&none).await.unwrap().is_empty());
-    assert_eq!(found(store.tied(&[ids[2]], &[]).await.unwrap()), [ids[0], ids[2]]);
+    let none = EventQuery { source: Some("memory/2026-02-13.md".into()), ..EventQuery::all() };
+    assert!(store.archived_events(&none).await.unwrap().is_empty());
+    assert_eq!(found(store.linked_events(&[ids[2]], &[]).await.unwrap()), [ids[0], ids[2]]);
     assert_eq!(
-        found(store.tied(&[ids[6], ids[7]], &[]).await.unwrap()),
+        found(store.linked_events(&[ids[6], ids[7]], &[]).await.unwrap()),
         [ids[1], ids[3], ids[6], ids[7]]
     );
     assert_eq!(
-        found(store.tied(&[ids[4]], &["apollo", "nobody"]).await.unwrap()),
+        found(store.linked_events(&[ids[4]], &["apollo", "nobody"]).await.unwrap()),
         [ids[0], ids[2], ids[4], ids[5]]
     );
     assert_eq!(store.entities().await.unwrap(), ["apollo"]);
-    assert!(store.lost().await.unwrap().is_empty());
+    assert!(store.lost_events().await.unwrap().is_empty());
     assert_eq!(store.event_days().await.unwrap(), days);
     // Archived ids stay in use.
     let next = store.append(vec![fact(SATURDAY, "after")], None).await.unwrap();
     assert_eq!(next[0].id.number(), ids[7].number() + 1);
     store.rebuild(&|_, _| {}).await.unwrap();
     assert_eq!(
-        found(store.archived(&EventQuery::everything()).await.unwrap()),
+        found(store.archived_events(&EventQuery::all()).await.unwrap()),
         [ids[0], ids[3], ids[6]]
     );
     assert!(store.inspect().await.unwrap().iter().all(|finding| !finding.fails));
-    assert!(store.lost().await.unwrap().is_empty());
-    let entries = store.events(&EventQuery::everything()).await.unwrap().entries;
-    assert_eq!(entries, Ledger::read(&store.ledger().await.unwrap().bytes, None).entries());
+    assert!(store.lost_events().await.unwrap().is_empty());
+    let entries = store.events(&EventQuery::all()).await.unwrap().entries;
+    assert_eq!(entries, Ledger::parse(&store.ledger().await.unwrap().bytes, None).entries());
 }
 
 async fn moves(store: &dyn Store) {
@@ -346,10 +352,10 @@ async fn moves(store: &dyn Store) {
 async fn documents(store: &dyn Store) {
     let (page, pack) = (path("knowledge/entities/apollo.md"), path("recall/pack.md"));
     assert_eq!(store.document(&page).await.unwrap(), None);
-    assert_eq!(store.length(&page).await.unwrap(), 0);
+    assert_eq!(store.document_len(&page).await.unwrap(), 0);
     for bytes in [b"".as_slice(), b"no end", b"\r\n\0\xff binary", &vec![b'x'; 300_000]] {
         store.put(&page, bytes).await.unwrap();
-        assert_eq!(store.length(&page).await.unwrap(), bytes.len() as u64);
+        assert_eq!(store.document_len(&page).await.unwrap(), bytes.len() as u64);
         assert_eq!(store.document(&page).await.unwrap().as_deref(), Some(bytes));
     }
     store.put(&pack, b"pack").await.unwrap();
@@ -367,22 +373,28 @@ async fn documents(store: &dyn Store) {
         .filter(|path| path.contains("apollo") || path.contains("pack"))
         .collect();
     assert_eq!(ours, [page.as_str(), pack.as_str()]);
-    assert_eq!(store.sizes("recall").await.unwrap(), [(pack, 4)]);
+    assert_eq!(store.document_sizes("recall").await.unwrap(), [(pack, 4)]);
     assert_eq!(
-        store.sizes("many/1").await.unwrap().iter().map(|(_, bytes)| *bytes).collect::<Vec<_>>(),
+        store
+            .document_sizes("many/1")
+            .await
+            .unwrap()
+            .iter()
+            .map(|(_, bytes)| *bytes)
+            .collect::<Vec<_>>(),
         [1, 4, 7]
     );
-    assert_eq!(store.sizes("nowhere").await.unwrap(), []);
+    assert_eq!(store.document_sizes("nowhere").await.unwrap(), []);
     let pack = path("recall/pack.md");
-    let looked = store.looks("recall").await.unwrap();
+    let looked = store.list("recall").await.unwrap();
     assert_eq!((looked.len(), &looked[0].path, looked[0].bytes), (1, &pack, 4));
     let stamps = store.stamps(&[pack.clone(), path("recall/nothing.md")]).await.unwrap();
     assert_eq!(stamps, [Some(looked[0].stamp.clone()), None]);
     store.put(&pack, b"another").await.unwrap();
     assert_ne!(store.stamps(std::slice::from_ref(&pack)).await.unwrap(), [stamps[0].clone()]);
-    assert!(store.looks("recall").await.unwrap()[0].changed >= looked[0].changed);
-    assert_eq!(store.looks("nowhere").await.unwrap(), []);
-    let weights = store.weights().await.unwrap();
+    assert!(store.list("recall").await.unwrap()[0].changed >= looked[0].changed);
+    assert_eq!(store.list("nowhere").await.unwrap(), []);
+    let weights = store.disk_usage().await.unwrap();
     let recall = weights.iter().find(|weight| weight.part == "recall").unwrap();
     assert_eq!((recall.files, recall.bytes), (1, 7));
     store.remove(&page).await.unwrap();
@@ -394,52 +406,58 @@ async fn documents(store: &dyn Store) {
 async fn growth(store: &dyn Store) {
     let log = path("memory/2026-02-13.md");
     let version = |text: &str| ContentVersion::of(Some(text.as_bytes()));
-    store.grow(&log, b"one\n", ContentVersion::ABSENT).await.unwrap();
-    match store.grow(&log, b"lost\n", ContentVersion::ABSENT).await {
-        Err(Error::Moved { .. }) => {}
+    store.append_if_unchanged(&log, b"one\n", ContentVersion::ABSENT).await.unwrap();
+    match store.append_if_unchanged(&log, b"lost\n", ContentVersion::ABSENT).await {
+        Err(Error::Conflict { .. }) => {}
         other => panic!("{other:?}"),
     }
     // Equal length with other content is another version.
     assert!(matches!(
-        store.grow(&log, b"lost\n", version("eno\n")).await,
-        Err(Error::Moved { .. })
+        store.append_if_unchanged(&log, b"lost\n", version("eno\n")).await,
+        Err(Error::Conflict { .. })
     ));
-    store.grow(&log, b"two\n", version("one\n")).await.unwrap();
+    store.append_if_unchanged(&log, b"two\n", version("one\n")).await.unwrap();
     assert_eq!(store.document(&log).await.unwrap().unwrap(), b"one\ntwo\n");
     // An incomplete last line is ended.
     store.put(&log, b"no end").await.unwrap();
-    store.grow(&log, b"three\n", version("no end")).await.unwrap();
+    store.append_if_unchanged(&log, b"three\n", version("no end")).await.unwrap();
     assert_eq!(store.document(&log).await.unwrap().unwrap(), b"no end\nthree\n");
 }
 
 async fn seeing(store: &dyn Store) {
     let log = path("memory/2026-02-13.md");
     let paths = [log.clone(), path("memory/2026-02-12.md")];
-    assert!(store.unseen(&paths).await.unwrap().is_empty());
+    assert!(store.changed_since_seen(&paths).await.unwrap().is_empty());
     store.put(&log, b"one\n").await.unwrap();
-    let unseen = store.unseen(&paths).await.unwrap();
+    let unseen = store.changed_since_seen(&paths).await.unwrap();
     assert_eq!(unseen.len(), 1);
-    store.see(&unseen).await.unwrap();
-    assert!(store.unseen(&paths).await.unwrap().is_empty());
+    store.mark_seen(&unseen).await.unwrap();
+    assert!(store.changed_since_seen(&paths).await.unwrap().is_empty());
     store.put(&log, b"one\ntwo\n").await.unwrap();
-    assert_eq!(store.unseen(&paths).await.unwrap()[0].0, log);
+    assert_eq!(store.changed_since_seen(&paths).await.unwrap()[0].0, log);
 }
 
 // L12
 async fn derived(store: &dyn Store) {
-    furnish(store).await;
-    store.add_records(vec![said("a", FRIDAY, "one"), said("b", SATURDAY, "two")]).await.unwrap();
+    add_sample_events(store).await;
     store
-        .add_records(vec![said("c", FRIDAY, "three"), said("a", FRIDAY, "one, corrected")])
+        .add_records(vec![record_at("a", FRIDAY, "one"), record_at("b", SATURDAY, "two")])
+        .await
+        .unwrap();
+    store
+        .add_records(vec![
+            record_at("c", FRIDAY, "three"),
+            record_at("a", FRIDAY, "one, corrected"),
+        ])
         .await
         .unwrap();
     store.add_summaries(&[summary("2026-02-13", 1, FRIDAY, "one")], None).await.unwrap();
     store.add_summaries(&[summary("2026-02-13", 2, SATURDAY, "two")], None).await.unwrap();
-    let before = store.events(&EventQuery::everything()).await.unwrap();
+    let before = store.events(&EventQuery::all()).await.unwrap();
     let derived = async || {
         (
             store.sessions(None).await.unwrap(),
-            store.heads(&SummaryQuery::default()).await.unwrap().0,
+            store.summary_heads(&SummaryQuery::default()).await.unwrap().0,
         )
     };
     let kept = derived().await;
@@ -448,11 +466,11 @@ async fn derived(store: &dyn Store) {
     assert_eq!(fails().await, 0);
     assert_eq!(store.rebuild(&|_, _| {}).await.unwrap(), before.entries.len());
     assert_eq!(fails().await, 0);
-    assert_eq!(store.events(&EventQuery::everything()).await.unwrap(), before);
+    assert_eq!(store.events(&EventQuery::all()).await.unwrap(), before);
     assert_eq!(derived().await, kept);
 }
 
-fn said(id: &str, ts: &str, text: &str) -> Record {
+fn record_at(id: &str, ts: &str, text: &str) -> Record {
     Record {
         ts: at(ts),
         conversation: "work".into(),
@@ -461,7 +479,7 @@ fn said(id: &str, ts: &str, text: &str) -> Record {
         role: Role::User,
         name: None,
         other_speaker: None,
-        kind: Captured::Message,
+        kind: RecordKind::Message,
         title: None,
         text: text.into(),
         parts: None,
@@ -478,38 +496,40 @@ fn days(first: &str, last: &str) -> Days {
 
 // Y1
 async fn forgetting(store: &dyn Store) {
-    let mut scrub = Scrub { needles: Needles::of(&["launch code"]), ..Scrub::default() };
+    let mut scrub = Scrub { needles: Needles::from_texts(&["launch code"]), ..Scrub::default() };
     let events = store
         .append(vec![fact(FRIDAY, "The Launch  code is 7"), fact(FRIDAY, "Tea is green")], None)
         .await
         .unwrap();
     store
         .add_records(vec![
-            said("a", FRIDAY, "one\nlaunch code\nthree"),
-            said("b", FRIDAY, "two"),
-            said("c", FRIDAY, "three"),
+            record_at("a", FRIDAY, "one\nlaunch code\nthree"),
+            record_at("b", FRIDAY, "two"),
+            record_at("c", FRIDAY, "three"),
         ])
         .await
         .unwrap();
-    scrub.records.insert(said("b", FRIDAY, "").key());
+    scrub.records.insert(record_at("b", FRIDAY, "").key());
     let (page, other): (DocPath, DocPath) =
         ("knowledge/x.md".parse().unwrap(), "knowledge/y.md".parse().unwrap());
     store.put(&page, b"a\nlaunch code\nb\n").await.unwrap();
     store.put(&other, b"a\nb\n").await.unwrap();
-    store.keep_answer(Hash::of(b"q"), b"a paraphrase").await.unwrap();
-    store.take_in(false, &|_, _| {}).await.unwrap();
+    store.cache_answer(Hash::of(b"q"), b"a paraphrase").await.unwrap();
+    store.update_index(false, &|_, _| {}).await.unwrap();
     // A dry run reports the same and changes nothing.
     let would = store.scrub(&scrub, true).await.unwrap();
     assert_eq!(store.document(&page).await.unwrap().as_deref(), Some(&b"a\nlaunch code\nb\n"[..]));
     assert_eq!(store.scrub(&scrub, false).await.unwrap(), would);
     assert!(
-        would.iter().any(|one| one.path == page.as_str() && one.what == Became::Changed(1)),
+        would
+            .iter()
+            .any(|one| one.path == page.as_str() && one.outcome == ScrubOutcome::Changed(1)),
         "{would:?}"
     );
     assert!(would.iter().all(|one| one.path != other.as_str()), "{would:?}");
     assert_eq!(store.document(&page).await.unwrap().as_deref(), Some(&b"a\n[forgotten]\nb\n"[..]));
     let told: Vec<String> = store
-        .events(&EventQuery::everything())
+        .events(&EventQuery::all())
         .await
         .unwrap()
         .entries
@@ -518,7 +538,7 @@ async fn forgetting(store: &dyn Store) {
         .collect();
     assert_eq!(told, ["[forgotten]", "Tea is green"]);
     assert_eq!(
-        (events.len(), store.lost().await.unwrap(), store.faults().await.unwrap()),
+        (events.len(), store.lost_events().await.unwrap(), store.line_faults().await.unwrap()),
         (2, vec![], vec![])
     );
     let friday = store.records(days("2026-02-13", "2026-02-13")).await.unwrap();
@@ -526,28 +546,32 @@ async fn forgetting(store: &dyn Store) {
         friday.iter().map(|record| record.text.as_str()).collect::<Vec<_>>(),
         ["one\n[forgotten]\nthree", "[forgotten]", "three"]
     );
-    assert_eq!(store.answer(Hash::of(b"q")).await.unwrap(), None);
-    store.take_in(false, &|_, _| {}).await.unwrap();
-    assert!(store.terms_with("launch", 10).await.unwrap().is_empty());
+    assert_eq!(store.cached_answer(Hash::of(b"q")).await.unwrap(), None);
+    store.update_index(false, &|_, _| {}).await.unwrap();
+    assert!(store.terms_containing("launch", 10).await.unwrap().is_empty());
     assert!(store.inspect().await.unwrap().iter().all(|finding| !finding.fails));
     assert_eq!(store.scrub(&scrub, true).await.unwrap(), []);
 }
 
 async fn records(store: &dyn Store) {
     let state = Record {
-        kind: Captured::State,
+        kind: RecordKind::State,
         title: Some("t".into()),
         conversation: "state".into(),
-        ..said("s", FRIDAY, "saved")
+        ..record_at("s", FRIDAY, "saved")
     };
-    let batch =
-        vec![said("a", FRIDAY, "one"), said("b", SATURDAY, "two"), said("a", FRIDAY, "one"), state];
+    let batch = vec![
+        record_at("a", FRIDAY, "one"),
+        record_at("b", SATURDAY, "two"),
+        record_at("a", FRIDAY, "one"),
+        state,
+    ];
     let added = store.add_records(batch.clone()).await.unwrap();
     assert_eq!((added.new, added.same, added.revised.len()), (3, 1, 0));
     let again = store.add_records(batch).await.unwrap();
     assert_eq!((again.new, again.same), (0, 4));
     // Other text for the same key is a revision at the time of the first, whatever day it claims.
-    let added = store.add_records(vec![said("a", SATURDAY, "one, corrected")]).await.unwrap();
+    let added = store.add_records(vec![record_at("a", SATURDAY, "one, corrected")]).await.unwrap();
     assert_eq!((added.new, added.revised), (0, vec!["a".to_owned()]));
     let friday = store.records(days("2026-02-13", "2026-02-13")).await.unwrap();
     let texts: Vec<&str> = friday.iter().map(|record| record.text.as_str()).collect();
@@ -557,21 +581,21 @@ async fn records(store: &dyn Store) {
     assert_eq!(store.record_days().await.unwrap().len(), 2);
     let last = async |conversation: &str, most| -> Vec<String> {
         store
-            .last_said(conversation, most)
+            .recent_records(conversation, most)
             .await
             .unwrap()
             .into_iter()
             .map(|record| record.text)
             .collect()
     };
-    let own = said("a", FRIDAY, "").conversation;
+    let own = record_at("a", FRIDAY, "").conversation;
     assert_eq!(last(&own, 9).await, ["one, corrected", "two"]);
     assert_eq!(last(&own, 1).await, ["two"]);
     assert_eq!(last("state", 9).await, ["saved"]);
     assert!(last("nobody", 9).await.is_empty() && last(&own, 0).await.is_empty());
     // The digest changes with every change of the conversation, and only with those.
     let digest = async |conversation: &str, first, last| {
-        store.said_in(conversation, days(first, last)).await.unwrap()
+        store.conversation_digest(conversation, days(first, last)).await.unwrap()
     };
     let both = digest(&own, "2026-02-13", "2026-02-14").await;
     assert_eq!(
@@ -583,18 +607,19 @@ async fn records(store: &dyn Store) {
     assert_eq!((both.records, digest("nobody", "2026-02-13", "2026-02-14").await.records), (2, 0));
     store
         .add_records(vec![
-            said("b", SATURDAY, "two!"),
-            Record { conversation: "other".into(), ..said("y", FRIDAY, "") },
+            record_at("b", SATURDAY, "two!"),
+            Record { conversation: "other".into(), ..record_at("y", FRIDAY, "") },
         ])
         .await
         .unwrap();
     let revised = digest(&own, "2026-02-13", "2026-02-14").await;
     assert!(revised.records == 2 && revised != both);
-    store.add_records(vec![said("b", SATURDAY, "two")]).await.unwrap();
+    store.add_records(vec![record_at("b", SATURDAY, "two")]).await.unwrap();
     assert_eq!(digest(&own, "2026-02-13", "2026-02-14").await, both);
     store.forget_records(days("2026-02-13", "2026-02-13"), "other").await.unwrap();
     // Forgetting removes all revisions of the conversation; others stay.
-    let other = |text: &str| Record { conversation: "other".into(), ..said("x", FRIDAY, text) };
+    let other =
+        |text: &str| Record { conversation: "other".into(), ..record_at("x", FRIDAY, text) };
     store.add_records(vec![other("theirs"), other("theirs, again")]).await.unwrap();
     assert_eq!(store.forget_records(days("2026-02-10", "2026-02-20"), "other").await.unwrap(), 1);
     assert_eq!(store.forget_records(days("2026-02-10", "2026-02-20"), "other").await.unwrap(), 0);
@@ -607,7 +632,7 @@ async fn records(store: &dyn Store) {
     // The revision of a revision, and the first text again.
     for text in ["one, twice corrected", "one"] {
         assert_eq!(
-            store.add_records(vec![said("a", FRIDAY, text)]).await.unwrap().revised.len(),
+            store.add_records(vec![record_at("a", FRIDAY, text)]).await.unwrap().revised.len(),
             1
         );
         assert_eq!(store.records(days("2026-02-13", "2026-02-13")).await.unwrap()[0].text, text);
@@ -615,21 +640,23 @@ async fn records(store: &dyn Store) {
 }
 
 async fn sessions(store: &dyn Store) {
-    let named =
-        |id: &str, session: &str| Record { session: Some(session.into()), ..said(id, FRIDAY, id) };
+    let named = |id: &str, session: &str| Record {
+        session: Some(session.into()),
+        ..record_at(id, FRIDAY, id)
+    };
     let mut all = vec![
         named("a", "x"),
         named("b", "y"),
         named("c", "x"),
-        said("d", FRIDAY, "d"),
-        said("e", SATURDAY, "e"),
+        record_at("d", FRIDAY, "d"),
+        record_at("e", SATURDAY, "e"),
     ];
     all[0].extra.push(("turn".into(), "7".into()));
     all[2].extra.push(("turn".into(), "6".into()));
     store.add_records(all[3..].to_vec()).await.unwrap();
     store.add_records(all[..3].to_vec()).await.unwrap();
     let found = store.sessions(None).await.unwrap();
-    assert_eq!(found, record::sessions(&all));
+    assert_eq!(found, record::session_stats(&all));
     assert_eq!(found.iter().map(|stat| stat.turn).collect::<Vec<_>>(), [0, 7, 0, 0]);
     let friday = store.sessions(Some(days("2026-02-13", "2026-02-13"))).await.unwrap();
     assert_eq!(friday.len(), 3);
@@ -656,17 +683,17 @@ fn summary(period: &str, version: u32, recorded: &str, headline: &str) -> Summar
         source: Hash::of(headline.as_bytes()),
         log: None,
         sources: Vec::new(),
-        maker: Maker::Extract,
+        maker: SummaryAuthor::Extract,
         provisional: true,
         importance: Importance::Ordinary,
         left_out: Vec::new(),
-        cost: Cost::default(),
+        cost: SummaryCost::default(),
         similar: None,
     }
 }
 
 /// The texts of all passages with a term, sorted.
-async fn standing_in(store: &dyn Store, term: &str) -> Vec<String> {
+async fn passages_with_term(store: &dyn Store, term: &str) -> Vec<String> {
     let corpus = store.corpus().await.unwrap();
     let postings = store.postings(&[term.to_owned()]).await.unwrap().remove(0);
     let numbers: Vec<u32> = postings
@@ -674,7 +701,7 @@ async fn standing_in(store: &dyn Store, term: &str) -> Vec<String> {
         .map(|posting| posting.passage)
         .filter(|&number| corpus.row(number).kind.is_some())
         .collect();
-    let placed = store.passages(&numbers).await.unwrap();
+    let placed = store.locate_passages(&numbers).await.unwrap();
     let mut texts: Vec<String> =
         placed.into_iter().map(|placed| placed.unwrap().passage.text).collect();
     texts.sort();
@@ -683,12 +710,12 @@ async fn standing_in(store: &dyn Store, term: &str) -> Vec<String> {
 
 // Y9
 async fn passages(store: &dyn Store) {
-    let taken = async |anew: bool| store.take_in(anew, &|_, _| {}).await.unwrap();
+    let taken = async |anew: bool| store.update_index(anew, &|_, _| {}).await.unwrap();
     assert_eq!(taken(false).await.new, 0);
     store
         .add_records(vec![
-            said("a", FRIDAY, "the harbour is frozen"),
-            said("b", SATURDAY, "nothing here"),
+            record_at("a", FRIDAY, "the harbour is frozen"),
+            record_at("b", SATURDAY, "nothing here"),
         ])
         .await
         .unwrap();
@@ -707,14 +734,14 @@ async fn passages(store: &dyn Store) {
         .unwrap();
     assert_eq!(taken(false).await.new, 6);
     assert_eq!(taken(false).await.new, 0);
-    let found = standing_in(store, "harbour").await;
+    let found = passages_with_term(store, "harbour").await;
     assert_eq!(found.len(), 5, "{found:?}");
-    assert!(standing_in(store, "frozen").await == ["the harbour is frozen"]);
-    assert_eq!(store.terms_with("arbou", 5).await.unwrap(), ["harbour"]);
-    assert!(standing_in(store, "nowhere").await.is_empty());
+    assert!(passages_with_term(store, "frozen").await == ["the harbour is frozen"]);
+    assert_eq!(store.terms_containing("arbou", 5).await.unwrap(), ["harbour"]);
+    assert!(passages_with_term(store, "nowhere").await.is_empty());
 
     // Only the last version of a message, a summary and a page counts; removed text is not found.
-    store.add_records(vec![said("a", FRIDAY, "the harbour is open again")]).await.unwrap();
+    store.add_records(vec![record_at("a", FRIDAY, "the harbour is open again")]).await.unwrap();
     store.add_summaries(&[summary("2026-02-13", 2, SATURDAY, "a day at sea")], None).await.unwrap();
     store
         .put(&path("knowledge/entities/harbour.md"), b"# Harbour\n\n- it has three piers\n")
@@ -722,7 +749,7 @@ async fn passages(store: &dyn Store) {
         .unwrap();
     store.remove(&path("memory/2026-02-13.md")).await.unwrap();
     taken(false).await;
-    let found = standing_in(store, "harbour").await;
+    let found = passages_with_term(store, "harbour").await;
     assert_eq!(
         found,
         [
@@ -735,22 +762,22 @@ async fn passages(store: &dyn Store) {
     // A rebuild changes nothing.
     let corpus = store.corpus().await.unwrap();
     taken(true).await;
-    assert_eq!(standing_in(store, "harbour").await, found);
+    assert_eq!(passages_with_term(store, "harbour").await, found);
     let anew = store.corpus().await.unwrap();
     assert_eq!(
         (anew.passages, anew.length, anew.groups),
         (corpus.passages, corpus.length, corpus.groups)
     );
-    assert_eq!(store.groups_of("work").await.unwrap().len(), 2);
-    assert!(store.groups_of("elsewhere").await.unwrap().is_empty());
-    assert_eq!(store.passages(&[9_999]).await.unwrap(), [None]);
+    assert_eq!(store.conversation_groups("work").await.unwrap().len(), 2);
+    assert!(store.conversation_groups("elsewhere").await.unwrap().is_empty());
+    assert_eq!(store.locate_passages(&[9_999]).await.unwrap(), [None]);
 }
 
 // Y9
 async fn vectors(store: &dyn Store) {
     let named = |id: &str, name: &str, text: &str| Record {
         name: Some(name.into()),
-        ..said(id, FRIDAY, text)
+        ..record_at(id, FRIDAY, text)
     };
     store
         .add_records(vec![
@@ -760,92 +787,101 @@ async fn vectors(store: &dyn Store) {
         ])
         .await
         .unwrap();
-    store.take_in(false, &|_, _| {}).await.unwrap();
+    store.update_index(false, &|_, _| {}).await.unwrap();
     let voices: Vec<String> =
-        store.voices().await.unwrap().into_iter().map(|(_, name)| name).collect();
+        store.speakers().await.unwrap().into_iter().map(|(_, name)| name).collect();
     assert_eq!(voices, ["Ann", "Bo"]);
-    let waiting = store.without_vector(10).await.unwrap();
+    let waiting = store.passages_without_vector(10).await.unwrap();
     assert_eq!(waiting.len(), 3);
-    assert_eq!(store.without_vector(2).await.unwrap().len(), 2);
+    assert_eq!(store.passages_without_vector(2).await.unwrap().len(), 2);
     let vector = |at: usize| {
         let mut numbers = [0.01; DIMENSIONS];
         numbers[at] = -1.0;
-        vector::pack(&numbers)
+        vector::pack_vector(&numbers)
     };
-    let kept: Vec<(u32, Packed)> =
+    let kept: Vec<(u32, PackedVector)> =
         waiting.iter().enumerate().map(|(at, &number)| (number, vector(at))).collect();
-    store.keep_vectors(&kept).await.unwrap();
+    store.store_vectors(&kept).await.unwrap();
     let found = store.vectors(&waiting).await.unwrap();
     assert_eq!(found, kept.iter().map(|(_, packed)| Some(*packed)).collect::<Vec<_>>());
-    let signs = store.signs().await.unwrap();
+    let signs = store.vector_signs().await.unwrap();
     assert!(kept.iter().all(|(number, packed)| signs[*number as usize] == packed.signs()));
-    let all = store.embedded().await.unwrap();
-    assert_eq!((all.have, all.of), (3, 3));
+    let all = store.embedding_coverage().await.unwrap();
+    assert_eq!((all.embedded, all.total), (3, 3));
     // A rebuild keeps vectors; changed text loses them.
-    store.take_in(true, &|_, _| {}).await.unwrap();
-    assert_eq!(store.embedded().await.unwrap(), all);
+    store.update_index(true, &|_, _| {}).await.unwrap();
+    assert_eq!(store.embedding_coverage().await.unwrap(), all);
     store.add_records(vec![named("a", "Ann", "other words")]).await.unwrap();
-    store.take_in(false, &|_, _| {}).await.unwrap();
-    assert_eq!(store.without_vector(10).await.unwrap().len(), 1);
+    store.update_index(false, &|_, _| {}).await.unwrap();
+    assert_eq!(store.passages_without_vector(10).await.unwrap().len(), 1);
 }
 
 // Y7
 async fn summaries(store: &dyn Store) {
-    let (_, start) = store.heads(&SummaryQuery::default()).await.unwrap();
+    let (_, start) = store.summary_heads(&SummaryQuery::default()).await.unwrap();
     let first = [summary("2026-02-13", 1, FRIDAY, "one"), summary("2026-W07", 1, FRIDAY, "week")];
     let after = store.add_summaries(&first, Some(start)).await.unwrap();
-    assert!(matches!(store.add_summaries(&first, Some(start)).await, Err(Error::Moved { .. })));
+    assert!(matches!(store.add_summaries(&first, Some(start)).await, Err(Error::Conflict { .. })));
     let second =
         [summary("2026-02-13", 2, SATURDAY, "two"), summary("2026-02-14", 1, SATURDAY, "next")];
     store.add_summaries(&second, Some(after)).await.unwrap();
     let told = async |which: SummaryQuery| -> Vec<String> {
         let found = store.summaries(&which).await.unwrap();
-        let heads = store.heads(&which).await.unwrap().0;
+        let heads = store.summary_heads(&which).await.unwrap().0;
         assert_eq!(found.iter().map(Summary::head).collect::<Vec<_>>(), heads);
         found.into_iter().map(|summary| summary.headline).collect()
     };
-    assert_eq!(told(SummaryQuery::tier(Tier::Day)).await, ["two", "next"]);
-    assert_eq!(told(SummaryQuery::tier(Tier::Day).as_of(Some(at(FRIDAY).at()))).await, ["one"]);
+    assert_eq!(told(SummaryQuery::for_tier(Tier::Day)).await, ["two", "next"]);
+    assert_eq!(
+        told(SummaryQuery::for_tier(Tier::Day).as_of(Some(at(FRIDAY).timestamp()))).await,
+        ["one"]
+    );
     assert_eq!(told(SummaryQuery::default()).await.len(), 3);
     assert_eq!(
-        told(SummaryQuery::within(Tier::Day, days("2026-02-14", "2026-02-20"))).await,
+        told(SummaryQuery::for_tier_within(Tier::Day, days("2026-02-14", "2026-02-20"))).await,
         ["next"]
     );
     assert_eq!(
-        told(SummaryQuery { latest: Some(1), ..SummaryQuery::tier(Tier::Day) }).await,
+        told(SummaryQuery { latest: Some(1), ..SummaryQuery::for_tier(Tier::Day) }).await,
         ["next"]
     );
 }
 
 async fn answers(store: &dyn Store) {
     let question = Hash::of(b"why?");
-    assert_eq!(store.answer(question).await.unwrap(), None);
-    store.keep_answer(question, b"because").await.unwrap();
-    assert_eq!(store.answer(question).await.unwrap().as_deref(), Some(b"because".as_slice()));
-    let held = store.claim("pressing").await.unwrap();
+    assert_eq!(store.cached_answer(question).await.unwrap(), None);
+    store.cache_answer(question, b"because").await.unwrap();
+    assert_eq!(
+        store.cached_answer(question).await.unwrap().as_deref(),
+        Some(b"because".as_slice())
+    );
+    let held = store.acquire_lease("pressing").await.unwrap();
     assert!(
         held.as_ref().unwrap().is_held().await.unwrap()
-            && store.claim("pressing").await.unwrap().is_none()
+            && store.acquire_lease("pressing").await.unwrap().is_none()
     );
     drop(held);
-    assert!(store.claim("pressing").await.unwrap().is_some());
+    assert!(store.acquire_lease("pressing").await.unwrap().is_some());
     let runs = path("memory/runs.jsonl");
-    assert_eq!(store.tail(&runs, 10).await.unwrap(), (Vec::new(), true));
-    store.extend(&runs, b"one\ntwo\n").await.unwrap();
-    store.extend(&runs, b"three\n").await.unwrap();
-    assert_eq!(store.tail(&runs, 100).await.unwrap(), (b"one\ntwo\nthree\n".to_vec(), true));
-    assert_eq!(store.tail(&runs, 8).await.unwrap(), (b"three\n".to_vec(), false));
+    assert_eq!(store.read_tail(&runs, 10).await.unwrap(), (Vec::new(), true));
+    store.append_to_document(&runs, b"one\ntwo\n").await.unwrap();
+    store.append_to_document(&runs, b"three\n").await.unwrap();
+    assert_eq!(store.read_tail(&runs, 100).await.unwrap(), (b"one\ntwo\nthree\n".to_vec(), true));
+    assert_eq!(store.read_tail(&runs, 8).await.unwrap(), (b"three\n".to_vec(), false));
     assert_eq!(store.event_days().await.unwrap(), []);
     let version = |text: &str| ContentVersion::of(Some(text.as_bytes()));
     for other in [version("one\ntwo\neerht\n"), version(""), ContentVersion::ABSENT] {
-        assert!(matches!(store.swap(&runs, b"new\n", other).await, Err(Error::Moved { .. })));
-        assert!(matches!(store.remove_unchanged(&runs, other).await, Err(Error::Moved { .. })));
+        assert!(matches!(
+            store.compare_and_swap(&runs, b"new\n", other).await,
+            Err(Error::Conflict { .. })
+        ));
+        assert!(matches!(store.remove_unchanged(&runs, other).await, Err(Error::Conflict { .. })));
     }
-    store.swap(&runs, b"new\n", version("one\ntwo\nthree\n")).await.unwrap();
+    store.compare_and_swap(&runs, b"new\n", version("one\ntwo\nthree\n")).await.unwrap();
     assert_eq!(store.document(&runs).await.unwrap().as_deref(), Some(b"new\n".as_slice()));
     store.remove_unchanged(&runs, version("new\n")).await.unwrap();
     assert_eq!(store.document(&runs).await.unwrap(), None);
-    store.swap(&runs, b"first\n", ContentVersion::ABSENT).await.unwrap();
+    store.compare_and_swap(&runs, b"first\n", ContentVersion::ABSENT).await.unwrap();
     assert_eq!(store.document(&runs).await.unwrap().as_deref(), Some(b"first\n".as_slice()));
 }
 
@@ -862,11 +898,11 @@ async fn replacing_many(store: &dyn Store) {
                 .map(|path| Replacement { path: path.clone(), bytes: new.into(), from })
                 .collect()
         };
-        assert_eq!(store.swap_many(&all("", "one")).await.unwrap(), []);
+        assert_eq!(store.compare_and_swap_many(&all("", "one")).await.unwrap(), []);
         // One saved with an equal length, one removed: both stay as they are.
         store.put(&pages[0], b"own").await.unwrap();
         store.remove(&pages[1]).await.unwrap();
-        let mut changed = store.swap_many(&all("one", "two")).await.unwrap();
+        let mut changed = store.compare_and_swap_many(&all("one", "two")).await.unwrap();
         changed.sort();
         assert_eq!(changed, pages[..2]);
         for (nth, page) in pages.iter().enumerate() {
@@ -894,7 +930,7 @@ async fn notes(store: &dyn Store) {
     store.put_note(&one, b"second").await.unwrap();
     assert_eq!(store.note(&one).await.unwrap().as_deref(), Some(&b"second"[..]));
     for n in 0..100 {
-        store.add_note(&log, &format!("line {n}"), 200, n % 2 == 0).await.unwrap();
+        store.append_note(&log, &format!("line {n}"), 200, n % 2 == 0).await.unwrap();
     }
     let text = String::from_utf8(store.note(&log).await.unwrap().unwrap()).unwrap();
     assert!(
@@ -927,12 +963,7 @@ async fn notes(store: &dyn Store) {
     assert_eq!(store.set_marker_key(&second, true).await.unwrap(), second);
     assert_eq!(store.marker_key().await.unwrap(), Some(second));
     assert!(
-        store
-            .looks("")
-            .await
-            .unwrap()
-            .iter()
-            .all(|look| !look.path.as_str().contains("secret.key"))
+        store.list("").await.unwrap().iter().all(|look| !look.path.as_str().contains("secret.key"))
     );
     // Notes are not documents.
     assert_eq!(
@@ -945,8 +976,8 @@ async fn notes(store: &dyn Store) {
             .count(),
         0
     );
-    let record = said("m1", FRIDAY, "hello");
+    let record = record_at("m1", FRIDAY, "hello");
     store.add_records(vec![record.clone()]).await.unwrap();
-    let keys = [record.key(), record::key("work", "nobody")];
-    assert_eq!(store.known(&keys).await.unwrap(), [true, false]);
+    let keys = [record.key(), record::record_key("work", "nobody")];
+    assert_eq!(store.contains_records(&keys).await.unwrap(), [true, false]);
 }

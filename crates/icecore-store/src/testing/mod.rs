@@ -2,6 +2,6 @@
 
 pub mod cluster;
 pub mod conformance;
-mod stop;
+mod failing_store;
 
-pub use stop::StopAfter;
+pub use failing_store::FailingStore;

@@ -5,20 +5,20 @@
 
 use std::path::Path;
 
-use icecore_domain::forget::{self, Fate, Scrub};
+use icecore_domain::forget::{self, FileFate, Scrub};
 use icecore_domain::layout::{self, PRIVATE};
 
-use super::door::{ATTEMPTS, Held};
-use super::{CONVERSATION_LOCKS, Handle, Vault};
-use crate::{Became, ContentVersion, Error, Result, Scrubbed};
+use super::vault_fs::{MAX_WRITE_ATTEMPTS, WriteLock};
+use super::{CONVERSATION_LOCK_COUNT, IndexHandle, Vault};
+use crate::{ContentVersion, Error, Result, ScrubOutcome, ScrubbedFile};
 
 /// Longer files of other programs are not read.
-const MOST_BYTES: u64 = 64 * 1024 * 1024;
+const MAX_FOREIGN_BYTES: u64 = 64 * 1024 * 1024;
 
 /// The kinds of files in the vault's folder.
-enum Whose {
+enum FileOwner {
     /// A file of the memory.
-    Ours,
+    Memory,
     /// Derived from the memory and rebuilt when needed.
     Derived,
     /// A cached model answer, which may be deleted.
@@ -29,42 +29,46 @@ enum Whose {
     Foreign,
 }
 
-fn whose(path: &str) -> Whose {
+fn file_owner(path: &str) -> FileOwner {
     if let Some(private) = path.strip_prefix(PRIVATE).and_then(|rest| rest.strip_prefix('/')) {
         let name = private.rsplit('/').next().unwrap_or(private);
         let is_database = [".db", ".db-wal", ".db-shm", ".db-journal"]
             .iter()
             .any(|ending| name.ends_with(ending));
         return match private.split('/').next() {
-            Some("tmp" | "new-repository") => Whose::Derived,
-            Some("answers") => Whose::Answer,
-            _ if is_database => Whose::Derived,
+            Some("tmp" | "new-repository") => FileOwner::Derived,
+            Some("answers") => FileOwner::Answer,
+            _ if is_database => FileOwner::Derived,
             // A journal names two commits, which the process that resumes the merge needs
             // unchanged.
             _ if private == "lock" || private == "merge-journal" || name.ends_with(".lock") => {
-                Whose::Lock
+                FileOwner::Lock
             }
-            _ => Whose::Ours,
+            _ => FileOwner::Memory,
         };
     }
     let top = path.split('/').next().unwrap_or(path);
-    if layout::KEPT.contains(&top) || top == "conversations" { Whose::Ours } else { Whose::Foreign }
+    if layout::VAULT_ENTRIES.contains(&top) || top == "conversations" {
+        FileOwner::Memory
+    } else {
+        FileOwner::Foreign
+    }
 }
 
 impl Vault {
-    pub(super) fn scrub_files(&self, scrub: &Scrub, dry: bool) -> Result<Vec<Scrubbed>> {
-        let held = if dry { None } else { Some(self.locked()?) };
+    pub(super) fn scrub_files(&self, scrub: &Scrub, dry: bool) -> Result<Vec<ScrubbedFile>> {
+        let held = if dry { None } else { Some(self.lock_and_repair()?) };
         // Writers to a conversation hold only its own lock.
         let mut rooms = Vec::new();
-        for share in (0..CONVERSATION_LOCKS).filter(|_| !dry) {
-            rooms.push(self.door.lock_by(&format!("conversations-{share}.lock"))?);
+        for share in (0..CONVERSATION_LOCK_COUNT).filter(|_| !dry) {
+            rooms.push(self.fs.lock_named(&format!("conversations-{share}.lock"))?);
         }
         let mut found = Vec::new();
-        for (path, place) in self.door.everything()? {
+        for (path, place) in self.fs.all_files()? {
             let mut scrubbed = self.scrub_file(&path, &place, scrub, held.as_ref());
-            for _ in 1..ATTEMPTS {
+            for _ in 1..MAX_WRITE_ATTEMPTS {
                 // A person or another program saved the file meanwhile: read it again.
-                if !matches!(scrubbed, Err(Error::Moved { .. })) {
+                if !matches!(scrubbed, Err(Error::Conflict { .. })) {
                     break;
                 }
                 scrubbed = self.scrub_file(&path, &place, scrub, held.as_ref());
@@ -72,7 +76,7 @@ impl Vault {
             found.extend(scrubbed?);
         }
         if held.is_some() {
-            self.drop_derived();
+            self.delete_databases();
         }
         Ok(found)
     }
@@ -84,59 +88,62 @@ impl Vault {
         path: &str,
         place: &Path,
         scrub: &Scrub,
-        held: Option<&Held>,
-    ) -> Result<Option<Scrubbed>> {
+        held: Option<&WriteLock>,
+    ) -> Result<Option<ScrubbedFile>> {
         let told = |what, before: Option<&[u8]>, after: Option<&[u8]>| {
-            Ok(Some(Scrubbed {
+            Ok(Some(ScrubbedFile {
                 path: path.to_owned(),
-                what,
+                outcome: what,
                 versions: (ContentVersion::of(before), ContentVersion::of(after)),
             }))
         };
-        match whose(path) {
-            Whose::Lock => Ok(None),
-            Whose::Derived => {
-                if let Some(held) = held.filter(|_| !is_database(place)) {
-                    self.door.remove_place(held, place)?;
+        match file_owner(path) {
+            FileOwner::Lock => Ok(None),
+            FileOwner::Derived => {
+                if let Some(held) = held.filter(|_| !is_database_file(place)) {
+                    self.fs.remove_path(held, place)?;
                 }
                 Ok(None)
             }
-            Whose::Answer => {
+            FileOwner::Answer => {
                 if let Some(held) = held {
-                    self.door.remove_place(held, place)?;
+                    self.fs.remove_path(held, place)?;
                 }
-                told(Became::Gone, None, None)
+                told(ScrubOutcome::Removed, None, None)
             }
-            Whose::Foreign => {
-                let short = place.symlink_metadata().is_ok_and(|found| found.len() <= MOST_BYTES);
+            FileOwner::Foreign => {
+                let short =
+                    place.symlink_metadata().is_ok_and(|found| found.len() <= MAX_FOREIGN_BYTES);
                 if !short
-                    || !self.door.read_place(place).is_ok_and(|bytes| {
-                        bytes.is_some_and(|bytes| scrub.is_in_file(path, &bytes))
+                    || !self.fs.read_path(place).is_ok_and(|bytes| {
+                        bytes.is_some_and(|bytes| scrub.affects_file(path, &bytes))
                     })
                 {
                     return Ok(None);
                 }
-                told(Became::Left, None, None)
+                told(ScrubOutcome::Untouched, None, None)
             }
-            Whose::Ours => {
+            FileOwner::Memory => {
                 // Hooks add and remove their notes without the lock.
-                let Some(bytes) = self.door.read_place(place)? else { return Ok(None) };
+                let Some(bytes) = self.fs.read_path(place)? else { return Ok(None) };
                 match scrub.fate(path, &bytes) {
-                    Fate::Same if forget::is_setting(path) && scrub.is_in_file(path, &bytes) => {
-                        told(Became::Left, None, None)
+                    FileFate::Same
+                        if forget::is_setting(path) && scrub.affects_file(path, &bytes) =>
+                    {
+                        told(ScrubOutcome::Untouched, None, None)
                     }
-                    Fate::Same => Ok(None),
-                    Fate::Gone => {
+                    FileFate::Same => Ok(None),
+                    FileFate::Gone => {
                         if let Some(held) = held {
-                            self.door.remove_place_with(held, place, &bytes)?;
+                            self.fs.remove_path_with(held, place, &bytes)?;
                         }
-                        told(Became::Gone, Some(&bytes), None)
+                        told(ScrubOutcome::Removed, Some(&bytes), None)
                     }
-                    Fate::Changed { bytes: left, lines } => {
+                    FileFate::Changed { bytes: left, lines } => {
                         if let Some(held) = held {
-                            self.door.replace_place(held, place, &left, &bytes)?;
+                            self.fs.replace_path(held, place, &left, &bytes)?;
                         }
-                        told(Became::Changed(lines), Some(&bytes), Some(&left))
+                        told(ScrubOutcome::Changed(lines), Some(&bytes), Some(&left))
                     }
                 }
             }
@@ -145,16 +152,16 @@ impl Vault {
 
     /// Deletes the databases. The index also held the list of seen lines; their loss is intended
     /// here.
-    fn drop_derived(&self) {
-        let mut handle = self.handle();
-        *handle = Handle::Unopened;
-        self.door.remove_index(&self.index_path());
-        self.door.remove_index(&self.door.private("check.db"));
-        self.drop_search();
+    fn delete_databases(&self) {
+        let mut handle = self.index_handle();
+        *handle = IndexHandle::Unopened;
+        self.fs.remove_index(&self.index_path());
+        self.fs.remove_index(&self.fs.private("check.db"));
+        self.delete_search_index();
     }
 }
 
-fn is_database(place: &Path) -> bool {
+fn is_database_file(place: &Path) -> bool {
     place.file_name().is_some_and(|name| name.to_string_lossy().contains(".db"))
 }
 
@@ -167,7 +174,7 @@ mod tests {
     fn a_note_that_is_gone_by_now_has_nothing_to_forget() {
         let folder = tempfile::TempDir::new().unwrap();
         let vault = Vault::create(&folder.path().join("vault"), "").unwrap();
-        let scrub = Scrub { needles: Needles::of(&["purple walrus"]), ..Scrub::default() };
+        let scrub = Scrub { needles: Needles::from_texts(&["purple walrus"]), ..Scrub::default() };
         let path = ".icecore/notes/hooks/sessions/1.json";
         assert_eq!(
             vault.scrub_file(path, &folder.path().join("vault").join(path), &scrub, None).unwrap(),

@@ -12,55 +12,57 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use async_trait::async_trait;
 use icecore_domain::hash::Hash;
 use icecore_domain::layout::{self, DocPath};
-use icecore_domain::rank::corpus::{ALONE, Corpus, NAMELESS, ROW_BYTES, Row};
+use icecore_domain::rank::corpus::{Corpus, NO_GROUP, NO_VOICE, PassageRow, ROW_BYTES};
 use icecore_domain::rank::passage::{self, Passage};
-use icecore_domain::rank::posting::{Block, Posting};
-use icecore_domain::rank::terms::Reader;
-use icecore_domain::rank::vector::{DIMENSIONS, Packed, Signs};
+use icecore_domain::rank::posting::{Posting, PostingBlock};
+use icecore_domain::rank::terms::Analyzer;
+use icecore_domain::rank::vector::{DIMENSIONS, PackedVector, SignVector};
 use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, params};
 
 use super::Vault;
-use super::door::{Door, Look};
-use super::index::{self, Outcome};
-use crate::passages::{FOLDERS, MANY_GONE, Passages, Placed, TakenIn};
+use super::index::{self, SqlResult};
+use super::vault_fs::{FileStat, VaultFs};
+use crate::search_index::{
+    IndexReport, LocatedPassage, MAX_DEAD_PASSAGES, SEARCHED_FOLDERS, SearchIndex,
+};
 use crate::{Error, Progress, Result};
 
 /// Increment whenever the tables or their content change; an index of another version is rebuilt.
-const VERSION: i64 = 1;
+const SCHEMA_VERSION: i64 = 1;
 /// The number of passages to index in one transaction; then other processes get a turn.
-const BATCH: usize = 20_000;
+const BATCH_PASSAGES: usize = 20_000;
 /// The number of passages per row in the tables that pack several.
-const PIECE: u32 = 1_024;
+const PASSAGES_PER_ROW: u32 = 1_024;
 const SIGN_BYTES: usize = DIMENSIONS / 8;
 /// The open search index and its caches.
-pub(super) struct Search {
+pub(super) struct SearchDb {
     connection: Connection,
     /// The file; `None` if the index is in memory.
     path: Option<PathBuf>,
-    reader: Reader,
+    reader: Analyzer,
     corpus: Option<(i64, Arc<Corpus>)>,
-    signs: Option<(i64, Arc<Vec<Signs>>)>,
+    signs: Option<(i64, Arc<Vec<SignVector>>)>,
     /// The fingerprint of the files and the generation of the index when nothing was left to index.
     /// While both are unchanged, the hundreds of files of a long history need not be compared one
     /// by one.
-    settled: Option<(u64, i64)>,
+    up_to_date: Option<(u64, i64)>,
 }
 
 /// The search index, opened on first use.
 #[derive(Default)]
-pub(super) struct Shelf(Mutex<Option<Box<Search>>>);
+pub(super) struct SearchSlot(Mutex<Option<Box<SearchDb>>>);
 
 /// Reads a file with its stat.
-type Read<'a> = dyn Fn(&DocPath) -> Result<(Option<Look>, Vec<u8>)> + 'a;
+type ReadFile<'a> = dyn Fn(&DocPath) -> Result<(Option<FileStat>, Vec<u8>)> + 'a;
 /// The place of a passage: the file, offset, length, and its number among passages at the same
 /// place.
-type Place = (String, u64, usize, u8);
+type PassageLocation = (String, u64, usize, u8);
 
 /// Passages to write to the index.
 #[derive(Default)]
-struct Batch {
+struct PassageBatch {
     terms: HashMap<String, Vec<Posting>>,
-    rows: BTreeMap<u32, Row>,
+    rows: BTreeMap<u32, PassageRow>,
     passages: usize,
 }
 
@@ -68,39 +70,39 @@ fn search_error(error: &rusqlite::Error) -> Error {
     Error::Index(error.to_string())
 }
 
-fn number(key: u64) -> i64 {
+fn key_column(key: u64) -> i64 {
     key.cast_signed()
 }
 
-impl Search {
-    fn open(door: &Door, path: &Path) -> Outcome<Self> {
+impl SearchDb {
+    fn open(door: &VaultFs, path: &Path) -> SqlResult<Self> {
         door.make_private_file(path);
         match Self::try_open(path) {
             Ok(Some(search)) => Ok(search),
-            Ok(None) => Self::anew(door, path),
-            Err(error) if index::is_damage(&error) => Self::anew(door, path),
+            Ok(None) => Self::recreate(door, path),
+            Err(error) if index::is_damage(&error) => Self::recreate(door, path),
             Err(error) => Err(error),
         }
     }
 
-    fn anew(door: &Door, path: &Path) -> Outcome<Self> {
+    fn recreate(door: &VaultFs, path: &Path) -> SqlResult<Self> {
         door.remove_index(path);
         door.make_private_file(path);
         Self::try_open(path)?.ok_or(rusqlite::Error::InvalidQuery)
     }
 
-    fn try_open(path: &Path) -> Outcome<Option<Self>> {
-        Self::prepared(index::connect(path)?, Some(path))
+    fn try_open(path: &Path) -> SqlResult<Option<Self>> {
+        Self::with_tables(index::connect(path)?, Some(path))
     }
 
     /// A temporary index, for a read-only vault.
-    fn in_memory() -> Outcome<Self> {
-        Self::prepared(Connection::open_in_memory()?, None)?.ok_or(rusqlite::Error::InvalidQuery)
+    fn in_memory() -> SqlResult<Self> {
+        Self::with_tables(Connection::open_in_memory()?, None)?.ok_or(rusqlite::Error::InvalidQuery)
     }
 
-    fn prepared(mut connection: Connection, path: Option<&Path>) -> Outcome<Option<Self>> {
+    fn with_tables(mut connection: Connection, path: Option<&Path>) -> SqlResult<Option<Self>> {
         match connection.query_row("PRAGMA user_version", [], |row| row.get::<_, i64>(0))? {
-            VERSION => {}
+            SCHEMA_VERSION => {}
             0 => {
                 let transaction =
                     connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
@@ -108,7 +110,7 @@ impl Search {
                     == 0
                 {
                     transaction.execute_batch(include_str!("search.sql"))?;
-                    transaction.pragma_update(None, "user_version", VERSION)?;
+                    transaction.pragma_update(None, "user_version", SCHEMA_VERSION)?;
                 }
                 transaction.commit()?;
             }
@@ -118,15 +120,15 @@ impl Search {
         Ok(Some(Self {
             connection,
             path: path.map(Path::to_owned),
-            reader: Reader::default(),
+            reader: Analyzer::default(),
             corpus: None,
             signs: None,
-            settled: None,
+            up_to_date: None,
         }))
     }
 
     /// The indexed files with the stamps they had.
-    fn known(&self) -> Outcome<HashMap<String, String>> {
+    fn indexed_files(&self) -> SqlResult<HashMap<String, String>> {
         self.connection
             .prepare_cached("SELECT path, stamp FROM file")?
             .query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?
@@ -134,7 +136,7 @@ impl Search {
     }
 
     /// Deletes everything but the vectors.
-    fn clear(&mut self) -> Outcome<()> {
+    fn clear(&mut self) -> SqlResult<()> {
         let transaction =
             self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
         for table in ["file", "passage", "piece", "grouping", "voice", "term", "posting", "sign"] {
@@ -145,33 +147,37 @@ impl Search {
         self.shorten_log()
     }
 
-    fn shorten_log(&self) -> Outcome<()> {
-        self.path.as_deref().map_or(Ok(()), |path| index::shorten_log(&self.connection, path))
+    fn shorten_log(&self) -> SqlResult<()> {
+        self.path.as_deref().map_or(Ok(()), |path| index::truncate_log(&self.connection, path))
     }
 
     /// Indexes as many of these files as make a batch; returns the numbers of files and passages.
-    fn take(&mut self, files: &[DocPath], read: &Read<'_>) -> Result<Outcome<(usize, usize)>> {
+    fn index_batch(
+        &mut self,
+        files: &[DocPath],
+        read: &ReadFile<'_>,
+    ) -> Result<SqlResult<(usize, usize)>> {
         let Self { connection, reader, .. } = self;
         let transaction = match connection.transaction_with_behavior(TransactionBehavior::Immediate)
         {
             Ok(transaction) => transaction,
             Err(error) => return Ok(Err(error)),
         };
-        let mut batch = Batch::default();
+        let mut batch = PassageBatch::default();
         let mut done = 0;
         for path in files {
             let (look, text) = match read(path) {
                 // Skips an unreadable file until it can be read; `doctor` reports it.
-                Err(Error::Denied { .. } | Error::Io { .. } | Error::NotAFile(_)) => {
+                Err(Error::PermissionDenied { .. } | Error::Io { .. } | Error::NotAFile(_)) => {
                     (None, Vec::new())
                 }
                 other => other?,
             };
-            if let Err(error) = take_file(&transaction, reader, &mut batch, path, look, &text) {
+            if let Err(error) = index_file(&transaction, reader, &mut batch, path, look, &text) {
                 return Ok(Err(error));
             }
             done += 1;
-            if batch.passages >= BATCH {
+            if batch.passages >= BATCH_PASSAGES {
                 break;
             }
         }
@@ -181,7 +187,7 @@ impl Search {
     }
 
     /// A description of the damage, if there is any.
-    fn self_check(&self) -> Outcome<Option<String>> {
+    fn find_damage(&self) -> SqlResult<Option<String>> {
         let found: String =
             self.connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?;
         if found != "ok" {
@@ -192,13 +198,13 @@ impl Search {
         Ok((strays > 0).then(|| format!("{strays} passages do not belong to any file")))
     }
 
-    fn generation(&self) -> Outcome<i64> {
+    fn generation(&self) -> SqlResult<i64> {
         self.connection
             .prepare_cached("SELECT generation FROM state")?
             .query_row([], |row| row.get(0))
     }
 
-    fn corpus(&mut self) -> Outcome<Arc<Corpus>> {
+    fn read_corpus(&mut self) -> SqlResult<Arc<Corpus>> {
         let generation = self.generation()?;
         if let Some((known, corpus)) = &self.corpus
             && *known == generation
@@ -213,12 +219,12 @@ impl Search {
                 row.get_ref(0)?.as_blob().map_err(|_| rusqlite::Error::InvalidQuery)?,
             );
         }
-        let corpus = Arc::new(Corpus::of(&bytes));
+        let corpus = Arc::new(Corpus::from_bytes(&bytes));
         self.corpus = Some((generation, corpus.clone()));
         Ok(corpus)
     }
 
-    fn signs(&mut self) -> Outcome<Arc<Vec<Signs>>> {
+    fn read_signs(&mut self) -> SqlResult<Arc<Vec<SignVector>>> {
         let generation = self.generation()?;
         if let Some((known, signs)) = &self.signs
             && *known == generation
@@ -231,14 +237,14 @@ impl Search {
         let mut rows = query.query([])?;
         while let Some(row) = rows.next()? {
             let piece: usize = row.get(0)?;
-            found.resize(piece * PIECE as usize, Signs([0; SIGN_BYTES / 8]));
+            found.resize(piece * PASSAGES_PER_ROW as usize, SignVector([0; SIGN_BYTES / 8]));
             let bytes = row.get_ref(1)?.as_blob().map_err(|_| rusqlite::Error::InvalidQuery)?;
             found.extend(
                 bytes
                     .as_chunks::<SIGN_BYTES>()
                     .0
                     .iter()
-                    .filter_map(|bytes| Signs::from_bytes(bytes)),
+                    .filter_map(|bytes| SignVector::from_bytes(bytes)),
             );
         }
         let signs = Arc::new(found);
@@ -247,12 +253,12 @@ impl Search {
     }
 
     /// A search looks up hundreds of rows; in one transaction they need only one lock.
-    fn reading(&self) -> Outcome<Transaction<'_>> {
+    fn begin_read(&self) -> SqlResult<Transaction<'_>> {
         self.connection.unchecked_transaction()
     }
 
-    fn postings(&self, terms: &[String]) -> Outcome<Vec<Vec<Posting>>> {
-        let _reading = self.reading()?;
+    fn read_postings(&self, terms: &[String]) -> SqlResult<Vec<Vec<Posting>>> {
+        let _reading = self.begin_read()?;
         let mut number =
             self.connection.prepare_cached("SELECT number FROM term WHERE term = ?1")?;
         let mut blocks = self.connection.prepare_cached(
@@ -267,7 +273,7 @@ impl Search {
                 {
                     let mut rows = blocks.query([number << 32, number << 32 | 0xffff_ffff])?;
                     while let Some(row) = rows.next()? {
-                        found.extend(Block::read(
+                        found.extend(PostingBlock::decode(
                             row.get_ref(0)?.as_blob().map_err(|_| rusqlite::Error::InvalidQuery)?,
                         ));
                     }
@@ -278,8 +284,8 @@ impl Search {
     }
 
     /// The places of passages.
-    fn places(&self, numbers: &[u32]) -> Outcome<Vec<Option<Place>>> {
-        let _reading = self.reading()?;
+    fn passage_locations(&self, numbers: &[u32]) -> SqlResult<Vec<Option<PassageLocation>>> {
+        let _reading = self.begin_read()?;
         let mut query = self
             .connection
             .prepare_cached("SELECT path, start, length, nth FROM passage JOIN file USING (file) WHERE passage.number = ?1")?;
@@ -288,13 +294,13 @@ impl Search {
         numbers.iter().map(|number| query.query_row([number], place).optional()).collect()
     }
 
-    fn vectors(&self, numbers: &[u32]) -> Outcome<Vec<Option<Packed>>> {
-        let _reading = self.reading()?;
+    fn read_vectors(&self, numbers: &[u32]) -> SqlResult<Vec<Option<PackedVector>>> {
+        let _reading = self.begin_read()?;
         let mut query = self.connection.prepare_cached(
             "SELECT packed FROM passage JOIN vector USING (key, wording) WHERE number = ?1",
         )?;
         let packed = |row: &rusqlite::Row<'_>| {
-            Ok(row.get_ref(0)?.as_blob().ok().and_then(Packed::from_bytes))
+            Ok(row.get_ref(0)?.as_blob().ok().and_then(PackedVector::from_bytes))
         };
         numbers
             .iter()
@@ -302,10 +308,10 @@ impl Search {
             .collect()
     }
 
-    fn keep_vectors(&mut self, vectors: &[(u32, Packed)]) -> Outcome<()> {
+    fn write_vectors(&mut self, vectors: &[(u32, PackedVector)]) -> SqlResult<()> {
         let transaction =
             self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-        let mut signs: BTreeMap<u32, Signs> = BTreeMap::new();
+        let mut signs: BTreeMap<u32, SignVector> = BTreeMap::new();
         {
             let mut put =
                 transaction.prepare_cached("INSERT OR REPLACE INTO vector SELECT key, wording, ?2 FROM passage WHERE number = ?1")?;
@@ -324,14 +330,14 @@ impl Search {
 }
 
 /// Indexes one file: the appended part or everything.
-fn take_file(
+fn index_file(
     transaction: &Transaction<'_>,
-    reader: &Reader,
-    batch: &mut Batch,
+    reader: &Analyzer,
+    batch: &mut PassageBatch,
     path: &DocPath,
-    look: Option<Look>,
+    look: Option<FileStat>,
     text: &[u8],
-) -> Outcome<()> {
+) -> SqlResult<()> {
     let known: Option<(i64, u64, Vec<u8>, String)> = transaction
         .prepare_cached("SELECT file, bytes, running, stamp FROM file WHERE path = ?1")?
         .query_row([path.as_str()], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?)))
@@ -340,7 +346,7 @@ fn take_file(
         // Another process was faster.
         return Ok(());
     }
-    let by_lines = passage::grows_by_lines(path);
+    let by_lines = passage::is_append_only(path);
     // A last line without an end is still being written.
     let whole = if by_lines {
         text.iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at + 1)
@@ -352,9 +358,9 @@ fn take_file(
     if let Some((file, bytes, running, _)) = &known {
         let covered = usize::try_from(*bytes).unwrap_or(usize::MAX);
         if by_lines
-            && text
-                .get(..covered)
-                .is_some_and(|covered| Hash::of(covered).bytes().as_slice() == running.as_slice())
+            && text.get(..covered).is_some_and(|covered| {
+                Hash::of(covered).as_bytes().as_slice() == running.as_slice()
+            })
         {
             from = covered;
         } else {
@@ -370,38 +376,42 @@ fn take_file(
             "INSERT INTO file (path, stamp, bytes, running) VALUES (?1, ?2, ?3, ?4) ON CONFLICT (path)
              DO UPDATE SET stamp = excluded.stamp, bytes = excluded.bytes, running = excluded.running RETURNING file",
         )?
-        .query_row(params![path.as_str(), look.stamp(), text.len(), Hash::of(text).bytes().as_slice()], |row| row.get(0))?;
-    for piece in passage::cut(path, &text[from..]) {
+        .query_row(params![path.as_str(), look.stamp(), text.len(), Hash::of(text).as_bytes().as_slice()], |row| row.get(0))?;
+    for piece in passage::split_into_passages(path, &text[from..]) {
         let place = (file, from + piece.bytes.start, piece.bytes.len(), piece.nth);
         batch.add(transaction, reader, &piece.passage, place)?;
     }
     Ok(())
 }
 
-fn remove_file(transaction: &Transaction<'_>, batch: &mut Batch, file: i64) -> Outcome<()> {
+fn remove_file(
+    transaction: &Transaction<'_>,
+    batch: &mut PassageBatch,
+    file: i64,
+) -> SqlResult<()> {
     let mut query = transaction.prepare_cached("SELECT number FROM passage WHERE file = ?1")?;
     for number in query.query_map([file], |row| row.get::<_, u32>(0))? {
-        batch.rows.insert(number?, Row::GONE);
+        batch.rows.insert(number?, PassageRow::DELETED);
     }
     transaction.prepare_cached("DELETE FROM passage WHERE file = ?1")?.execute([file])?;
     Ok(())
 }
 
-impl Batch {
+impl PassageBatch {
     fn add(
         &mut self,
         transaction: &Transaction<'_>,
-        reader: &Reader,
+        reader: &Analyzer,
         passage: &Passage,
         place: (i64, usize, usize, u8),
-    ) -> Outcome<()> {
-        let key = number(passage.key());
+    ) -> SqlResult<()> {
+        let key = key_column(passage.key());
         let before: Option<u32> = transaction
             .prepare_cached("SELECT number FROM passage WHERE key = ?1")?
             .query_row([key], |row| row.get(0))
             .optional()?;
         if let Some(before) = before {
-            self.rows.insert(before, Row::GONE);
+            self.rows.insert(before, PassageRow::DELETED);
             transaction
                 .prepare_cached("DELETE FROM passage WHERE number = ?1")?
                 .execute([before])?;
@@ -412,9 +422,9 @@ impl Batch {
         let (file, start, length, nth) = place;
         transaction
             .prepare_cached("INSERT INTO passage VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)")?
-            .execute(params![number, key, file, start, length, nth, passage.wording()])?;
+            .execute(params![number, key, file, start, length, nth, passage.text_hash()])?;
         let group = match passage.group() {
-            None => ALONE,
+            None => NO_GROUP,
             Some(name) => {
                 let find = "SELECT number FROM grouping WHERE name = ?1";
                 let put =
@@ -432,7 +442,7 @@ impl Batch {
             }
         };
         let voice = match passage.voice() {
-            None => NAMELESS,
+            None => NO_VOICE,
             Some(name) => {
                 let find = "SELECT number FROM voice WHERE name = ?1";
                 let put = "INSERT INTO voice (name) VALUES (?1) RETURNING number";
@@ -445,19 +455,19 @@ impl Batch {
                     None => transaction.prepare_cached(put)?.query_row([name], |row| row.get(0))?,
                 };
                 // So many names are not those of people.
-                u16::try_from(number).unwrap_or(NAMELESS)
+                u16::try_from(number).unwrap_or(NO_VOICE)
             }
         };
         let terms = reader.terms(&passage.text);
         for (term, count) in terms.counts {
             self.terms.entry(term).or_default().push(Posting { passage: number, count });
         }
-        self.rows.insert(number, Row::of(passage, terms.length, group, voice));
+        self.rows.insert(number, PassageRow::from_passage(passage, terms.length, group, voice));
         self.passages += 1;
         Ok(())
     }
 
-    fn write(self, transaction: &Transaction<'_>) -> Outcome<()> {
+    fn write(self, transaction: &Transaction<'_>) -> SqlResult<()> {
         if self.rows.is_empty() {
             return Ok(());
         }
@@ -468,11 +478,11 @@ impl Batch {
             .filter(|(_, row)| row.kind.is_some())
             .map(|(&number, _)| number)
             .collect();
-        let mut signs: BTreeMap<u32, Signs> = self
+        let mut signs: BTreeMap<u32, SignVector> = self
             .rows
             .iter()
             .filter(|(_, row)| row.kind.is_none())
-            .map(|(&number, _)| (number, Signs([0; SIGN_BYTES / 8])))
+            .map(|(&number, _)| (number, SignVector([0; SIGN_BYTES / 8])))
             .collect();
         {
             // Unchanged text keeps its vector.
@@ -482,7 +492,7 @@ impl Batch {
             for number in fresh {
                 let packed =
                     known.query_row([number], |row| row.get::<_, Vec<u8>>(0)).optional()?;
-                if let Some(packed) = packed.as_deref().and_then(Packed::from_bytes) {
+                if let Some(packed) = packed.as_deref().and_then(PackedVector::from_bytes) {
                     signs.insert(number, packed.signs());
                 }
             }
@@ -514,17 +524,20 @@ impl Batch {
         for (term, postings) in terms {
             let open = last
                 .query_row([term << 32, term << 32 | 0xffff_ffff], |row| {
-                    Ok((row.get::<_, i64>(0)?, Block { last: row.get(1)?, bytes: row.get(2)? }))
+                    Ok((
+                        row.get::<_, i64>(0)?,
+                        PostingBlock { last: row.get(1)?, bytes: row.get(2)? },
+                    ))
                 })
                 .optional()?;
-            let (mut place, mut block) = open.unwrap_or((0, Block::default()));
+            let (mut place, mut block) = open.unwrap_or((0, PostingBlock::default()));
             for posting in postings {
                 if place == 0 || block.is_full() {
                     if place != 0 {
                         put.execute(params![place, block.last, block.bytes])?;
                     }
                     place = term << 32 | i64::from(posting.passage);
-                    block = Block::default();
+                    block = PostingBlock::default();
                 }
                 block.push(posting);
             }
@@ -540,12 +553,12 @@ fn write_many<const SIZE: usize>(
     transaction: &Transaction<'_>,
     (read, put): (&str, &str),
     values: impl Iterator<Item = (u32, [u8; SIZE])>,
-) -> Outcome<()> {
+) -> SqlResult<()> {
     let mut read = transaction.prepare_cached(read)?;
     let mut put = transaction.prepare_cached(put)?;
     let mut open: Option<(u32, Vec<u8>)> = None;
     for (number, bytes) in values {
-        let piece = number / PIECE;
+        let piece = number / PASSAGES_PER_ROW;
         if open.as_ref().is_none_or(|(at, _)| *at != piece) {
             if let Some((at, bytes)) = open.take() {
                 put.execute(params![at, bytes])?;
@@ -556,7 +569,7 @@ fn write_many<const SIZE: usize>(
             ));
         }
         if let Some((_, all)) = &mut open {
-            let at = (number % PIECE) as usize * SIZE;
+            let at = (number % PASSAGES_PER_ROW) as usize * SIZE;
             if all.len() < at + SIZE {
                 all.resize(at + SIZE, 0);
             }
@@ -569,8 +582,8 @@ fn write_many<const SIZE: usize>(
     Ok(())
 }
 
-fn write_rows(transaction: &Transaction<'_>, rows: &BTreeMap<u32, Row>) -> Outcome<()> {
-    let rows = rows.iter().map(|(&number, row)| (number, row.bytes()));
+fn write_rows(transaction: &Transaction<'_>, rows: &BTreeMap<u32, PassageRow>) -> SqlResult<()> {
+    let rows = rows.iter().map(|(&number, row)| (number, row.to_bytes()));
     write_many::<ROW_BYTES>(
         transaction,
         ("SELECT rows FROM piece WHERE piece = ?1", "INSERT OR REPLACE INTO piece VALUES (?1, ?2)"),
@@ -578,7 +591,7 @@ fn write_rows(transaction: &Transaction<'_>, rows: &BTreeMap<u32, Row>) -> Outco
     )
 }
 
-fn write_signs(transaction: &Transaction<'_>, signs: &BTreeMap<u32, Signs>) -> Outcome<()> {
+fn write_signs(transaction: &Transaction<'_>, signs: &BTreeMap<u32, SignVector>) -> SqlResult<()> {
     let signs = signs.iter().map(|(&number, signs)| (number, signs.to_bytes()));
     write_many::<SIGN_BYTES>(
         transaction,
@@ -588,34 +601,34 @@ fn write_signs(transaction: &Transaction<'_>, signs: &BTreeMap<u32, Signs>) -> O
 }
 
 impl Vault {
-    fn shelf(&self) -> MutexGuard<'_, Option<Box<Search>>> {
-        self.shelf.0.lock().unwrap_or_else(PoisonError::into_inner)
+    fn search_slot(&self) -> MutexGuard<'_, Option<Box<SearchDb>>> {
+        self.search_slot.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Deletes the search index; the next search rebuilds it.
-    pub(super) fn drop_search(&self) {
-        let mut shelf = self.shelf();
+    pub(super) fn delete_search_index(&self) {
+        let mut shelf = self.search_slot();
         *shelf = None;
-        self.door.remove_index(&self.door.private("search.db"));
+        self.fs.remove_index(&self.fs.private("search.db"));
     }
 
     /// Queries the search index. A damaged one is rebuilt and queried again. Where none can be
     /// written, one in memory replaces it.
-    fn look_up<T>(&self, question: impl Fn(&mut Search) -> Outcome<T>) -> Result<T> {
-        let path = self.door.private("search.db");
-        let mut shelf = self.shelf();
+    fn query_search<T>(&self, question: impl Fn(&mut SearchDb) -> SqlResult<T>) -> Result<T> {
+        let path = self.fs.private("search.db");
+        let mut shelf = self.search_slot();
         for attempt in 0..3 {
             let search = match &mut *shelf {
                 Some(search) => search,
                 None => {
                     let made = self
-                        .door
+                        .fs
                         .make_folder(&self.root().join(layout::PRIVATE))
                         .ok()
-                        .and_then(|()| Search::open(&self.door, &path).ok());
+                        .and_then(|()| SearchDb::open(&self.fs, &path).ok());
                     let search = match made {
                         Some(search) if attempt < 2 => search,
-                        _ => Search::in_memory().map_err(|error| search_error(&error))?,
+                        _ => SearchDb::in_memory().map_err(|error| search_error(&error))?,
                     };
                     shelf.insert(Box::new(search))
                 }
@@ -623,9 +636,9 @@ impl Vault {
             match question(search) {
                 Ok(answer) => return Ok(answer),
                 Err(error) if index::is_damage(&error) && attempt == 0 => {
-                    *shelf = Search::anew(&self.door, &path).ok().map(Box::new);
+                    *shelf = SearchDb::recreate(&self.fs, &path).ok().map(Box::new);
                     if let Some(search) = &mut *shelf {
-                        self.catch_up_search(search, &|_, _| {})?
+                        self.catch_up_files(search, &|_, _| {})?
                             .map_err(|error| search_error(&error))?;
                     }
                 }
@@ -637,28 +650,28 @@ impl Vault {
     }
 
     /// A description of the damage of the search index, if it exists and is damaged.
-    pub(super) fn inspect_search(&self) -> Result<Option<String>> {
-        if !self.door.private("search.db").exists() {
+    pub(super) fn check_search_index(&self) -> Result<Option<String>> {
+        if !self.fs.private("search.db").exists() {
             return Ok(None);
         }
-        self.look_up(|search| search.self_check())
+        self.query_search(|search| search.find_damage())
     }
 
     /// The files with passages, with their stats.
-    fn sources(&self) -> Result<Vec<(DocPath, Look)>> {
+    fn searched_files(&self) -> Result<Vec<(DocPath, FileStat)>> {
         let mut found = Vec::new();
-        for (folder, deep) in FOLDERS {
+        for (folder, deep) in SEARCHED_FOLDERS {
             if !deep {
-                found.extend(self.door.looks(folder.trim_end_matches('/'))?);
+                found.extend(self.fs.list_folder(folder.trim_end_matches('/'))?);
                 continue;
             }
-            for path in self.door.documents(folder)? {
-                if let Some(look) = self.door.look(&path)? {
+            for path in self.fs.documents(folder)? {
+                if let Some(look) = self.fs.stat(&path)? {
                     found.push((path, look));
                 }
             }
         }
-        found.retain(|(path, _)| passage::is_source(path));
+        found.retain(|(path, _)| passage::has_passages(path));
         // An event that is in two files counts as in the ledger, so the ledger comes last.
         found.sort_by(|a, b| {
             (a.0.as_str() == layout::LEDGER)
@@ -670,22 +683,22 @@ impl Vault {
     }
 
     /// Updates the search index for the files.
-    fn catch_up_search(
+    fn catch_up_files(
         &self,
-        search: &mut Search,
+        search: &mut SearchDb,
         progress: Progress<'_>,
-    ) -> Result<Outcome<TakenIn>> {
+    ) -> Result<SqlResult<IndexReport>> {
         // Before anything is read: the next call sees changes from here on.
-        let glance = self.door.glance(&FOLDERS)?;
+        let glance = self.fs.fingerprint(&SEARCHED_FOLDERS)?;
         let generation = match search.generation() {
             Ok(generation) => generation,
             Err(error) => return Ok(Err(error)),
         };
-        if search.settled == Some((glance, generation)) {
-            return Ok(Ok(TakenIn::default()));
+        if search.up_to_date == Some((glance, generation)) {
+            return Ok(Ok(IndexReport::default()));
         }
-        let sources = self.sources()?;
-        let mut known = match search.known() {
+        let sources = self.searched_files()?;
+        let mut known = match search.indexed_files() {
             Ok(known) => known,
             Err(error) => return Ok(Err(error)),
         };
@@ -701,17 +714,17 @@ impl Vault {
             known.keys().filter_map(|path| Some((path.parse().ok()?, 0))).collect();
         stale.splice(0..0, gone);
         // Not after indexing something: files that could not be read are tried again.
-        search.settled = stale.is_empty().then_some((glance, generation));
+        search.up_to_date = stale.is_empty().then_some((glance, generation));
         let all: u64 = stale.iter().map(|(_, bytes)| bytes + 1).sum();
         let paths: Vec<DocPath> = stale.iter().map(|(path, _)| path.clone()).collect();
-        let mut taken = TakenIn::default();
+        let mut taken = IndexReport::default();
         let mut done = 0;
         while done < paths.len() {
-            let read = |path: &DocPath| -> Result<(Option<Look>, Vec<u8>)> {
-                let now = self.file_now(path)?;
+            let read = |path: &DocPath| -> Result<(Option<FileStat>, Vec<u8>)> {
+                let now = self.current_file(path)?;
                 Ok((now.look, now.text))
             };
-            let (files, passages) = match search.take(&paths[done..], &read)? {
+            let (files, passages) = match search.index_batch(&paths[done..], &read)? {
                 Ok(taken) => taken,
                 Err(error) => return Ok(Err(error)),
             };
@@ -723,19 +736,19 @@ impl Vault {
         Ok(Ok(taken))
     }
 
-    fn take_in_passages(&self, anew: bool, progress: Progress<'_>) -> Result<TakenIn> {
+    fn index_passages(&self, anew: bool, progress: Progress<'_>) -> Result<IndexReport> {
         let failed = std::cell::RefCell::new(None);
-        let taken = self.look_up(|search| {
+        let taken = self.query_search(|search| {
             if anew {
                 search.clear()?;
             }
-            match self.catch_up_search(search, progress) {
+            match self.catch_up_files(search, progress) {
                 Ok(Ok(taken)) => {
-                    let corpus = search.corpus()?;
-                    let gone = corpus.end().saturating_sub(corpus.passages);
-                    if gone > MANY_GONE && gone > corpus.passages {
+                    let corpus = search.read_corpus()?;
+                    let gone = corpus.passage_end().saturating_sub(corpus.passages);
+                    if gone > MAX_DEAD_PASSAGES && gone > corpus.passages {
                         search.clear()?;
-                        return match self.catch_up_search(search, progress) {
+                        return match self.catch_up_files(search, progress) {
                             Ok(again) => again,
                             Err(error) => {
                                 *failed.borrow_mut() = Some(error);
@@ -748,22 +761,22 @@ impl Vault {
                 Ok(Err(error)) => Err(error),
                 Err(error) => {
                     *failed.borrow_mut() = Some(error);
-                    Ok(TakenIn::default())
+                    Ok(IndexReport::default())
                 }
             }
         })?;
         failed.into_inner().map_or(Ok(taken), Err)
     }
 
-    fn placed(&self, numbers: &[u32]) -> Result<Vec<Option<Placed>>> {
-        let places = self.look_up(|search| search.places(numbers))?;
+    fn read_passages(&self, numbers: &[u32]) -> Result<Vec<Option<LocatedPassage>>> {
+        let places = self.query_search(|search| search.passage_locations(numbers))?;
         let mut by_file: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
         for (at, place) in places.iter().enumerate() {
             if let Some((path, ..)) = place {
                 by_file.entry(path).or_default().push(at);
             }
         }
-        let mut found: Vec<Option<Placed>> = vec![None; numbers.len()];
+        let mut found: Vec<Option<LocatedPassage>> = vec![None; numbers.len()];
         for (path, which) in by_file {
             let path: DocPath = path.parse()?;
             let pieces: Vec<(u64, usize, u8)> = which
@@ -776,10 +789,10 @@ impl Vault {
                 pieces.iter().map(|&(start, length, _)| (start, length)).collect();
             // A file that changed since it was indexed yields nothing; the next update corrects
             // that.
-            let Ok(read) = self.door.read_pieces(&path, &ranges) else { continue };
+            let Ok(read) = self.fs.read_pieces(&path, &ranges) else { continue };
             for ((at, bytes), (_, _, nth)) in which.iter().zip(read).zip(pieces) {
-                found[*at] = passage::again(&path, &bytes, nth)
-                    .map(|passage| Placed { passage, source: path.clone() });
+                found[*at] = passage::read_passage(&path, &bytes, nth)
+                    .map(|passage| LocatedPassage { passage, source: path.clone() });
             }
         }
         Ok(found)
@@ -787,41 +800,41 @@ impl Vault {
 }
 
 #[async_trait]
-impl Passages for Vault {
-    async fn take_in(&self, anew: bool, progress: Progress<'_>) -> Result<TakenIn> {
-        self.take_in_passages(anew, progress)
+impl SearchIndex for Vault {
+    async fn update_index(&self, anew: bool, progress: Progress<'_>) -> Result<IndexReport> {
+        self.index_passages(anew, progress)
     }
 
     async fn corpus(&self) -> Result<Arc<Corpus>> {
-        self.look_up(Search::corpus)
+        self.query_search(SearchDb::read_corpus)
     }
 
     async fn postings(&self, terms: &[String]) -> Result<Vec<Vec<Posting>>> {
-        self.look_up(|search| search.postings(terms))
+        self.query_search(|search| search.read_postings(terms))
     }
 
-    async fn terms_with(&self, part: &str, most: usize) -> Result<Vec<String>> {
-        self.look_up(|search| {
+    async fn terms_containing(&self, part: &str, most: usize) -> Result<Vec<String>> {
+        self.query_search(|search| {
             let mut query =
                 search.connection.prepare_cached("SELECT term FROM term WHERE instr(term, ?1) > 0 ORDER BY length(term), term LIMIT ?2")?;
             query.query_map(params![part, most], |row| row.get(0))?.collect()
         })
     }
 
-    async fn passages(&self, numbers: &[u32]) -> Result<Vec<Option<Placed>>> {
-        self.placed(numbers)
+    async fn locate_passages(&self, numbers: &[u32]) -> Result<Vec<Option<LocatedPassage>>> {
+        self.read_passages(numbers)
     }
 
-    async fn passage(&self, key: u64) -> Result<Option<u32>> {
-        self.look_up(|search| {
+    async fn passage_number(&self, key: u64) -> Result<Option<u32>> {
+        self.query_search(|search| {
             let mut query =
                 search.connection.prepare_cached("SELECT number FROM passage WHERE key = ?1")?;
-            query.query_row([number(key)], |row| row.get(0)).optional()
+            query.query_row([key_column(key)], |row| row.get(0)).optional()
         })
     }
 
-    async fn groups_of(&self, conversation: &str) -> Result<Vec<u32>> {
-        self.look_up(|search| {
+    async fn conversation_groups(&self, conversation: &str) -> Result<Vec<u32>> {
+        self.query_search(|search| {
             let mut query = search
                 .connection
                 .prepare_cached("SELECT number FROM grouping WHERE conversation = ?1")?;
@@ -829,8 +842,8 @@ impl Passages for Vault {
         })
     }
 
-    async fn voices(&self) -> Result<Vec<(u16, String)>> {
-        self.look_up(|search| {
+    async fn speakers(&self) -> Result<Vec<(u16, String)>> {
+        self.query_search(|search| {
             let mut query = search.connection.prepare_cached(
                 "SELECT number, name FROM voice WHERE number <= 65535 ORDER BY number",
             )?;
@@ -838,15 +851,15 @@ impl Passages for Vault {
         })
     }
 
-    async fn vectors(&self, numbers: &[u32]) -> Result<Vec<Option<Packed>>> {
-        self.look_up(|search| search.vectors(numbers))
+    async fn vectors(&self, numbers: &[u32]) -> Result<Vec<Option<PackedVector>>> {
+        self.query_search(|search| search.read_vectors(numbers))
     }
 
-    async fn signs(&self) -> Result<Arc<Vec<Signs>>> {
-        self.look_up(Search::signs)
+    async fn vector_signs(&self) -> Result<Arc<Vec<SignVector>>> {
+        self.query_search(SearchDb::read_signs)
     }
 
-    async fn keep_vectors(&self, vectors: &[(u32, Packed)]) -> Result<()> {
-        self.look_up(|search| search.keep_vectors(vectors))
+    async fn store_vectors(&self, vectors: &[(u32, PackedVector)]) -> Result<()> {
+        self.query_search(|search| search.write_vectors(vectors))
     }
 }

@@ -5,8 +5,11 @@ use std::sync::Arc;
 use icecore_domain::calendar::Days;
 use icecore_domain::hash::Hash;
 use icecore_store::Store as _;
-use icecore_store::postgres::{Deed, Limit, Options, Postgres, Quota, Rotated, Token, all_of};
-use icecore_store::testing::cluster::{Cluster, Flush};
+use icecore_store::postgres::{
+    AccessToken, AuditEvent, Postgres, PostgresOptions, Quota, QuotaLimit, RotationOutcome,
+    all_spaces_of,
+};
+use icecore_store::testing::cluster::{Durability, TestCluster};
 use jiff::{SignedDuration, Timestamp};
 use pollster::block_on;
 
@@ -14,21 +17,21 @@ use crate::postgres_walls::said;
 
 /// A database whose tables belong to somebody who is no superuser, so that every rule holds for
 /// them too.
-fn home(cluster: &Cluster) -> Arc<Postgres> {
+fn home(cluster: &TestCluster) -> Arc<Postgres> {
     cluster.sql("CREATE ROLE keeper LOGIN CREATEROLE");
     cluster.sql("CREATE DATABASE memory OWNER keeper");
-    let url = cluster.url_of("memory").replace("postgres@", "keeper@");
-    let home = Postgres::at(&url, Options::default()).unwrap();
+    let url = cluster.database_url("memory").replace("postgres@", "keeper@");
+    let home = Postgres::for_url(&url, PostgresOptions::default()).unwrap();
     block_on(home.migrate()).unwrap();
     home
 }
 
 /// Runs SQL as the role that every transaction takes, in a space.
-fn as_app(cluster: &Cluster, space: &str, sql: &str) -> Result<String, String> {
+fn as_app(cluster: &TestCluster, space: &str, sql: &str) -> Result<String, String> {
     let text = format!(
         "BEGIN; SET LOCAL ROLE icecore_app; SET LOCAL icecore.space = '{space}'; {sql}; COMMIT"
     );
-    let url = cluster.url_of("memory").replace("postgres@", "keeper@");
+    let url = cluster.database_url("memory").replace("postgres@", "keeper@");
     let out = std::process::Command::new("psql")
         .args(["-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-d", &url, "-c", &text])
         .output()
@@ -42,35 +45,35 @@ fn now() -> Timestamp {
     Timestamp::from_microsecond(i64::try_from(since.as_micros()).unwrap()).unwrap()
 }
 
-fn token(id: &str, space: &str, expires: Option<Timestamp>) -> Token {
-    Token {
+fn token(id: &str, space: &str, expires: Option<Timestamp>) -> AccessToken {
+    AccessToken {
         id: id.into(),
         space: space.into(),
         label: "a test".into(),
         scopes: vec!["read".into(), "proxy".into()],
-        made: now(),
+        created: now(),
         expires,
         revoked: None,
-        used: None,
+        last_used: None,
     }
 }
 
-fn deed(space: &str, verb: &str, what: &str) -> Deed {
-    Deed {
+fn deed(space: &str, verb: &str, what: &str) -> AuditEvent {
+    AuditEvent {
         at: now(),
         space: space.into(),
         token: "home".into(),
-        door: "cli".into(),
+        interface: "cli".into(),
         who: "somebody".into(),
-        verb: verb.into(),
-        what: what.into(),
+        action: verb.into(),
+        target: what.into(),
         status: 200,
     }
 }
 
 #[test]
 fn a_token_is_good_from_when_it_is_made_until_it_ends() {
-    let cluster = Cluster::start(Flush::No);
+    let cluster = TestCluster::start(Durability::Unflushed);
     let home = home(&cluster);
     let made = deed("h", "token add", "x");
     block_on(async {
@@ -92,23 +95,23 @@ fn a_token_is_good_from_when_it_is_made_until_it_ends() {
         )
         .await
         .unwrap();
-        let shown = home.token_shown(hash("one")).await.unwrap().unwrap();
+        let shown = home.authenticate_token(hash("one")).await.unwrap().unwrap();
         assert_eq!((shown.id.as_str(), shown.space.as_str(), shown.expires), ("t1", "h/ann", None));
         assert_eq!(shown.scopes, ["read", "proxy"]);
-        let whole = home.token_shown(hash("two")).await.unwrap().unwrap();
+        let whole = home.authenticate_token(hash("two")).await.unwrap().unwrap();
         assert!(whole.space == "h" && whole.expires.is_some());
-        assert_eq!(home.token_shown(hash("three")).await.unwrap(), None, "it has expired");
-        assert_eq!(home.token_shown(hash("four")).await.unwrap(), None);
+        assert_eq!(home.authenticate_token(hash("three")).await.unwrap(), None, "it has expired");
+        assert_eq!(home.authenticate_token(hash("four")).await.unwrap(), None);
         // That one was used is known to the minute.
-        let known = home.tokens("h", Some("h/ann"), 9).await.unwrap();
-        assert!(known.len() == 1 && known[0].used.is_some());
-        let used = known[0].used;
-        home.token_shown(hash("one")).await.unwrap();
-        assert_eq!(home.tokens("h", Some("h/ann"), 9).await.unwrap()[0].used, used);
-        assert_eq!(home.tokens("h", None, 9).await.unwrap().len(), 3);
-        assert_eq!(home.token("h", "t2").await.unwrap().unwrap().space, "h");
-        assert_eq!(home.token("g", "t2").await.unwrap(), None, "it is another home's");
-        assert_eq!(home.token("h", "t9").await.unwrap(), None);
+        let known = home.list_tokens("h", Some("h/ann"), 9).await.unwrap();
+        assert!(known.len() == 1 && known[0].last_used.is_some());
+        let used = known[0].last_used;
+        home.authenticate_token(hash("one")).await.unwrap();
+        assert_eq!(home.list_tokens("h", Some("h/ann"), 9).await.unwrap()[0].last_used, used);
+        assert_eq!(home.list_tokens("h", None, 9).await.unwrap().len(), 3);
+        assert_eq!(home.find_token("h", "t2").await.unwrap().unwrap().space, "h");
+        assert_eq!(home.find_token("g", "t2").await.unwrap(), None, "it is another home's");
+        assert_eq!(home.find_token("h", "t9").await.unwrap(), None);
         // Rotated, the old one is good for a while; revoked, not at all.
         let soon = now() + SignedDuration::from_hours(1);
         let rotated = deed("h/ann", "token rotate", "t1 t4");
@@ -122,7 +125,7 @@ fn a_token_is_good_from_when_it_is_made_until_it_ends() {
             )
             .await
             .unwrap();
-        assert_eq!(done, Rotated::Now);
+        assert_eq!(done, RotationOutcome::Replaced);
         // Only once: nobody knows any more how long it was good for.
         let later = now() + SignedDuration::from_hours(9);
         let again = home
@@ -135,16 +138,21 @@ fn a_token_is_good_from_when_it_is_made_until_it_ends() {
             )
             .await
             .unwrap();
-        assert_eq!(again, Rotated::Before { new: "t4".into() });
-        assert_eq!(home.token_shown(hash("seven")).await.unwrap(), None);
+        assert_eq!(again, RotationOutcome::AlreadyReplaced { new: "t4".into() });
+        assert_eq!(home.authenticate_token(hash("seven")).await.unwrap(), None);
         assert_eq!(
-            home.token_shown(hash("one")).await.unwrap().unwrap().expires.map(Timestamp::as_second),
+            home.authenticate_token(hash("one"))
+                .await
+                .unwrap()
+                .unwrap()
+                .expires
+                .map(Timestamp::as_second),
             Some(soon.as_second())
         );
-        assert_eq!(home.token_shown(hash("five")).await.unwrap().unwrap().id, "t4");
+        assert_eq!(home.authenticate_token(hash("five")).await.unwrap().unwrap().id, "t4");
         assert!(home.revoke_token(&known[0], &deed("h/ann", "token revoke", "t1")).await.unwrap());
         assert!(!home.revoke_token(&known[0], &deed("h/ann", "token revoke", "t1")).await.unwrap());
-        assert_eq!(home.token_shown(hash("one")).await.unwrap(), None);
+        assert_eq!(home.authenticate_token(hash("one")).await.unwrap(), None);
         let over = home
             .rotate_token(
                 &known[0],
@@ -155,8 +163,8 @@ fn a_token_is_good_from_when_it_is_made_until_it_ends() {
             )
             .await
             .unwrap();
-        assert_eq!(over, Rotated::Over);
-        assert_eq!(home.token_shown(hash("six")).await.unwrap(), None);
+        assert_eq!(over, RotationOutcome::Expired);
+        assert_eq!(home.authenticate_token(hash("six")).await.unwrap(), None);
         // The same secret is never kept twice.
         assert!(
             home.add_token(&token("t6", "h/ann", None), hash("five"), &deed("h/ann", "x", "t6"))
@@ -168,11 +176,11 @@ fn a_token_is_good_from_when_it_is_made_until_it_ends() {
 
 #[test]
 fn what_is_noted_stays_and_no_space_sees_what_is_anothers() {
-    let cluster = Cluster::start(Flush::No);
+    let cluster = TestCluster::start(Durability::Unflushed);
     let home = home(&cluster);
     let (ann, ben) = block_on(async {
-        home.create("h/ann", "zone = \"UTC\"\n").await.unwrap();
-        home.create("h/ben", "zone = \"UTC\"\n").await.unwrap();
+        home.create_space("h/ann", "zone = \"UTC\"\n").await.unwrap();
+        home.create_space("h/ben", "zone = \"UTC\"\n").await.unwrap();
         home.add_token(
             &token("t1", "h/ben", None),
             Hash::of(b"one"),
@@ -185,15 +193,15 @@ fn what_is_noted_stays_and_no_space_sees_what_is_anothers() {
             deed("h/ben", "GET", "/api/events"),
             deed("h", "GET", "/api/users"),
         ];
-        home.note_deeds(&both).await.unwrap();
-        assert_eq!(home.deeds("h", None, None, 10).await.unwrap().len(), 4);
-        let bens = home.deeds("h", Some("h/ben"), None, 10).await.unwrap();
+        home.record_audit_events(&both).await.unwrap();
+        assert_eq!(home.audit_log("h", None, None, 10).await.unwrap().len(), 4);
+        let bens = home.audit_log("h", Some("h/ben"), None, 10).await.unwrap();
         assert_eq!(
-            bens.iter().map(|noted| noted.deed.verb.as_str()).collect::<Vec<_>>(),
+            bens.iter().map(|noted| noted.event.action.as_str()).collect::<Vec<_>>(),
             ["GET", "token add"]
         );
         assert_eq!(
-            home.deeds("h", Some("h/ben"), Some(now() + SignedDuration::from_hours(1)), 10)
+            home.audit_log("h", Some("h/ben"), Some(now() + SignedDuration::from_hours(1)), 10)
                 .await
                 .unwrap(),
             []
@@ -238,7 +246,7 @@ fn what_is_noted_stays_and_no_space_sees_what_is_anothers() {
             "{change}"
         );
         let own = std::process::Command::new("psql")
-            .args(["-X", "-q", "-d", &cluster.url_of("memory"), "-c", change])
+            .args(["-X", "-q", "-d", &cluster.database_url("memory"), "-c", change])
             .output()
             .unwrap();
         assert!(
@@ -258,20 +266,20 @@ fn what_is_noted_stays_and_no_space_sees_what_is_anothers() {
     }
     // Erased, nothing is left but what was noted.
     block_on(async {
-        assert!(home.erase_as("h/ben", &deed("h/ben", "erase", "ben")).await.unwrap());
-        assert_eq!(home.token_shown(Hash::of(b"one")).await.unwrap(), None);
-        assert_eq!(home.tokens("h", Some("h/ben"), 9).await.unwrap(), []);
-        let noted = home.deeds("h", Some("h/ben"), None, 10).await.unwrap();
-        assert_eq!((noted.len(), noted[0].deed.verb.as_str()), (3, "erase"));
-        assert!(!home.erase_as("h/ben", &deed("h/ben", "erase", "ben")).await.unwrap());
-        assert!(home.space("h/ann").await.unwrap().is_some());
+        assert!(home.erase_space_audited("h/ben", &deed("h/ben", "erase", "ben")).await.unwrap());
+        assert_eq!(home.authenticate_token(Hash::of(b"one")).await.unwrap(), None);
+        assert_eq!(home.list_tokens("h", Some("h/ben"), 9).await.unwrap(), []);
+        let noted = home.audit_log("h", Some("h/ben"), None, 10).await.unwrap();
+        assert_eq!((noted.len(), noted[0].event.action.as_str()), (3, "erase"));
+        assert!(!home.erase_space_audited("h/ben", &deed("h/ben", "erase", "ben")).await.unwrap());
+        assert!(home.open_space("h/ann").await.unwrap().is_some());
     });
 }
 
 // One that cannot be kept never takes others with it.
 #[test]
 fn what_cannot_be_noted_keeps_nothing_else_from_being_noted() {
-    let cluster = Cluster::start(Flush::No);
+    let cluster = TestCluster::start(Durability::Unflushed);
     let home = home(&cluster);
     block_on(async {
         let long = format!("h/{}", "x".repeat(700));
@@ -282,17 +290,20 @@ fn what_cannot_be_noted_keeps_nothing_else_from_being_noted() {
         ];
         let all =
             [&[deed("h/ann", "GET", "/one")], &unfit[..], &[deed("h/ben", "GET", "/two")]].concat();
-        assert_eq!(home.note_deeds(&all).await.unwrap(), 3);
-        let noted = home.deeds("h", None, None, 10).await.unwrap();
-        let mut what: Vec<&str> = noted.iter().map(|noted| noted.deed.what.as_str()).collect();
+        assert_eq!(home.record_audit_events(&all).await.unwrap(), 3);
+        let noted = home.audit_log("h", None, None, 10).await.unwrap();
+        let mut what: Vec<&str> = noted.iter().map(|noted| noted.event.target.as_str()).collect();
         what.sort_unstable();
         assert_eq!(what, ["/one", "/two"]);
         assert_eq!(
-            (home.note_deeds(&unfit).await.unwrap(), home.note_deeds(&[]).await.unwrap()),
+            (
+                home.record_audit_events(&unfit).await.unwrap(),
+                home.record_audit_events(&[]).await.unwrap()
+            ),
             (3, 0)
         );
         for name in ["h/ann", "h/ben"] {
-            home.create(name, "zone = \"UTC\"\n").await.unwrap();
+            home.create_space(name, "zone = \"UTC\"\n").await.unwrap();
         }
         // A model may say that it has used more than there is.
         let spent = [
@@ -302,16 +313,19 @@ fn what_cannot_be_noted_keeps_nothing_else_from_being_noted() {
             ("h/ben".into(), u64::MAX),
         ];
         assert_eq!(
-            (home.spend(&spent).await.unwrap(), home.spend(&spent[2..]).await.unwrap()),
+            (
+                home.add_model_tokens(&spent).await.unwrap(),
+                home.add_model_tokens(&spent[2..]).await.unwrap()
+            ),
             (1, 0)
         );
-        assert_eq!(home.standing("h", "h/ann").await.unwrap().model_tokens, 5);
-        assert!(home.standing("h", "h/ben").await.unwrap().model_tokens > 1 << 40);
+        assert_eq!(home.quota_usage("h", "h/ann").await.unwrap().model_tokens, 5);
+        assert!(home.quota_usage("h", "h/ben").await.unwrap().model_tokens > 1 << 40);
     });
 }
 
-fn cluster_id(cluster: &Cluster, name: &str) -> String {
-    let url = cluster.url_of("memory");
+fn cluster_id(cluster: &TestCluster, name: &str) -> String {
+    let url = cluster.database_url("memory");
     let asked = format!("SELECT space_id FROM icecore.space WHERE name = '{name}'");
     let out = std::process::Command::new("psql")
         .args(["-X", "-q", "-A", "-t", "-d", &url, "-c", &asked])
@@ -322,39 +336,44 @@ fn cluster_id(cluster: &Cluster, name: &str) -> String {
 
 #[test]
 fn what_a_space_may_do_is_its_own_limit_or_that_of_all() {
-    let cluster = Cluster::start(Flush::No);
+    let cluster = TestCluster::start(Durability::Unflushed);
     let home = home(&cluster);
     block_on(async {
-        home.create("h/ann", "zone = \"UTC\"\n").await.unwrap();
-        let standing = home.standing("h", "h/ann").await.unwrap();
+        home.create_space("h/ann", "zone = \"UTC\"\n").await.unwrap();
+        let standing = home.quota_usage("h", "h/ann").await.unwrap();
         assert_eq!(standing.quota, Quota::default());
         assert!(standing.bytes > 0 && standing.messages == 0 && standing.model_tokens == 0);
         let all = Quota {
-            messages_per_day: Some(Limit::Most(100)),
-            bytes: Some(Limit::Most(5)),
+            messages_per_day: Some(QuotaLimit::AtMost(100)),
+            bytes: Some(QuotaLimit::AtMost(5)),
             ..Quota::default()
         };
-        home.set_quota(&all_of("h"), &all, &deed("h/", "quota", "")).await.unwrap();
+        home.set_quota(&all_spaces_of("h"), &all, &deed("h/", "quota", "")).await.unwrap();
         let own = Quota {
-            bytes: Some(Limit::None),
-            requests_per_minute: Some(Limit::Most(7)),
+            bytes: Some(QuotaLimit::Unlimited),
+            requests_per_minute: Some(QuotaLimit::AtMost(7)),
             ..Quota::default()
         };
         home.set_quota("h/ann", &own, &deed("h/ann", "quota", "ann")).await.unwrap();
-        assert_eq!(home.quota("h/ann").await.unwrap(), own);
-        assert_eq!(home.quota(&all_of("h")).await.unwrap(), all);
-        let standing = home.standing("h", "h/ann").await.unwrap();
-        assert_eq!(standing.quota, Quota { messages_per_day: Some(Limit::Most(100)), ..own });
-        home.spend(&[("h/ann".into(), 5), ("h/ann".into(), 7), ("h/ben".into(), 1)]).await.unwrap();
-        home.spend(&[("h/ann".into(), 1)]).await.unwrap();
-        assert_eq!(home.standing("h", "h/ann").await.unwrap().model_tokens, 13);
+        assert_eq!(home.space_quota("h/ann").await.unwrap(), own);
+        assert_eq!(home.space_quota(&all_spaces_of("h")).await.unwrap(), all);
+        let standing = home.quota_usage("h", "h/ann").await.unwrap();
+        assert_eq!(
+            standing.quota,
+            Quota { messages_per_day: Some(QuotaLimit::AtMost(100)), ..own }
+        );
+        home.add_model_tokens(&[("h/ann".into(), 5), ("h/ann".into(), 7), ("h/ben".into(), 1)])
+            .await
+            .unwrap();
+        home.add_model_tokens(&[("h/ann".into(), 1)]).await.unwrap();
+        assert_eq!(home.quota_usage("h", "h/ann").await.unwrap().model_tokens, 13);
     });
 }
 
 /// Runs SQL as somebody who may do everything.
-fn cluster_sql(cluster: &Cluster, sql: &str) {
+fn cluster_sql(cluster: &TestCluster, sql: &str) {
     let out = std::process::Command::new("psql")
-        .args(["-X", "-q", "-d", &cluster.url_of("memory"), "-c", sql])
+        .args(["-X", "-q", "-d", &cluster.database_url("memory"), "-c", sql])
         .output()
         .unwrap();
     assert!(out.status.success(), "{out:?}");
@@ -362,11 +381,11 @@ fn cluster_sql(cluster: &Cluster, sql: &str) {
 
 #[test]
 fn messages_are_counted_once_when_they_are_kept_and_by_nothing_else() {
-    let cluster = Cluster::start(Flush::No);
+    let cluster = TestCluster::start(Durability::Unflushed);
     let home = home(&cluster);
     block_on(async {
-        let space = home.create("h/ann", "zone = \"UTC\"\n").await.unwrap();
-        let counted = async || home.standing("h", "h/ann").await.unwrap().messages;
+        let space = home.create_space("h/ann", "zone = \"UTC\"\n").await.unwrap();
+        let counted = async || home.quota_usage("h", "h/ann").await.unwrap().messages;
         let old: Vec<_> = (0..5).map(|n| said(&format!("old {n}"), "long ago")).collect();
         space.add_records(old.clone()).await.unwrap();
         assert_eq!(counted().await, 5);

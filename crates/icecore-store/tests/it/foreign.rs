@@ -12,10 +12,10 @@ use std::time::{Duration, Instant};
 use icecore_domain::calendar::Moment;
 use icecore_domain::hash::Hash;
 use icecore_domain::layout::DocPath;
-use icecore_domain::record::{Captured, Record, Role};
-use icecore_domain::summary::{Cost, Importance, Maker, Summary};
+use icecore_domain::record::{Record, RecordKind, Role};
+use icecore_domain::summary::{Importance, Summary, SummaryAuthor, SummaryCost};
 use icecore_store::vault::Vault;
-use icecore_store::{ContentVersion, Error, Replacement, Store, neighbour};
+use icecore_store::{ContentVersion, Error, Replacement, Store, foreign_files};
 use pollster::block_on;
 
 use crate::vault::{draft, new_vault};
@@ -25,7 +25,7 @@ fn append(file: &Path, bytes: &[u8]) {
 }
 
 fn message(day: usize, text: &str) -> Record {
-    let ts = Moment::read(&format!("2026-02-{day:02}T09:30:00+01:00")).unwrap().moment;
+    let ts = Moment::parse(&format!("2026-02-{day:02}T09:30:00+01:00")).unwrap().moment;
     Record {
         ts,
         conversation: "c".into(),
@@ -33,7 +33,7 @@ fn message(day: usize, text: &str) -> Record {
         id: text.replace(' ', "-"),
         role: Role::User,
         name: None,
-        kind: Captured::Message,
+        kind: RecordKind::Message,
         title: None,
         text: text.into(),
         parts: None,
@@ -61,11 +61,11 @@ fn summary(day: usize, version: u32, headline: &str) -> Summary {
         source: Hash::of(headline.as_bytes()),
         log: None,
         sources: Vec::new(),
-        maker: Maker::Extract,
+        maker: SummaryAuthor::Extract,
         provisional: true,
         importance: Importance::Ordinary,
         left_out: Vec::new(),
-        cost: Cost::default(),
+        cost: SummaryCost::default(),
         similar: None,
     }
 }
@@ -84,7 +84,7 @@ const KINDS: [Kind; 5] = [
         name: "log",
         file: "memory/2026-02-13.md",
         own: |vault, n| {
-            block_on(vault.extend(
+            block_on(vault.append_to_document(
                 &"memory/2026-02-13.md".parse().unwrap(),
                 format!("- own {n}.\n").as_bytes(),
             ))
@@ -111,7 +111,7 @@ const KINDS: [Kind; 5] = [
         own: |vault, n| {
             drop(block_on(vault.add_records(vec![message(13, &format!("own {n}."))])).unwrap())
         },
-        foreign: |n| message(13, &format!("foreign {n}.")).line(),
+        foreign: |n| message(13, &format!("foreign {n}.")).to_line(),
     },
     Kind {
         name: "records of many days",
@@ -120,7 +120,7 @@ const KINDS: [Kind; 5] = [
             let records = (10..20).map(|day| message(day, &format!("own {n}. on {day}"))).collect();
             block_on(vault.add_records(records)).unwrap();
         },
-        foreign: |n| message(13, &format!("foreign {n}.")).line(),
+        foreign: |n| message(13, &format!("foreign {n}.")).to_line(),
     },
     Kind {
         name: "summaries",
@@ -129,7 +129,7 @@ const KINDS: [Kind; 5] = [
             block_on(vault.add_summaries(&[summary(13, n as u32 + 1, &format!("own {n}."))], None))
                 .unwrap();
         },
-        foreign: |n| summary(14, n as u32 + 1, &format!("foreign {n}.")).line(),
+        foreign: |n| summary(14, n as u32 + 1, &format!("foreign {n}.")).to_line(),
     },
 ];
 
@@ -178,7 +178,11 @@ fn lines_that_another_program_appends_are_never_cut_off() {
         assert!(failures.is_empty(), "{}: {failures:?}", kind.name);
         if kind.name == "ledger" {
             assert_eq!(
-                block_on(vault.tally()).unwrap().iter().map(|count| count.events).sum::<usize>(),
+                block_on(vault.count_statements())
+                    .unwrap()
+                    .iter()
+                    .map(|count| count.events)
+                    .sum::<usize>(),
                 OWN + foreign
             );
         }
@@ -190,7 +194,7 @@ fn a_line_is_not_glued_to_what_another_program_has_not_ended() {
     let (_folder, vault) = new_vault();
     let log: DocPath = "memory/2026-02-13.md".parse().unwrap();
     let file = vault.root().join(log.as_str());
-    block_on(vault.extend(&log, b"# Friday\n")).unwrap();
+    block_on(vault.append_to_document(&log, b"# Friday\n")).unwrap();
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
         scope.spawn(|| {
@@ -201,7 +205,7 @@ fn a_line_is_not_glued_to_what_another_program_has_not_ended() {
             }
         });
         for n in 0..150 {
-            block_on(vault.extend(&log, format!("- own {n}\n").as_bytes())).unwrap();
+            block_on(vault.append_to_document(&log, format!("- own {n}\n").as_bytes())).unwrap();
         }
         is_over.store(true, Ordering::Relaxed);
     });
@@ -269,7 +273,7 @@ fn what_a_person_saves_while_a_file_is_rewritten_stays() {
                         from: ContentVersion::of(Some(&text)),
                     });
                 }
-                let left = block_on(vault.swap_many(&replacements)).unwrap();
+                let left = block_on(vault.compare_and_swap_many(&replacements)).unwrap();
                 assert!(left.iter().all(|page| *page == pages[0]), "{left:?}");
                 let is_tried = replacements.iter().any(|one| one.path == pages[0]);
                 (written, refused) =
@@ -303,37 +307,37 @@ fn a_file_that_changed_is_neither_replaced_nor_removed() {
     let page: DocPath = "knowledge/entities/page.md".parse().unwrap();
     let file = vault.root().join(page.as_str());
     let version = |text: &str| ContentVersion::of(Some(text.as_bytes()));
-    block_on(vault.swap(&page, b"one", ContentVersion::ABSENT)).unwrap();
+    block_on(vault.compare_and_swap(&page, b"one", ContentVersion::ABSENT)).unwrap();
     // As many bytes with other words.
     fs::write(&file, "two").unwrap();
     assert!(matches!(
-        block_on(vault.swap(&page, b"three", version("one"))),
-        Err(Error::Moved { .. })
+        block_on(vault.compare_and_swap(&page, b"three", version("one"))),
+        Err(Error::Conflict { .. })
     ));
     assert!(matches!(
-        block_on(vault.swap(&page, b"three", ContentVersion::ABSENT)),
-        Err(Error::Moved { .. })
+        block_on(vault.compare_and_swap(&page, b"three", ContentVersion::ABSENT)),
+        Err(Error::Conflict { .. })
     ));
     assert!(matches!(
-        block_on(vault.grow(&page, b"three", version("one"))),
-        Err(Error::Moved { .. })
+        block_on(vault.append_if_unchanged(&page, b"three", version("one"))),
+        Err(Error::Conflict { .. })
     ));
     assert!(matches!(
         block_on(vault.remove_unchanged(&page, version("one"))),
-        Err(Error::Moved { .. })
+        Err(Error::Conflict { .. })
     ));
     assert_eq!(fs::read_to_string(&file).unwrap(), "two");
     fs::remove_file(&file).unwrap();
     assert!(matches!(
-        block_on(vault.swap(&page, b"three", version("two"))),
-        Err(Error::Moved { .. })
+        block_on(vault.compare_and_swap(&page, b"three", version("two"))),
+        Err(Error::Conflict { .. })
     ));
     assert!(!file.exists());
     // The ledger, appended to after it was read.
     block_on(vault.append(vec![draft("first")], None)).unwrap();
     let position = block_on(vault.position()).unwrap();
     append(&vault.root().join("memory/ledger.jsonl"), (KINDS[1].foreign)(1).as_bytes());
-    assert!(matches!(block_on(vault.replace_ledger(b"", position)), Err(Error::Moved { .. })));
+    assert!(matches!(block_on(vault.replace_ledger(b"", position)), Err(Error::Conflict { .. })));
     assert_eq!(fs::read_dir(vault.root().join(".icecore/tmp")).unwrap().count(), 0);
 }
 
@@ -353,7 +357,7 @@ fn what_was_saved_in_the_moment_of_a_crash_is_not_swept() {
         .collect();
     assert_eq!(kept.len(), 1);
     assert_eq!(fs::read_to_string(&kept[0]).unwrap(), "saved by a person");
-    assert!(block_on(vault.mended())[0].contains("saved while icecore was interrupted"));
+    assert!(block_on(vault.opening_repairs())[0].contains("saved while icecore was interrupted"));
 }
 
 #[test]
@@ -422,7 +426,7 @@ fn notes_are_whole_and_trimming_drops_no_new_line() {
                         "{}",
                         found.len()
                     );
-                    block_on(vault.add_note(log, &format!("{writer} {n:04}"), 4_000, false))
+                    block_on(vault.append_note(log, &format!("{writer} {n:04}"), 4_000, false))
                         .unwrap();
                 }
             });
@@ -446,7 +450,10 @@ fn notes_are_whole_and_trimming_drops_no_new_line() {
 
 #[test]
 fn a_full_disk_under_another_programs_file_is_called_that() {
-    assert!(matches!(neighbour::fill(Path::new("/dev/full"), b"x"), Err(Error::Full { .. })));
+    assert!(matches!(
+        foreign_files::overwrite_in_place(Path::new("/dev/full"), b"x"),
+        Err(Error::DiskFull { .. })
+    ));
 }
 
 // A door for those who cannot wait does not wait for threads of its own process either
@@ -454,7 +461,7 @@ fn a_full_disk_under_another_programs_file_is_called_that() {
 fn a_hurried_vault_waits_for_no_thread_longer_than_for_a_process() {
     let (_folder, vault) = new_vault();
     let lock = OpenOptions::new().write(true).open(vault.root().join(".icecore/lock")).unwrap();
-    let hurried = Vault::open_hurried(vault.root()).unwrap();
+    let hurried = Vault::open_with_short_wait(vault.root()).unwrap();
     lock.lock().unwrap();
     let began = Instant::now();
     thread::scope(|scope| {

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 
 use icecore_store::vault::Vault;
-use icecore_store::{Error, History, Joined, Store};
+use icecore_store::{Error, MergeOutcome, SnapshotStore, Store};
 use jiff::Timestamp;
 use pollster::block_on;
 
@@ -31,12 +31,12 @@ fn a_snapshot_is_a_commit_and_knows_what_changed_since() {
     let (_folder, vault) = new_vault();
     let page = "knowledge/entities/apollo.md".parse().unwrap();
     block_on(vault.put(&page, b"first\r\n")).unwrap();
-    let first = block_on(vault.snapshot("first", now())).unwrap().unwrap();
-    assert_eq!(block_on(vault.snapshot("nothing new", now())).unwrap(), None);
+    let first = block_on(vault.create_snapshot("first", now())).unwrap().unwrap();
+    assert_eq!(block_on(vault.create_snapshot("nothing new", now())).unwrap(), None);
     block_on(vault.put(&page, b"second\n")).unwrap();
     block_on(vault.put(&"recall/pack.md".parse().unwrap(), b"pack")).unwrap();
     block_on(vault.append(vec![draft("one")], None)).unwrap();
-    block_on(vault.snapshot("second", now())).unwrap().unwrap();
+    block_on(vault.create_snapshot("second", now())).unwrap().unwrap();
     let notes: Vec<String> =
         block_on(vault.snapshots(10)).unwrap().into_iter().map(|snapshot| snapshot.note).collect();
     assert_eq!(notes, ["second", "first"]);
@@ -51,7 +51,8 @@ fn a_snapshot_is_a_commit_and_knows_what_changed_since() {
             ("recall/pack.md", None),
         ]
     );
-    let versions = |path: &str| block_on(vault.versions(&path.parse().unwrap(), 10)).unwrap();
+    let versions =
+        |path: &str| block_on(vault.document_versions(&path.parse().unwrap(), 10)).unwrap();
     let notes: Vec<String> = versions("knowledge/entities/apollo.md")
         .into_iter()
         .map(|snapshot| snapshot.note)
@@ -59,7 +60,7 @@ fn a_snapshot_is_a_commit_and_knows_what_changed_since() {
     assert_eq!(notes, ["second", "first"]);
     assert_eq!(versions("recall/pack.md").len(), 1);
     assert!(versions("recall/nothing.md").is_empty());
-    let then = |id: &str, path: &str| block_on(vault.version(id, &path.parse().unwrap()));
+    let then = |id: &str, path: &str| block_on(vault.document_at(id, &path.parse().unwrap()));
     assert_eq!(
         then(&first.id, "knowledge/entities/apollo.md").unwrap().as_deref(),
         Some(b"first\r\n".as_slice())
@@ -87,7 +88,7 @@ fn snapshots_are_packed_and_lose_nothing() {
     let mut kept = Vec::new();
     for n in 0..30 {
         block_on(vault.put(&page, text(3_000 + n).as_bytes())).unwrap();
-        kept.push(block_on(vault.snapshot(&format!("night {n}"), now())).unwrap().unwrap());
+        kept.push(block_on(vault.create_snapshot(&format!("night {n}"), now())).unwrap().unwrap());
         if n % 10 == 9 {
             block_on(vault.pack()).unwrap();
         }
@@ -102,7 +103,7 @@ fn snapshots_are_packed_and_lose_nothing() {
     assert!(figure("size-pack") < 3 * text(3_000).len() / 1_024, "{counted}");
     for (n, snapshot) in kept.iter().enumerate() {
         assert_eq!(
-            block_on(vault.version(&snapshot.id, &page)).unwrap().unwrap(),
+            block_on(vault.document_at(&snapshot.id, &page)).unwrap().unwrap(),
             text(3_000 + n).as_bytes()
         );
     }
@@ -115,7 +116,7 @@ fn snapshots_are_packed_and_lose_nothing() {
 fn a_snapshot_leaves_git_nothing_to_do_and_ends_a_merge() {
     let (_folder, vault) = new_vault();
     block_on(vault.append(vec![draft("one")], None)).unwrap();
-    let first = block_on(vault.snapshot("first", now())).unwrap().unwrap();
+    let first = block_on(vault.create_snapshot("first", now())).unwrap().unwrap();
     let head = |format: &str| {
         git(vault.root(), &["log", "-1", &format!("--format={format}")]).trim().to_owned()
     };
@@ -130,7 +131,7 @@ fn a_snapshot_leaves_git_nothing_to_do_and_ends_a_merge() {
     let other = git(vault.root(), &[&who[..], &["commit-tree", "-m", "other", &tree]].concat());
     fs::write(vault.root().join(".git/MERGE_HEAD"), &other).unwrap();
     block_on(vault.append(vec![draft("two")], None)).unwrap();
-    block_on(vault.snapshot("second", now())).unwrap().unwrap();
+    block_on(vault.create_snapshot("second", now())).unwrap().unwrap();
     assert_eq!(head("%P|%s"), format!("{} {}|second", first.id, other.trim()));
     assert!(!vault.root().join(".git/MERGE_HEAD").exists());
 }
@@ -173,12 +174,12 @@ fn a_hostile_repository_runs_nothing() {
     let canary = canary.to_str().unwrap();
     for (key, value) in canary_settings(canary) {
         let (_folder, vault) = new_vault();
-        block_on(vault.snapshot("before", now())).unwrap();
+        block_on(vault.create_snapshot("before", now())).unwrap();
         fs::write(vault.root().join(".gitattributes"), "* filter=evil diff=evil merge=evil\n")
             .unwrap();
         git(vault.root(), &["config", "--local", key, &value]);
         block_on(vault.append(vec![draft("one")], None)).unwrap();
-        match block_on(vault.snapshot("after", now())) {
+        match block_on(vault.create_snapshot("after", now())) {
             Err(Error::HostileGit { key: named }) => {
                 assert!(named.eq_ignore_ascii_case(key), "{named} for {key}")
             }
@@ -207,11 +208,17 @@ fn a_hostile_repository_runs_nothing() {
         git(&inner, &["config", "filter.evil.clean", canary]);
         git(&inner, &["config", "core.fsmonitor", canary]);
         fs::write(inner.join("file"), "changed").unwrap();
-        assert!(matches!(block_on(vault.snapshot("x", now())), Err(Error::NotOurs(_))));
+        assert!(matches!(
+            block_on(vault.create_snapshot("x", now())),
+            Err(Error::ForeignRepository(_))
+        ));
         if staged {
             // Even if the folder is gone, the index still names it.
             fs::remove_dir_all(&inner).unwrap();
-            assert!(matches!(block_on(vault.snapshot("x", now())), Err(Error::NotOurs(_))));
+            assert!(matches!(
+                block_on(vault.create_snapshot("x", now())),
+                Err(Error::ForeignRepository(_))
+            ));
         }
         assert!(!ran.exists(), "a submodule ran a program");
     }
@@ -230,7 +237,7 @@ fn a_hostile_repository_runs_nothing() {
         fs::copy(canary, vault.root().join(".git/hooks").join(hook)).unwrap();
     }
     block_on(vault.append(vec![draft("one")], None)).unwrap();
-    block_on(vault.snapshot("with hooks", now())).unwrap().unwrap();
+    block_on(vault.create_snapshot("with hooks", now())).unwrap().unwrap();
     assert!(!ran.exists(), "a hook ran");
     // And the canary does sing when git is used without care.
     let _ = Command::new("git")
@@ -245,14 +252,17 @@ fn a_repository_that_init_did_not_make_is_left_alone() {
     let folder = tempfile::TempDir::new().unwrap();
     git(folder.path(), &["init", "-q", "."]);
     let vault = Vault::create(folder.path(), "zone = \"UTC\"\n").unwrap();
-    assert!(block_on(vault.mended())[0].contains("repository already"));
-    assert!(matches!(block_on(vault.snapshot("x", now())), Err(Error::NotOurs(_))));
+    assert!(block_on(vault.opening_repairs())[0].contains("repository already"));
+    assert!(matches!(
+        block_on(vault.create_snapshot("x", now())),
+        Err(Error::ForeignRepository(_))
+    ));
     // A repository that is somewhere else is none of the vault's.
     let (folder, vault) = new_vault();
     let elsewhere = folder.path().join("elsewhere");
     fs::rename(vault.root().join(".git"), &elsewhere).unwrap();
     fs::write(vault.root().join(".git"), format!("gitdir: {}\n", elsewhere.display())).unwrap();
-    assert!(matches!(block_on(vault.snapshot("x", now())), Err(Error::Link(_))));
+    assert!(matches!(block_on(vault.create_snapshot("x", now())), Err(Error::Link(_))));
 }
 
 // A repository whose exchange was cut short is put back by a repair, and not made anew
@@ -260,7 +270,7 @@ fn a_repository_that_init_did_not_make_is_left_alone() {
 fn a_repair_brings_back_the_repository_that_was_being_exchanged() {
     let (_folder, vault) = new_vault();
     block_on(vault.append(vec![draft("one")], None)).unwrap();
-    block_on(vault.snapshot("first", now())).unwrap().unwrap();
+    block_on(vault.create_snapshot("first", now())).unwrap().unwrap();
     let apart = vault.root().join(".icecore/new-repository");
     fs::create_dir(&apart).unwrap();
     fs::rename(vault.root().join(".git"), apart.join(".git.old")).unwrap();
@@ -280,25 +290,28 @@ fn a_primer_edited_on_both_sides_of_a_merge_stays_open() {
         fs::write(root.join(primer), text).unwrap();
     };
     write(vault.root(), "by hand\n");
-    block_on(vault.snapshot("first", now())).unwrap().unwrap();
+    block_on(vault.create_snapshot("first", now())).unwrap().unwrap();
     let place = folder.path().join("two");
     git(folder.path(), &["clone", "-q", vault.root().to_str().unwrap(), "two"]);
     let two = Vault::adopt(&place).unwrap().unwrap();
     write(two.root(), "by hand there\n");
-    block_on(two.snapshot("there", now())).unwrap().unwrap();
+    block_on(two.create_snapshot("there", now())).unwrap().unwrap();
     git(vault.root(), &["remote", "add", "two", place.to_str().unwrap()]);
     git(vault.root(), &["fetch", "-q", "two"]);
-    let fork = block_on(vault.fork(Some("two/main"))).unwrap();
+    let fork = block_on(vault.find_divergence(Some("two/main"))).unwrap();
     write(vault.root(), "by hand here\n");
-    match block_on(vault.join(&fork)).unwrap() {
-        Joined::Open { files, left: true } => assert_eq!(files[0].0, primer),
+    match block_on(vault.merge(&fork)).unwrap() {
+        MergeOutcome::Conflicted { files, left: true } => assert_eq!(files[0].0, primer),
         other => panic!("{other:?}"),
     }
-    assert_eq!(block_on(vault.unfinished()).unwrap().unwrap().open, [primer]);
-    assert!(matches!(block_on(vault.snapshot("too early", now())), Err(Error::Unsettled(_))));
+    assert_eq!(block_on(vault.unfinished_merge()).unwrap().unwrap().conflicts, [primer]);
+    assert!(matches!(
+        block_on(vault.create_snapshot("too early", now())),
+        Err(Error::UnresolvedMerge(_))
+    ));
     write(vault.root(), "by hand here and there\n");
     git(vault.root(), &["add", primer]);
-    block_on(vault.snapshot("merged", now())).unwrap().unwrap();
+    block_on(vault.create_snapshot("merged", now())).unwrap().unwrap();
     assert_eq!(git(vault.root(), &["log", "-1", "--format=%P"]).split_whitespace().count(), 2);
     assert_eq!(git(vault.root(), &["status", "--porcelain"]), "");
 }

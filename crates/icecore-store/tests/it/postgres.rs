@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use icecore_domain::calendar::Moment;
-use icecore_domain::event::{Draft, Event, Kind, Priority};
+use icecore_domain::event::{Event, EventDraft, EventType, Priority};
 use icecore_domain::layout::DocPath;
 use icecore_domain::ledger::conflict;
 use icecore_domain::ledger::query::EventQuery;
-use icecore_domain::ledger::{Entry, Ledger};
-use icecore_store::postgres::{Options, Postgres};
-use icecore_store::testing::cluster::{Cluster, Flush};
+use icecore_domain::ledger::{Ledger, LedgerEntry};
+use icecore_store::postgres::{Postgres, PostgresOptions};
+use icecore_store::testing::cluster::{Durability, TestCluster};
 use icecore_store::testing::conformance;
 use icecore_store::{Error, Store};
 use pollster::block_on;
@@ -19,16 +19,16 @@ use crate::postgres_walls::Raw;
 // L2
 #[test]
 fn postgres_sits_the_exam() {
-    let cluster = Cluster::start(Flush::No);
-    let home = Postgres::at(&cluster.url(), Options::default()).unwrap();
+    let cluster = TestCluster::start(Durability::Unflushed);
+    let home = Postgres::for_url(&cluster.url(), PostgresOptions::default()).unwrap();
     block_on(async {
         home.migrate().await.unwrap();
-        assert_eq!(home.plan().await.unwrap().due, []);
+        assert_eq!(home.migration_plan().await.unwrap().pending, []);
         let mut count = 0;
-        conformance::sit(async || {
+        conformance::run_all(async || {
             count += 1;
             Arc::into_inner(
-                home.create(&format!("exam-{count}"), "zone = \"UTC\"\n").await.unwrap(),
+                home.create_space(&format!("exam-{count}"), "zone = \"UTC\"\n").await.unwrap(),
             )
             .unwrap()
         })
@@ -37,15 +37,15 @@ fn postgres_sits_the_exam() {
 }
 
 /// A database with its tables.
-pub fn home(cluster: &Cluster) -> Arc<Postgres> {
-    let home = Postgres::at(&cluster.url(), Options::default()).unwrap();
+pub fn home(cluster: &TestCluster) -> Arc<Postgres> {
+    let home = Postgres::for_url(&cluster.url(), PostgresOptions::default()).unwrap();
     block_on(home.migrate()).unwrap();
     home
 }
 
-pub fn draft(text: &str) -> Draft {
-    let at = Moment::read("2026-02-13T09:30:00+01:00").unwrap().moment;
-    Draft::new(at, Kind::Fact, Priority::P2, text)
+pub fn draft(text: &str) -> EventDraft {
+    let at = Moment::parse("2026-02-13T09:30:00+01:00").unwrap().moment;
+    EventDraft::new(at, EventType::Fact, Priority::P2, text)
 }
 
 // L2, L3: two homes are two processes, but for the memory they share with nobody
@@ -53,10 +53,10 @@ pub fn draft(text: &str) -> Draft {
 fn many_append_at_once_and_everybody_sees_everything() {
     const THREADS: usize = 8;
     const EVENTS: usize = 200;
-    let cluster = Cluster::start(Flush::No);
+    let cluster = TestCluster::start(Durability::Unflushed);
     let homes = [home(&cluster), home(&cluster)];
-    block_on(homes[0].create("shared", "zone = \"UTC\"\n")).unwrap();
-    let spaces = homes.each_ref().map(|home| block_on(home.space("shared")).unwrap().unwrap());
+    block_on(homes[0].create_space("shared", "zone = \"UTC\"\n")).unwrap();
+    let spaces = homes.each_ref().map(|home| block_on(home.open_space("shared")).unwrap().unwrap());
     let append = |home: usize, thread: usize| {
         let space = spaces[home].clone();
         std::thread::spawn(move || {
@@ -83,8 +83,8 @@ fn many_append_at_once_and_everybody_sees_everything() {
         "every number is given once, and none is left out"
     );
     for space in &spaces {
-        let found = block_on(space.events(&EventQuery::everything())).unwrap();
-        let read = Ledger::read(&block_on(space.ledger()).unwrap().bytes, None);
+        let found = block_on(space.events(&EventQuery::all())).unwrap();
+        let read = Ledger::parse(&block_on(space.ledger()).unwrap().bytes, None);
         assert_eq!(found.entries, read.entries());
         let events: Vec<Event> = found.entries.into_iter().map(|entry| entry.event).collect();
         assert_eq!(events, told, "whatever was acknowledged is there, once");
@@ -96,28 +96,28 @@ fn many_append_at_once_and_everybody_sees_everything() {
         let event = block_on(one.append(vec![draft(&format!("turn {n}"))], Some(before)))
             .unwrap()
             .remove(0);
-        let seen = block_on(other.events(&EventQuery::these(&[event.id]))).unwrap();
+        let seen = block_on(other.events(&EventQuery::for_ids(&[event.id]))).unwrap();
         assert_eq!(seen.entries[0].event, event);
         assert_eq!(seen.position, block_on(one.position()).unwrap());
         assert!(matches!(
             block_on(other.append(vec![draft("late")], Some(before))),
-            Err(Error::Moved { .. })
+            Err(Error::Conflict { .. })
         ));
     }
-    assert_eq!(block_on(spaces[0].faults()).unwrap(), []);
+    assert_eq!(block_on(spaces[0].line_faults()).unwrap(), []);
 }
 
 // L2, L3, L15: a fold that is remembered is never older than the ledger, however that was changed
 #[test]
 fn a_remembered_fold_follows_every_kind_of_write() {
-    let cluster = Cluster::start(Flush::No);
+    let cluster = TestCluster::start(Durability::Unflushed);
     let homes = [home(&cluster), home(&cluster)];
-    let one = block_on(homes[0].create("x", "zone = \"UTC\"\n")).unwrap();
-    let other = block_on(homes[1].space("x")).unwrap().unwrap();
-    let everything = EventQuery::everything();
+    let one = block_on(homes[0].create_space("x", "zone = \"UTC\"\n")).unwrap();
+    let other = block_on(homes[1].open_space("x")).unwrap().unwrap();
+    let everything = EventQuery::all();
     let check = |what: &str| {
         let text = block_on(one.ledger()).unwrap();
-        let read = Ledger::read(&text.bytes, None);
+        let read = Ledger::parse(&text.bytes, None);
         for space in [&one, &other] {
             let found = block_on(space.events(&everything)).unwrap();
             assert_eq!(
@@ -125,17 +125,16 @@ fn a_remembered_fold_follows_every_kind_of_write() {
                 (read.entries(), text.position),
                 "{what}"
             );
-            assert_eq!(block_on(space.faults()).unwrap(), read.unread(), "{what}");
+            assert_eq!(block_on(space.line_faults()).unwrap(), read.unreadable_lines(), "{what}");
             assert_eq!(
-                conflict::between(&block_on(space.contested()).unwrap()),
-                conflict::among(read.entries()),
+                conflict::conflicting_claims(&block_on(space.contested_claims()).unwrap()),
+                conflict::find_conflicts(read.entries()),
                 "{what}"
             );
-            let same = EventQuery {
-                saying: Some("the budget is 600 EUR.".into()),
-                ..EventQuery::everything()
-            };
-            let chosen: Vec<Entry> = same.choose(read.entries()).into_iter().cloned().collect();
+            let same =
+                EventQuery { saying: Some("the budget is 600 EUR.".into()), ..EventQuery::all() };
+            let chosen: Vec<LedgerEntry> =
+                same.select(read.entries()).into_iter().cloned().collect();
             assert_eq!(block_on(space.events(&same)).unwrap().entries, chosen, "{what}");
         }
         text
@@ -144,7 +143,10 @@ fn a_remembered_fold_follows_every_kind_of_write() {
     let first = block_on(one.append(vec![draft("one"), draft("two")], None)).unwrap();
     check("appended");
     block_on(
-        other.append(vec![Draft { supersedes: vec![first[0].id], ..draft("another one") }], None),
+        other.append(
+            vec![EventDraft { supersedes: vec![first[0].id], ..draft("another one") }],
+            None,
+        ),
     )
     .unwrap();
     check("replaced by another");
@@ -169,7 +171,7 @@ fn a_remembered_fold_follows_every_kind_of_write() {
     check("torn");
     block_on(one.append(vec![draft("five")], None)).unwrap();
     check("after a torn one");
-    assert_eq!(block_on(one.faults()).unwrap()[0].line, 1, "what was torn is kept, and told");
+    assert_eq!(block_on(one.line_faults()).unwrap()[0].line, 1, "what was torn is kept, and told");
     block_on(other.remove(&path)).unwrap();
     block_on(one.append(vec![draft("anew")], Some(check("gone").position))).unwrap();
     check("anew");
@@ -186,13 +188,13 @@ fn a_remembered_fold_follows_every_kind_of_write() {
 // not what is there
 #[test]
 fn a_fold_of_lost_writes_is_not_taken_for_the_ledger() {
-    let cluster = Cluster::start(Flush::No);
+    let cluster = TestCluster::start(Durability::Unflushed);
     let homes = [home(&cluster), home(&cluster)];
-    let one = block_on(homes[0].create("x", "zone = \"UTC\"\n")).unwrap();
-    let other = block_on(homes[1].space("x")).unwrap().unwrap();
+    let one = block_on(homes[0].create_space("x", "zone = \"UTC\"\n")).unwrap();
+    let other = block_on(homes[1].open_space("x")).unwrap().unwrap();
     block_on(one.append(vec![draft("one")], None)).unwrap();
     let lost = block_on(other.append(vec![draft("two")], None)).unwrap().remove(0);
-    let position = block_on(other.events(&EventQuery::everything())).unwrap().position;
+    let position = block_on(other.events(&EventQuery::all())).unwrap().position;
     cluster.sql(
         "DELETE FROM icecore.chunk WHERE at > 0;
          UPDATE icecore.document d SET length = length(c.bytes), version = c.version FROM icecore.chunk c WHERE d.path = c.path AND d.path LIKE '%ledger%'",
@@ -201,9 +203,9 @@ fn a_fold_of_lost_writes_is_not_taken_for_the_ledger() {
     let there = block_on(one.append(vec![draft("TWO")], None)).unwrap().remove(0);
     assert_eq!(there.id, lost.id);
     block_on(one.append(vec![draft("three")], None)).unwrap();
-    let read = Ledger::read(&block_on(one.ledger()).unwrap().bytes, None);
+    let read = Ledger::parse(&block_on(one.ledger()).unwrap().bytes, None);
     for space in [&one, &other] {
-        let found = block_on(space.events(&EventQuery::everything())).unwrap();
+        let found = block_on(space.events(&EventQuery::all())).unwrap();
         assert_eq!(found.entries, read.entries());
         assert_ne!(found.position, position);
     }
@@ -212,10 +214,10 @@ fn a_fold_of_lost_writes_is_not_taken_for_the_ledger() {
 // Y1
 #[test]
 fn tables_are_made_once_by_whoever_comes_first() {
-    let cluster = Cluster::start(Flush::No);
+    let cluster = TestCluster::start(Durability::Unflushed);
     let many: Vec<_> = (0..4)
         .map(|_| {
-            let home = Postgres::at(&cluster.url(), Options::default()).unwrap();
+            let home = Postgres::for_url(&cluster.url(), PostgresOptions::default()).unwrap();
             std::thread::spawn(move || block_on(home.migrate()).unwrap().len())
         })
         .collect();
@@ -232,16 +234,17 @@ const LEASE: std::time::Duration = std::time::Duration::from_secs(60);
 // K3
 #[test]
 fn work_is_taken_by_one_in_turn_and_goes_free_when_its_taker_is_gone() {
-    use icecore_store::postgres::jobs::{Next, TEND, Work};
+    use icecore_store::postgres::jobs::{LeasedJob, MAINTENANCE_JOB, NextRun};
     use std::time::Duration;
-    let cluster = Cluster::start(Flush::No);
-    let home = Postgres::at(&cluster.url(), Options::default()).unwrap();
+    let cluster = TestCluster::start(Durability::Unflushed);
+    let home = Postgres::for_url(&cluster.url(), PostgresOptions::default()).unwrap();
     block_on(async {
         home.migrate().await.unwrap();
         for name in ["a", "b", "c"] {
-            home.create(name, "zone = \"UTC\"\n").await.unwrap();
+            home.create_space(name, "zone = \"UTC\"\n").await.unwrap();
         }
-        let take = async |lease: Duration| home.take(&[TEND], "w", lease).await.unwrap();
+        let take =
+            async |lease: Duration| home.acquire_job(&[MAINTENANCE_JOB], "w", lease).await.unwrap();
         // Each space once, and nobody gets what another has.
         let mut taken = Vec::new();
         while let Some(work) = take(LEASE).await {
@@ -252,9 +255,9 @@ fn work_is_taken_by_one_in_turn_and_goes_free_when_its_taker_is_gone() {
         // One dies: its row is free when its time is over, and whoever was only slow has no say any
         // more. Perhaps it was the work that killed it: that counts as a failure, and is tried
         // again later, each time later.
-        assert!(home.keep(&taken[0], Duration::ZERO).await.unwrap());
+        assert!(home.renew_job(&taken[0], Duration::ZERO).await.unwrap());
         assert_eq!(take(LEASE).await, None);
-        assert_eq!(home.backlog().await.unwrap()[0].failing, 1);
+        assert_eq!(home.job_backlog().await.unwrap()[0].failing, 1);
         let wait = || {
             cluster.sql("SELECT round(extract(epoch FROM due - now())) FROM icecore.job WHERE failures > 0").parse::<i64>().unwrap()
         };
@@ -266,39 +269,41 @@ fn work_is_taken_by_one_in_turn_and_goes_free_when_its_taker_is_gone() {
         assert!((28..=30).contains(&wait()), "{}", wait());
         cluster.sql("UPDATE icecore.job SET due = now() WHERE failures > 0");
         let again = take(LEASE).await.unwrap();
-        assert_eq!(again, Work { epoch: again.epoch, failures: 2, ..taken[0].clone() });
+        assert_eq!(again, LeasedJob { epoch: again.epoch, failures: 2, ..taken[0].clone() });
         assert!(again.epoch > taken[0].epoch);
-        assert!(!home.keep(&taken[0], LEASE).await.unwrap());
-        assert!(!home.done(&taken[0], Next::Asleep, i64::MAX).await.unwrap());
-        assert!(!home.failed(&taken[0], "too late").await.unwrap());
+        assert!(!home.renew_job(&taken[0], LEASE).await.unwrap());
+        assert!(!home.finish_job(&taken[0], NextRun::OnWrite, i64::MAX).await.unwrap());
+        assert!(!home.fail_job(&taken[0], "too late").await.unwrap());
         // What falls asleep wakes when something is written, and what was written meanwhile keeps
         // it awake.
-        let (a, b) =
-            (home.space("a").await.unwrap().unwrap(), home.space("b").await.unwrap().unwrap());
-        let seen = a.outline().await.unwrap();
-        assert!(home.done(&again, Next::Asleep, seen).await.unwrap());
+        let (a, b) = (
+            home.open_space("a").await.unwrap().unwrap(),
+            home.open_space("b").await.unwrap().unwrap(),
+        );
+        let seen = a.documents_fingerprint().await.unwrap();
+        assert!(home.finish_job(&again, NextRun::OnWrite, seen).await.unwrap());
         assert_eq!(take(LEASE).await, None);
         let line = b"{\"conversation\":\"c\"}\n";
-        Store::extend(&*a, &"memory/messages/2026-02-13.jsonl".parse().unwrap(), line)
+        Store::append_to_document(&*a, &"memory/messages/2026-02-13.jsonl".parse().unwrap(), line)
             .await
             .unwrap();
         assert_eq!(take(LEASE).await.unwrap().space, "a");
-        let seen = b.outline().await.unwrap();
-        Store::extend(&*b, &"memory/messages/2026-02-13.jsonl".parse().unwrap(), line)
+        let seen = b.documents_fingerprint().await.unwrap();
+        Store::append_to_document(&*b, &"memory/messages/2026-02-13.jsonl".parse().unwrap(), line)
             .await
             .unwrap();
-        assert!(home.done(&taken[1], Next::Asleep, seen).await.unwrap());
+        assert!(home.finish_job(&taken[1], NextRun::OnWrite, seen).await.unwrap());
         assert_eq!(take(LEASE).await.unwrap().space, "b");
         // Asked for while it is being done, it is done again.
-        a.want(PACK, Duration::ZERO).await.unwrap();
-        let first = home.take(&[PACK], "w", LEASE).await.unwrap().unwrap();
-        a.want(PACK, Duration::ZERO).await.unwrap();
-        assert_eq!(home.take(&[PACK], "w", LEASE).await.unwrap(), None);
-        assert!(home.done(&first, Next::Asleep, i64::MAX).await.unwrap());
-        let second = home.take(&[PACK], "w", LEASE).await.unwrap().unwrap();
-        assert!(home.failed(&second, "the model is silent").await.unwrap());
-        assert_eq!(home.take(&[PACK], "w", LEASE).await.unwrap(), None);
-        let backlog = home.backlog().await.unwrap();
+        a.request_job(PACK, Duration::ZERO).await.unwrap();
+        let first = home.acquire_job(&[PACK], "w", LEASE).await.unwrap().unwrap();
+        a.request_job(PACK, Duration::ZERO).await.unwrap();
+        assert_eq!(home.acquire_job(&[PACK], "w", LEASE).await.unwrap(), None);
+        assert!(home.finish_job(&first, NextRun::OnWrite, i64::MAX).await.unwrap());
+        let second = home.acquire_job(&[PACK], "w", LEASE).await.unwrap().unwrap();
+        assert!(home.fail_job(&second, "the model is silent").await.unwrap());
+        assert_eq!(home.acquire_job(&[PACK], "w", LEASE).await.unwrap(), None);
+        let backlog = home.job_backlog().await.unwrap();
         assert_eq!(backlog.iter().find(|kind| kind.kind == PACK).unwrap().failing, 1);
     });
 }
@@ -306,18 +311,18 @@ fn work_is_taken_by_one_in_turn_and_goes_free_when_its_taker_is_gone() {
 // K3
 #[test]
 fn a_space_does_not_fall_asleep_over_what_is_being_written() {
-    use icecore_store::postgres::jobs::{Next, TEND};
+    use icecore_store::postgres::jobs::{MAINTENANCE_JOB, NextRun};
     use std::time::Duration;
-    let cluster = Cluster::start(Flush::No);
-    let home = Postgres::at(&cluster.url(), Options::default()).unwrap();
+    let cluster = TestCluster::start(Durability::Unflushed);
+    let home = Postgres::for_url(&cluster.url(), PostgresOptions::default()).unwrap();
     block_on(async {
         home.migrate().await.unwrap();
-        let space = home.create("a", "zone = \"UTC\"\n").await.unwrap();
+        let space = home.create_space("a", "zone = \"UTC\"\n").await.unwrap();
         let (said, held) =
             ("memory/messages/2026-02-13.jsonl".parse().unwrap(), "notes/held.md".parse().unwrap());
         space.put(&held, b"held").await.unwrap();
-        let work = home.take(&[TEND], "w", LEASE).await.unwrap().unwrap();
-        let seen = space.outline().await.unwrap();
+        let work = home.acquire_job(&[MAINTENANCE_JOB], "w", LEASE).await.unwrap().unwrap();
+        let seen = space.documents_fingerprint().await.unwrap();
         // Somebody writes, and is held up before it is written for good.
         let other = Raw::to(&cluster.url());
         other.must("BEGIN; SELECT 1 FROM icecore.document WHERE path = 'notes/held.md' FOR UPDATE");
@@ -330,58 +335,61 @@ fn a_space_does_not_fall_asleep_over_what_is_being_written() {
         std::thread::sleep(Duration::from_millis(300));
         let sleeping = {
             let (home, work) = (home.clone(), work.clone());
-            std::thread::spawn(move || block_on(home.done(&work, Next::Asleep, seen)))
+            std::thread::spawn(move || block_on(home.finish_job(&work, NextRun::OnWrite, seen)))
         };
         std::thread::sleep(Duration::from_millis(300));
         other.must("ROLLBACK");
         writing.join().unwrap().unwrap();
         assert!(sleeping.join().unwrap().unwrap());
-        assert_eq!(home.take(&[TEND], "w", LEASE).await.unwrap().unwrap().space, "a");
+        assert_eq!(
+            home.acquire_job(&[MAINTENANCE_JOB], "w", LEASE).await.unwrap().unwrap().space,
+            "a"
+        );
     });
 }
 
 // Y1
 #[test]
 fn a_glance_shows_that_a_prompt_was_taken_away() {
-    let cluster = Cluster::start(Flush::No);
-    let home = Postgres::at(&cluster.url(), Options::default()).unwrap();
+    let cluster = TestCluster::start(Durability::Unflushed);
+    let home = Postgres::for_url(&cluster.url(), PostgresOptions::default()).unwrap();
     block_on(async {
         home.migrate().await.unwrap();
-        let space = home.create("a", "zone = \"UTC\"\n").await.unwrap();
+        let space = home.create_space("a", "zone = \"UTC\"\n").await.unwrap();
         let prompt = "prompts/week.yaml".parse().unwrap();
         space.put(&prompt, b"old").await.unwrap();
         space.put(&"icecore.toml".parse().unwrap(), b"zone = \"UTC\"\n").await.unwrap();
-        let before = home.glance("a").await.unwrap().unwrap();
+        let before = home.space_fingerprint("a").await.unwrap().unwrap();
         space.put(&"knowledge/x.md".parse().unwrap(), b"x").await.unwrap();
-        assert_eq!(home.glance("a").await.unwrap().unwrap(), before);
+        assert_eq!(home.space_fingerprint("a").await.unwrap().unwrap(), before);
         space.remove(&prompt).await.unwrap();
-        let after = home.glance("a").await.unwrap().unwrap();
-        assert!(after != before && after.is_same_life(&before));
+        let after = home.space_fingerprint("a").await.unwrap().unwrap();
+        assert!(after != before && after.is_same_space(&before));
     });
 }
 
 // K3
 #[test]
 fn who_waits_for_work_hears_of_it() {
-    let cluster = Cluster::start(Flush::No);
-    let home = Postgres::at(&cluster.url(), Options::default()).unwrap();
-    let other = Postgres::at(&cluster.url(), Options::default()).unwrap();
+    let cluster = TestCluster::start(Durability::Unflushed);
+    let home = Postgres::for_url(&cluster.url(), PostgresOptions::default()).unwrap();
+    let other = Postgres::for_url(&cluster.url(), PostgresOptions::default()).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         use std::time::Duration;
         home.migrate().await.unwrap();
-        let space = home.create("a", "zone = \"UTC\"\n").await.unwrap();
-        let ear = other.ear().unwrap();
+        let space = home.create_space("a", "zone = \"UTC\"\n").await.unwrap();
+        let ear = other.listen_for_jobs().unwrap();
         let within = |seconds| Duration::from_secs(seconds);
         let spoken = async {
             // Until somebody listens, it is said again.
             loop {
                 tokio::time::sleep(Duration::from_millis(50)).await;
-                space.want(PACK, Duration::ZERO).await.unwrap();
+                space.request_job(PACK, Duration::ZERO).await.unwrap();
             }
         };
         tokio::select! {
-            heard = tokio::time::timeout(within(20), ear.hear()) => heard.unwrap(),
+            heard = tokio::time::timeout(within(20), ear.wait()) => heard.unwrap(),
             () = spoken => {}
         }
         // The server goes and comes again; whoever listens does so again.
@@ -389,11 +397,11 @@ fn who_waits_for_work_hears_of_it() {
         let spoken = async {
             loop {
                 tokio::time::sleep(Duration::from_millis(50)).await;
-                let _ = space.want(PACK, Duration::ZERO).await;
+                let _ = space.request_job(PACK, Duration::ZERO).await;
             }
         };
         tokio::select! {
-            heard = tokio::time::timeout(within(20), async { ear.hear().await; ear.hear().await }) => heard.unwrap(),
+            heard = tokio::time::timeout(within(20), async { ear.wait().await; ear.wait().await }) => heard.unwrap(),
             () = spoken => {}
         }
     });

@@ -8,33 +8,37 @@ use std::task::{Context, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use icecore_store::postgres::{Options, Postgres, Space};
-use icecore_store::testing::cluster::{Cluster, Flush};
-use icecore_store::{Claimed, Error, Store};
+use icecore_store::postgres::{Postgres, PostgresOptions, Space};
+use icecore_store::testing::cluster::{Durability, TestCluster};
+use icecore_store::{Error, Lease, Store};
 use pollster::block_on;
 
 use crate::postgres::draft;
 
 const LEASE: Duration = Duration::from_millis(900);
 
-fn options() -> Options {
-    Options { lease: LEASE, patience: Duration::from_secs(2), ..Options::default() }
+fn options() -> PostgresOptions {
+    PostgresOptions {
+        lease_duration: LEASE,
+        connect_timeout: Duration::from_secs(2),
+        ..PostgresOptions::default()
+    }
 }
 
 /// The same space in two processes.
-fn two(cluster: &Cluster, options: Options) -> [Arc<Space>; 2] {
-    let homes = [0, 1].map(|_| Postgres::at(&cluster.url(), options).unwrap());
+fn two(cluster: &TestCluster, options: PostgresOptions) -> [Arc<Space>; 2] {
+    let homes = [0, 1].map(|_| Postgres::for_url(&cluster.url(), options).unwrap());
     block_on(homes[0].migrate()).unwrap();
-    block_on(homes[0].create("x", "zone = \"UTC\"\n")).unwrap();
-    homes.map(|home| block_on(home.space("x")).unwrap().unwrap())
+    block_on(homes[0].create_space("x", "zone = \"UTC\"\n")).unwrap();
+    homes.map(|home| block_on(home.open_space("x")).unwrap().unwrap())
 }
 
-fn claim(space: &Space, work: &str) -> Option<Claimed> {
-    block_on(space.claim(work)).unwrap()
+fn claim(space: &Space, work: &str) -> Option<Lease> {
+    block_on(space.acquire_lease(work)).unwrap()
 }
 
 /// How long it takes until somebody else has it.
-fn until_had(space: &Space, work: &str) -> (Duration, Claimed) {
+fn until_had(space: &Space, work: &str) -> (Duration, Lease) {
     let begun = Instant::now();
     loop {
         if let Some(claimed) = claim(space, work) {
@@ -48,10 +52,10 @@ fn until_had(space: &Space, work: &str) -> (Duration, Claimed) {
 // K5: a night presses and forgets while it holds the night; more at once than there are connections
 #[test]
 fn more_may_hold_claims_than_there_are_connections_and_still_read_and_write() {
-    let cluster = Cluster::start(Flush::No);
-    let [one, other] = two(&cluster, Options { connections: 2, ..options() });
-    let held: Vec<Claimed> = (0..8).map(|n| claim(&one, &format!("work {n}")).unwrap()).collect();
-    assert_eq!(one.home().figures().in_use, 0);
+    let cluster = TestCluster::start(Durability::Unflushed);
+    let [one, other] = two(&cluster, PostgresOptions { max_connections: 2, ..options() });
+    let held: Vec<Lease> = (0..8).map(|n| claim(&one, &format!("work {n}")).unwrap()).collect();
+    assert_eq!(one.database().pool_stats().in_use, 0);
     thread::scope(|scope| {
         for n in 0..8 {
             let (one, other) = (&one, &other);
@@ -77,7 +81,7 @@ fn more_may_hold_claims_than_there_are_connections_and_still_read_and_write() {
 // K5
 #[test]
 fn a_claim_is_held_for_as_long_as_its_holder_is_there_and_free_when_it_has_parted() {
-    let cluster = Cluster::start(Flush::No);
+    let cluster = TestCluster::start(Durability::Unflushed);
     let [one, other] = two(&cluster, options());
     let held = claim(&one, "night").unwrap();
     let over = Instant::now() + LEASE * 3;
@@ -87,15 +91,15 @@ fn a_claim_is_held_for_as_long_as_its_holder_is_there_and_free_when_it_has_parte
     }
     assert!(block_on(held.is_held()).unwrap());
     drop(held);
-    one.home().part(Duration::from_secs(5));
+    one.database().drain_releases(Duration::from_secs(5));
     assert!(claim(&other, "night").is_some());
     // Who asks in vain leaves nothing, and neither does who had it.
-    other.home().part(Duration::from_secs(5));
+    other.database().drain_releases(Duration::from_secs(5));
     assert_eq!(cluster.sql("SELECT count(*) FROM icecore.claim"), "0");
     // Nobody works in a space that is gone.
     let held = claim(&one, "night").unwrap();
-    assert!(block_on(one.home().erase("x")).unwrap());
-    assert!(matches!(block_on(other.claim("night")), Err(Error::Gone)));
+    assert!(block_on(one.database().erase_space("x")).unwrap());
+    assert!(matches!(block_on(other.acquire_lease("night")), Err(Error::SpaceErased)));
     thread::sleep(LEASE);
     assert!(!block_on(held.is_held()).unwrap());
 }
@@ -103,13 +107,19 @@ fn a_claim_is_held_for_as_long_as_its_holder_is_there_and_free_when_it_has_parte
 // K5: whoever is killed in the middle of asking has nothing afterwards
 #[test]
 fn who_goes_away_while_asking_keeps_nothing() {
-    let cluster = Cluster::start(Flush::No);
+    let cluster = TestCluster::start(Durability::Unflushed);
     // So long that nothing but giving it back frees it.
-    let [one, other] =
-        two(&cluster, Options { connections: 1, lease: Duration::from_secs(600), ..options() });
+    let [one, other] = two(
+        &cluster,
+        PostgresOptions {
+            max_connections: 1,
+            lease_duration: Duration::from_secs(600),
+            ..options()
+        },
+    );
     for pause_us in (0..60).map(|n| n * 150) {
         {
-            let mut asking = pin!(one.claim("night"));
+            let mut asking = pin!(one.acquire_lease("night"));
             // What is done already is not asked for again.
             if asking.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending() {
                 thread::sleep(Duration::from_micros(pause_us));
@@ -119,21 +129,21 @@ fn who_goes_away_while_asking_keeps_nothing() {
         let (waited, held) = until_had(&other, "night");
         assert!(waited < Duration::from_secs(5), "{waited:?}");
         drop(held);
-        other.home().part(Duration::from_secs(5));
+        other.database().drain_releases(Duration::from_secs(5));
     }
 }
 
 // K5: a holder whose machine is cut off; its claim is free when its lease ends, and it finds out
 #[test]
 fn a_holder_that_is_not_heard_of_any_more_loses_its_claim_and_is_told() {
-    let cluster = Cluster::start(Flush::No);
+    let cluster = TestCluster::start(Durability::Unflushed);
     let [_, other] = two(&cluster, options());
     let is_cut = Arc::new(AtomicBool::new(false));
     let port = cut_off(cluster.port(), is_cut.clone());
-    let hasty = Options { patience: Duration::from_millis(200), ..options() };
-    let home =
-        Postgres::at(&format!("postgres://postgres@127.0.0.1:{port}/postgres"), hasty).unwrap();
-    let space = block_on(home.space("x")).unwrap().unwrap();
+    let hasty = PostgresOptions { connect_timeout: Duration::from_millis(200), ..options() };
+    let home = Postgres::for_url(&format!("postgres://postgres@127.0.0.1:{port}/postgres"), hasty)
+        .unwrap();
+    let space = block_on(home.open_space("x")).unwrap().unwrap();
     let held = claim(&space, "night").unwrap();
     is_cut.store(true, Ordering::SeqCst);
     let (waited, mine) = until_had(&other, "night");
@@ -143,7 +153,7 @@ fn a_holder_that_is_not_heard_of_any_more_loses_its_claim_and_is_told() {
     is_cut.store(false, Ordering::SeqCst);
     assert!(!block_on(held.is_held()).unwrap());
     drop(held);
-    home.part(Duration::from_secs(5));
+    home.drain_releases(Duration::from_secs(5));
     assert!(block_on(mine.is_held()).unwrap(), "what another has is not given back");
     assert!(claim(&space, "night").is_none());
 }

@@ -5,21 +5,24 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use icecore_store::postgres::{Options, Postgres};
-use icecore_store::testing::cluster::{Cluster, Flush, free_port};
+use icecore_store::postgres::{Postgres, PostgresOptions};
+use icecore_store::testing::cluster::{Durability, TestCluster, free_port};
 use icecore_store::{Error, Store as _};
 use pollster::block_on;
 
 const CONFIG: &str = "zone = \"UTC\"\n";
 
 fn failure(url: &str) -> Error {
-    let options = Options { patience: Duration::from_millis(300), ..Options::default() };
-    block_on(Postgres::at(url, options).unwrap().spaces("", 1)).unwrap_err()
+    let options = PostgresOptions {
+        connect_timeout: Duration::from_millis(300),
+        ..PostgresOptions::default()
+    };
+    block_on(Postgres::for_url(url, options).unwrap().list_spaces("", 1)).unwrap_err()
 }
 
 #[test]
 fn every_way_to_find_no_connection_has_its_class() {
-    let cluster = Cluster::start(Flush::No);
+    let cluster = TestCluster::start(Durability::Unflushed);
     let data = cluster.sql("SHOW data_directory");
     cluster.sql("CREATE ROLE ann LOGIN PASSWORD 'right'; CREATE ROLE barred LOGIN; CREATE ROLE asleep NOLOGIN");
     let rules = "local all all trust\nhost replication all 127.0.0.1/32 trust\nhost all barred 127.0.0.1/32 reject\nhost all ann 127.0.0.1/32 scram-sha-256\nhost all all 127.0.0.1/32 trust\n";
@@ -58,8 +61,10 @@ fn every_way_to_find_no_connection_has_its_class() {
         ),
     ] {
         let class = match &error {
-            Error::Unwelcome { why, .. } if why.contains("the address has none") => "no password",
-            Error::Unwelcome { .. } => "unwelcome",
+            Error::AccessDenied { why, .. } if why.contains("the address has none") => {
+                "no password"
+            }
+            Error::AccessDenied { .. } => "unwelcome",
             Error::NoDatabase { .. } => "no database",
             Error::Insecure { why, .. } if why.contains("sslmode=require") => "insecure",
             Error::Unreachable { .. } => "unreachable",
@@ -86,7 +91,7 @@ fn every_way_to_find_no_connection_has_its_class() {
 
 #[test]
 fn a_certificate_that_nobody_vouches_for_is_told_apart_from_a_server_that_is_away() {
-    let cluster = Cluster::start(Flush::No);
+    let cluster = TestCluster::start(Durability::Unflushed);
     let data = cluster.sql("SHOW data_directory");
     let (key, certificate) =
         (Path::new(&data).join("server.key"), Path::new(&data).join("server.crt"));
@@ -130,18 +135,18 @@ fn a_certificate_that_nobody_vouches_for_is_told_apart_from_a_server_that_is_awa
 
 #[test]
 fn what_a_statement_fails_with_has_its_class() {
-    let cluster = Cluster::start(Flush::No);
-    let home = Postgres::at(
+    let cluster = TestCluster::start(Durability::Unflushed);
+    let home = Postgres::for_url(
         &cluster.url(),
-        Options {
-            statement: Duration::from_millis(600),
-            lock: Duration::from_millis(300),
-            ..Options::default()
+        PostgresOptions {
+            statement_timeout: Duration::from_millis(600),
+            lock_timeout: Duration::from_millis(300),
+            ..PostgresOptions::default()
         },
     )
     .unwrap();
     block_on(home.migrate()).unwrap();
-    let space = block_on(home.create("A", CONFIG)).unwrap();
+    let space = block_on(home.create_space("A", CONFIG)).unwrap();
     let page = "knowledge/x.md".parse().unwrap();
     let trigger = |body: &str| {
         cluster.sql(&format!(
@@ -166,9 +171,9 @@ fn what_a_statement_fails_with_has_its_class() {
         trigger(body);
         let error = block_on(space.put(&page, b"x")).unwrap_err();
         let class = match &error {
-            Error::Overrun(_) => "overrun",
-            Error::Unwelcome { .. } => "unwelcome",
-            Error::Moved { .. } => "moved",
+            Error::Overloaded(_) => "overrun",
+            Error::AccessDenied { .. } => "unwelcome",
+            Error::Conflict { .. } => "moved",
             Error::Unreachable { .. } => "unreachable",
             Error::ReadOnly { .. } => "read only",
             Error::Database(_) => "database",

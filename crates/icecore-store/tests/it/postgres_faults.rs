@@ -11,9 +11,9 @@ use std::time::Duration;
 
 use icecore_domain::event::Origin;
 use icecore_domain::ledger::query::EventQuery;
-use icecore_domain::record::{Captured, Record, Role};
-use icecore_store::postgres::{Options, Postgres, Space};
-use icecore_store::testing::cluster::{Cluster, Flush};
+use icecore_domain::record::{Record, RecordKind, Role};
+use icecore_store::postgres::{Postgres, PostgresOptions, Space};
+use icecore_store::testing::cluster::{Durability, TestCluster};
 use icecore_store::{Error, Store};
 use pollster::block_on;
 
@@ -31,7 +31,7 @@ fn said(name: &str) -> Record {
         role: Role::User,
         name: None,
         other_speaker: None,
-        kind: Captured::Message,
+        kind: RecordKind::Message,
         title: None,
         text: name.into(),
         parts: None,
@@ -62,7 +62,7 @@ fn write_until(over: &AtomicBool, home: &Arc<Postgres>, round: &str) -> Told {
                     let name = format!("{round} {writer} {count}");
                     let done = block_on(async {
                         let space = home
-                            .space("busy")
+                            .open_space("busy")
                             .await?
                             .ok_or_else(|| Error::NotASpace("busy".into()))?;
                         match count % 2 {
@@ -76,8 +76,8 @@ fn write_until(over: &AtomicBool, home: &Arc<Postgres>, round: &str) -> Told {
                         Err(
                             Error::Unreachable { .. }
                             | Error::ReadOnly { .. }
-                            | Error::Overrun(_)
-                            | Error::Moved { .. },
+                            | Error::Overloaded(_)
+                            | Error::Conflict { .. },
                         ) => {
                             told.unclear.push(name);
                             drop(told);
@@ -96,7 +96,7 @@ fn write_until(over: &AtomicBool, home: &Arc<Postgres>, round: &str) -> Told {
 fn kept(space: &Space) -> HashMap<String, usize> {
     let mut kept: HashMap<String, usize> = HashMap::new();
     block_on(async {
-        for entry in space.events(&EventQuery::everything()).await.unwrap().entries {
+        for entry in space.events(&EventQuery::all()).await.unwrap().entries {
             *kept.entry(entry.event.draft.content).or_default() += 1;
         }
         let days = icecore_domain::calendar::Days {
@@ -107,7 +107,7 @@ fn kept(space: &Space) -> HashMap<String, usize> {
             *kept.entry(record.text).or_default() += 1;
         }
         assert!(space.inspect().await.unwrap().iter().all(|finding| !finding.fails));
-        assert!(space.faults().await.unwrap().is_empty());
+        assert!(space.line_faults().await.unwrap().is_empty());
     });
     kept
 }
@@ -127,21 +127,22 @@ fn check(told: &Told, space: &Space, least: usize) {
 }
 
 fn open(url: &str) -> Arc<Postgres> {
-    let options = Options { patience: Duration::from_secs(30), ..Options::default() };
-    Postgres::at(url, options).unwrap()
+    let options =
+        PostgresOptions { connect_timeout: Duration::from_secs(30), ..PostgresOptions::default() };
+    Postgres::for_url(url, options).unwrap()
 }
 
 fn made(home: &Arc<Postgres>) {
     block_on(async {
         home.migrate().await.unwrap();
-        home.create("busy", "zone = \"Europe/Berlin\"\n").await.unwrap();
+        home.create_space("busy", "zone = \"Europe/Berlin\"\n").await.unwrap();
     });
 }
 
 // L2: the machine of the database loses its power, and the one that followed it takes over
 #[test]
 fn a_primary_that_dies_under_load_loses_nothing_that_was_acknowledged() {
-    let primary = Cluster::start(Flush::Yes);
+    let primary = TestCluster::start(Durability::Flushed);
     let standby = primary.standby();
     primary.sql("ALTER SYSTEM SET synchronous_standby_names = '*'");
     primary.sql("SELECT pg_reload_conf()");
@@ -163,7 +164,7 @@ fn a_primary_that_dies_under_load_loses_nothing_that_was_acknowledged() {
         over.store(true, Ordering::SeqCst);
         writing.join().unwrap()
     });
-    let space = block_on(home.space("busy")).unwrap().unwrap();
+    let space = block_on(home.open_space("busy")).unwrap().unwrap();
     check(&told, &space, 50);
     assert!(!told.unclear.is_empty(), "nobody was writing when it died");
 }
@@ -234,7 +235,7 @@ impl Proxy {
 // commits
 #[test]
 fn connections_that_are_cut_lose_and_double_nothing() {
-    let cluster = Cluster::start(Flush::No);
+    let cluster = TestCluster::start(Durability::Unflushed);
     let cutting = Arc::new(AtomicBool::new(false));
     let proxy = Proxy::before(cluster.port(), cutting.clone());
     let home = open(&format!("postgres://postgres@127.0.0.1:{}/postgres", proxy.port));
@@ -251,7 +252,7 @@ fn connections_that_are_cut_lose_and_double_nothing() {
         writing.join().unwrap()
     });
     cutting.store(false, Ordering::SeqCst);
-    let space = block_on(home.space("busy")).unwrap().unwrap();
+    let space = block_on(home.open_space("busy")).unwrap().unwrap();
     check(&told, &space, 20);
     assert!(
         proxy.cuts.load(Ordering::SeqCst) > 10,
@@ -263,22 +264,25 @@ fn connections_that_are_cut_lose_and_double_nothing() {
 // L2: nothing answers for a while, then something does
 #[test]
 fn who_waits_for_a_database_that_starts_gets_in_and_who_asks_none_is_told() {
-    let cluster = Cluster::start(Flush::Yes);
+    let cluster = TestCluster::start(Durability::Flushed);
     made(&open(&cluster.url()));
     cluster.kill();
-    let hasty = Postgres::at(
+    let hasty = Postgres::for_url(
         &cluster.url(),
-        Options { patience: Duration::from_millis(200), ..Options::default() },
+        PostgresOptions {
+            connect_timeout: Duration::from_millis(200),
+            ..PostgresOptions::default()
+        },
     )
     .unwrap();
-    match block_on(hasty.space("busy")) {
+    match block_on(hasty.open_space("busy")) {
         Err(Error::Unreachable { why, .. }) => assert!(!why.contains("postgres@"), "{why}"),
         other => panic!("{other:?}"),
     }
     let patient = open(&cluster.url());
-    let waiting = thread::spawn(move || block_on(patient.space("busy")).unwrap().is_some());
+    let waiting = thread::spawn(move || block_on(patient.open_space("busy")).unwrap().is_some());
     thread::sleep(Duration::from_millis(500));
-    cluster.up();
+    cluster.start_again();
     assert!(waiting.join().unwrap());
 }
 
@@ -328,20 +332,20 @@ fn in_time<T: Send + 'static>(seconds: u64, work: impl FnOnce() -> T + Send + 's
 // answer, and nobody gets the connection
 #[test]
 fn who_asks_a_database_that_has_fallen_silent_is_told_and_the_next_gets_through() {
-    let cluster = Cluster::start(Flush::No);
+    let cluster = TestCluster::start(Durability::Unflushed);
     let word = Arc::default();
-    let options = Options {
-        patience: Duration::from_secs(1),
-        statement: Duration::from_secs(1),
-        ..Options::default()
+    let options = PostgresOptions {
+        connect_timeout: Duration::from_secs(1),
+        statement_timeout: Duration::from_secs(1),
+        ..PostgresOptions::default()
     };
-    let home = Postgres::at(
+    let home = Postgres::for_url(
         &format!("postgres://postgres@127.0.0.1:{}/postgres", way(cluster.port(), &word)),
         options,
     )
     .unwrap();
     made(&home);
-    let space = block_on(home.space("busy")).unwrap().unwrap();
+    let space = block_on(home.open_space("busy")).unwrap().unwrap();
     for (nth, (lost_at, expected)) in [
         ("BEGIN", "has not answered"),
         ("silent 1", "has not answered"),
@@ -367,24 +371,25 @@ fn who_asks_a_database_that_has_fallen_silent_is_told_and_the_next_gets_through(
         let (own, name) = (space.clone(), format!("heard {nth}"));
         in_time(5, move || block_on(own.append(vec![draft(&name)], None))).unwrap();
     }
-    let said: Vec<String> = block_on(space.events(&EventQuery::everything()))
+    let said: Vec<String> = block_on(space.events(&EventQuery::all()))
         .unwrap()
         .entries
         .into_iter()
         .map(|entry| entry.event.draft.content)
         .collect();
     assert_eq!(said, ["heard 0", "heard 1", "heard 2"]);
-    assert_eq!(home.figures().in_use, 0);
+    assert_eq!(home.pool_stats().in_use, 0);
 }
 
 // L2: a commit that the database goes on with after nobody waits for it any more
 #[test]
 fn a_commit_that_is_not_answered_is_kept_once_however_often_it_is_tried() {
-    let cluster = Cluster::start(Flush::Yes);
-    let options = Options { statement: Duration::from_secs(1), ..Options::default() };
-    let home = Postgres::at(&cluster.url(), options).unwrap();
+    let cluster = TestCluster::start(Durability::Flushed);
+    let options =
+        PostgresOptions { statement_timeout: Duration::from_secs(1), ..PostgresOptions::default() };
+    let home = Postgres::for_url(&cluster.url(), options).unwrap();
     made(&home);
-    let space = block_on(home.space("busy")).unwrap().unwrap();
+    let space = block_on(home.open_space("busy")).unwrap().unwrap();
     // It waits for a standby that is not there.
     cluster.sql("ALTER SYSTEM SET synchronous_standby_names = 'nobody'");
     cluster.sql("SELECT pg_reload_conf()");
@@ -410,12 +415,15 @@ fn nobody_waits_longer_for_a_connection_than_one_is_patient() {
         queue.push(waiting);
     }
     let url = format!("postgres://postgres@127.0.0.1:{}/postgres?connect_timeout=1", place.port());
-    let home = Postgres::at(
+    let home = Postgres::for_url(
         &url,
-        Options { patience: Duration::from_millis(1_500), ..Options::default() },
+        PostgresOptions {
+            connect_timeout: Duration::from_millis(1_500),
+            ..PostgresOptions::default()
+        },
     )
     .unwrap();
-    match in_time(4, move || block_on(home.space("busy"))) {
+    match in_time(4, move || block_on(home.open_space("busy"))) {
         Err(Error::Unreachable { .. }) => {}
         other => panic!("{other:?}"),
     }
@@ -429,11 +437,14 @@ fn a_password_is_in_no_error() {
         "postgres://me:hunter2@127.0.0.1:port/x",
         "host=127.0.0.1 password=hunter2 port=no",
     ] {
-        let told = match Postgres::at(
+        let told = match Postgres::for_url(
             url,
-            Options { patience: Duration::from_millis(50), ..Options::default() },
+            PostgresOptions {
+                connect_timeout: Duration::from_millis(50),
+                ..PostgresOptions::default()
+            },
         ) {
-            Ok(home) => format!("{home:?} {}", block_on(home.spaces("", 1)).unwrap_err()),
+            Ok(home) => format!("{home:?} {}", block_on(home.list_spaces("", 1)).unwrap_err()),
             Err(error) => error.to_string(),
         };
         assert!(!told.contains("hunter2"), "{told}");

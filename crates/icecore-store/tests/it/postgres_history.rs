@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use icecore_domain::forget::{Needles, Scrub};
 use icecore_store::postgres::Space;
-use icecore_store::testing::cluster::{Cluster, Flush};
-use icecore_store::{Error, History, Rewritten, Snapshot, Store};
+use icecore_store::testing::cluster::{Durability, TestCluster};
+use icecore_store::{Error, RewriteReport, Snapshot, SnapshotStore, Store};
 use jiff::Timestamp;
 use pollster::block_on;
 
@@ -15,9 +15,9 @@ fn now() -> Timestamp {
     "2026-02-13T09:30:00Z".parse().unwrap()
 }
 
-fn new_space() -> (Cluster, Arc<Space>) {
-    let cluster = Cluster::start(Flush::No);
-    let space = block_on(home(&cluster).create("x", "zone = \"UTC\"\n")).unwrap();
+fn new_space() -> (TestCluster, Arc<Space>) {
+    let cluster = TestCluster::start(Durability::Unflushed);
+    let space = block_on(home(&cluster).create_space("x", "zone = \"UTC\"\n")).unwrap();
     (cluster, space)
 }
 
@@ -26,7 +26,7 @@ fn put(space: &Space, path: &str, bytes: &[u8]) {
 }
 
 fn snap(space: &Space, note: &str) -> Option<Snapshot> {
-    block_on(space.snapshot(note, now())).unwrap()
+    block_on(space.create_snapshot(note, now())).unwrap()
 }
 
 fn notes(snapshots: Vec<Snapshot>) -> Vec<String> {
@@ -34,14 +34,14 @@ fn notes(snapshots: Vec<Snapshot>) -> Vec<String> {
 }
 
 fn then(space: &Space, id: &str, path: &str) -> Option<Vec<u8>> {
-    block_on(space.version(id, &path.parse().unwrap())).unwrap()
+    block_on(space.document_at(id, &path.parse().unwrap())).unwrap()
 }
 
 // L16
 #[test]
 fn a_snapshot_knows_what_changed_since() {
     let (_cluster, space) = new_space();
-    assert!(block_on(space.available()).is_ok());
+    assert!(block_on(space.check_available()).is_ok());
     assert_eq!(block_on(space.snapshots(10)).unwrap(), []);
     let page = "knowledge/entities/apollo.md";
     put(&space, page, b"first\r\n");
@@ -82,7 +82,7 @@ fn a_snapshot_knows_what_changed_since() {
     assert_eq!(told, [(page.to_owned(), true), ("recall/new.md".to_owned(), false)]);
     let third = snap(&space, "third").unwrap();
     let versions =
-        |path: &str| notes(block_on(space.versions(&path.parse().unwrap(), 10)).unwrap());
+        |path: &str| notes(block_on(space.document_versions(&path.parse().unwrap(), 10)).unwrap());
     assert_eq!(versions(page), ["third", "second with a break", "first"]);
     assert_eq!(versions("recall/pack.md"), ["second with a break"]);
     assert!(versions("recall/nothing.md").is_empty());
@@ -95,12 +95,12 @@ fn a_snapshot_knows_what_changed_since() {
     for odd in ["--output=x", "HEAD", "", "0000000", "%", &first.id[..3]] {
         assert!(
             matches!(
-                block_on(space.version(odd, &page.parse().unwrap())),
-                Err(Error::NoHistory(_))
+                block_on(space.document_at(odd, &page.parse().unwrap())),
+                Err(Error::NoSnapshots(_))
             ),
             "{odd}"
         );
-        assert!(matches!(block_on(space.changes_since(odd)), Err(Error::NoHistory(_))), "{odd}");
+        assert!(matches!(block_on(space.changes_since(odd)), Err(Error::NoSnapshots(_))), "{odd}");
     }
     assert_eq!(block_on(space.repair()).unwrap(), Vec::<String>::new());
 }
@@ -108,10 +108,10 @@ fn a_snapshot_knows_what_changed_since() {
 // L16
 #[test]
 fn a_snapshot_is_of_one_moment_and_made_by_one() {
-    let cluster = Cluster::start(Flush::No);
+    let cluster = TestCluster::start(Durability::Unflushed);
     let (one, other) = (home(&cluster), home(&cluster));
-    block_on(one.create("x", "zone = \"UTC\"\n")).unwrap();
-    let spaces = [&one, &other].map(|home| block_on(home.space("x")).unwrap().unwrap());
+    block_on(one.create_space("x", "zone = \"UTC\"\n")).unwrap();
+    let spaces = [&one, &other].map(|home| block_on(home.open_space("x")).unwrap().unwrap());
     // Both pages are always put together; a snapshot that has only one of them is of no moment.
     let paths = ["knowledge/a.md", "knowledge/b.md"];
     let writers = spaces.clone().map(|space| {
@@ -145,7 +145,10 @@ fn a_snapshot_is_of_one_moment_and_made_by_one() {
 #[test]
 fn what_is_forgotten_is_in_no_snapshot() {
     let (cluster, space) = new_space();
-    assert_eq!(block_on(space.rewrite(&Scrub::default())).unwrap(), Rewritten::default());
+    assert_eq!(
+        block_on(space.rewrite_snapshots(&Scrub::default())).unwrap(),
+        RewriteReport::default()
+    );
     let (page, other) = ("knowledge/x.md", "knowledge/y.md");
     put(&space, other, b"harmless\n");
     let first = snap(&space, "before").unwrap();
@@ -156,11 +159,14 @@ fn what_is_forgotten_is_in_no_snapshot() {
     block_on(space.remove(&page.parse().unwrap())).unwrap();
     block_on(space.append(vec![draft("Tea is green")], None)).unwrap();
     snap(&space, "page gone").unwrap();
-    let scrub = Scrub { needles: Needles::of(&["launch code"]), ..Scrub::default() };
-    assert_eq!(block_on(space.stands_in(&scrub)).unwrap(), (3, 4));
+    let scrub = Scrub { needles: Needles::from_texts(&["launch code"]), ..Scrub::default() };
+    assert_eq!(block_on(space.count_containing(&scrub)).unwrap(), (3, 4));
     // The page, the ledger twice, a note.
-    assert_eq!(block_on(space.rewrite(&scrub)).unwrap(), Rewritten { snapshots: 4, files: 4 });
-    assert_eq!(block_on(space.stands_in(&scrub)).unwrap(), (0, 4));
+    assert_eq!(
+        block_on(space.rewrite_snapshots(&scrub)).unwrap(),
+        RewriteReport { snapshots: 4, files: 4 }
+    );
+    assert_eq!(block_on(space.count_containing(&scrub)).unwrap(), (0, 4));
     let all = block_on(space.snapshots(10)).unwrap();
     assert_eq!(notes(all.clone()), ["page gone", "ledger too", "[forgotten]", "before"]);
     assert_eq!(all[3], first, "what had nothing of it is what it was");
@@ -202,16 +208,16 @@ fn what_is_forgotten_is_in_no_snapshot() {
 // Y1
 #[test]
 fn snapshots_go_with_their_space_and_nobody_elses() {
-    let cluster = Cluster::start(Flush::No);
+    let cluster = TestCluster::start(Durability::Unflushed);
     let home = home(&cluster);
     let spaces =
-        ["one", "two"].map(|name| block_on(home.create(name, "zone = \"UTC\"\n")).unwrap());
+        ["one", "two"].map(|name| block_on(home.create_space(name, "zone = \"UTC\"\n")).unwrap());
     let ids = spaces.each_ref().map(|space| snap(space, "x").unwrap().id);
     assert_eq!(ids[0], ids[1], "the same words in two spaces");
     put(&spaces[0], "recall/pack.md", b"pack");
     snap(&spaces[0], "y").unwrap();
     assert_eq!(block_on(spaces[1].snapshots(9)).unwrap().len(), 1);
-    assert!(block_on(home.erase("one")).unwrap());
+    assert!(block_on(home.erase_space("one")).unwrap());
     for table in ["snapshot", "kept", "blob", "newest"] {
         assert_eq!(
             cluster.sql(&format!("SELECT count(DISTINCT space_id) FROM icecore.{table}")),
@@ -220,7 +226,7 @@ fn snapshots_go_with_their_space_and_nobody_elses() {
         );
     }
     assert_eq!(block_on(spaces[1].snapshots(9)).unwrap().len(), 1);
-    let again = block_on(home.create("one", "zone = \"UTC\"\n")).unwrap();
+    let again = block_on(home.create_space("one", "zone = \"UTC\"\n")).unwrap();
     assert_eq!(block_on(again.snapshots(9)).unwrap(), []);
     snap(&again, "anew").unwrap();
 }

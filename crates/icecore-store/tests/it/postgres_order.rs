@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use icecore_store::postgres::{Options, Postgres, Space};
-use icecore_store::testing::cluster::{Cluster, Flush};
-use icecore_store::{Error, Order, Store};
+use icecore_store::postgres::{Postgres, PostgresOptions, Space};
+use icecore_store::testing::cluster::{Durability, TestCluster};
+use icecore_store::{Error, Store, TurnLease};
 use pollster::block_on;
 
 use crate::postgres_records::said;
@@ -18,67 +18,67 @@ fn past(lease: Duration) {
     std::thread::sleep(lease + Duration::from_millis(50));
 }
 
-async fn home(cluster: &Cluster) -> Arc<Postgres> {
-    let home = Postgres::at(&cluster.url(), Options::default()).unwrap();
+async fn home(cluster: &TestCluster) -> Arc<Postgres> {
+    let home = Postgres::for_url(&cluster.url(), PostgresOptions::default()).unwrap();
     home.migrate().await.unwrap();
     home
 }
 
 /// Keeps an exchange of the conversation `work` that is about to be remembered.
 async fn kept(space: &Space, id: &str, lease: Duration) -> Result<(), Error> {
-    space.add_awaited(vec![said(id, 1, "hi")], lease).await.map(|_| ())
+    space.append_pending(vec![said(id, 1, "hi")], lease).await.map(|_| ())
 }
 
 // C8
 #[test]
 fn a_conversation_is_remembered_by_one_at_a_time_and_awaited_no_longer_than_a_lease() {
-    let cluster = Cluster::start(Flush::No);
+    let cluster = TestCluster::start(Durability::Unflushed);
     block_on(async {
         let home = home(&cluster).await;
-        let space = home.create("chat/ann", "zone = \"UTC\"\n").await.unwrap();
-        assert!(!space.is_awaited("work").await.unwrap());
+        let space = home.create_space("chat/ann", "zone = \"UTC\"\n").await.unwrap();
+        assert!(!space.has_pending("work").await.unwrap());
         kept(&space, "m1", LONG).await.unwrap();
         assert!(
-            space.is_awaited("work").await.unwrap() && !space.is_awaited("other").await.unwrap()
+            space.has_pending("work").await.unwrap() && !space.has_pending("other").await.unwrap()
         );
         // One has it; who has it may take it again.
-        assert_eq!(space.take("work", "one", LONG).await.unwrap(), Some(1));
-        assert_eq!(space.take("work", "one", LONG).await.unwrap(), Some(1));
-        assert_eq!(space.take("work", "other", LONG).await.unwrap(), None);
+        assert_eq!(space.acquire("work", "one", LONG).await.unwrap(), Some(1));
+        assert_eq!(space.acquire("work", "one", LONG).await.unwrap(), Some(1));
+        assert_eq!(space.acquire("work", "other", LONG).await.unwrap(), None);
         // What is kept meanwhile stays awaited when the first is done.
         kept(&space, "m2", LONG).await.unwrap();
         space.release("work", "one", 1, None).await.unwrap();
-        assert!(space.is_awaited("work").await.unwrap());
-        assert_eq!(space.take("work", "other", LONG).await.unwrap(), Some(2));
+        assert!(space.has_pending("work").await.unwrap());
+        assert_eq!(space.acquire("work", "other", LONG).await.unwrap(), Some(2));
         space.release("work", "other", 2, None).await.unwrap();
-        assert!(!space.is_awaited("work").await.unwrap());
+        assert!(!space.has_pending("work").await.unwrap());
         assert_eq!(cluster.sql("SELECT count(*) FROM icecore.waiting"), "0");
 
         // Whoever dies is waited for no longer than their lease, and another takes over.
         kept(&space, "m3", SHORT).await.unwrap();
-        assert_eq!(space.take("work", "one", SHORT).await.unwrap(), Some(1));
-        assert_eq!(home.unremembered("chat", 10, LONG).await.unwrap(), []);
+        assert_eq!(space.acquire("work", "one", SHORT).await.unwrap(), Some(1));
+        assert_eq!(home.acquire_abandoned("chat", 10, LONG).await.unwrap(), []);
         past(SHORT);
-        assert!(!space.is_awaited("work").await.unwrap());
+        assert!(!space.has_pending("work").await.unwrap());
         let left = vec![("chat/ann".to_owned(), "work".to_owned())];
-        assert_eq!(home.unremembered("else", 10, LONG).await.unwrap(), []);
-        assert_eq!(home.unremembered("chat", 10, LONG).await.unwrap(), left);
+        assert_eq!(home.acquire_abandoned("else", 10, LONG).await.unwrap(), []);
+        assert_eq!(home.acquire_abandoned("chat", 10, LONG).await.unwrap(), left);
         assert_eq!(
-            home.unremembered("chat", 10, LONG).await.unwrap(),
+            home.acquire_abandoned("chat", 10, LONG).await.unwrap(),
             [],
             "each is given to one process"
         );
-        assert_eq!(space.take("work", "other", LONG).await.unwrap(), Some(1));
+        assert_eq!(space.acquire("work", "other", LONG).await.unwrap(), Some(1));
         // The first comes back to life: what is the other's stays the other's.
         space.release("work", "one", 1, None).await.unwrap();
-        assert_eq!(space.take("work", "one", LONG).await.unwrap(), None);
+        assert_eq!(space.acquire("work", "one", LONG).await.unwrap(), None);
 
         // Something that failed is looked at again later, and nobody waits for it.
         space.release("work", "other", 1, Some(SHORT)).await.unwrap();
-        assert!(!space.is_awaited("work").await.unwrap());
-        assert_eq!(home.unremembered("chat", 10, LONG).await.unwrap(), []);
+        assert!(!space.has_pending("work").await.unwrap());
+        assert_eq!(home.acquire_abandoned("chat", 10, LONG).await.unwrap(), []);
         past(SHORT);
-        assert_eq!(home.unremembered("chat", 10, LONG).await.unwrap(), left);
+        assert_eq!(home.acquire_abandoned("chat", 10, LONG).await.unwrap(), left);
     });
 }
 
@@ -87,9 +87,9 @@ fn a_conversation_is_remembered_by_one_at_a_time_and_awaited_no_longer_than_a_le
 fn nothing_that_was_kept_is_taken_for_remembered() {
     const WRITERS: usize = 3;
     const EXCHANGES: usize = 40;
-    let cluster = Cluster::start(Flush::No);
+    let cluster = TestCluster::start(Durability::Unflushed);
     let home = block_on(home(&cluster));
-    let space = block_on(home.create("chat", "zone = \"UTC\"\n")).unwrap();
+    let space = block_on(home.create_space("chat", "zone = \"UTC\"\n")).unwrap();
     let remembered = Mutex::new(BTreeSet::new());
     std::thread::scope(|scope| {
         let write = |writer: usize| {
@@ -98,7 +98,7 @@ fn nothing_that_was_kept_is_taken_for_remembered() {
                 for nth in 0..EXCHANGES {
                     let id = format!("{writer}-{nth}");
                     block_on(kept(space, &id, LONG)).unwrap();
-                    if !block_on(space.is_awaited("work")).unwrap() {
+                    if !block_on(space.has_pending("work")).unwrap() {
                         assert!(
                             remembered.lock().unwrap().contains(&id),
                             "{id} is neither awaited nor remembered"
@@ -109,30 +109,33 @@ fn nothing_that_was_kept_is_taken_for_remembered() {
         };
         let writers: Vec<_> = (0..WRITERS).map(write).collect();
         while !writers.iter().all(std::thread::ScopedJoinHandle::is_finished) {
-            let known = block_on(space.take("work", "one", LONG)).unwrap().unwrap();
-            let read = block_on(space.last_said("work", usize::MAX)).unwrap();
+            let known = block_on(space.acquire("work", "one", LONG)).unwrap().unwrap();
+            let read = block_on(space.recent_records("work", usize::MAX)).unwrap();
             remembered.lock().unwrap().extend(read.into_iter().map(|record| record.id));
             block_on(space.release("work", "one", known, None)).unwrap();
         }
     });
-    assert_eq!(block_on(space.last_said("work", usize::MAX)).unwrap().len(), WRITERS * EXCHANGES);
+    assert_eq!(
+        block_on(space.recent_records("work", usize::MAX)).unwrap().len(),
+        WRITERS * EXCHANGES
+    );
 }
 
 // C14
 #[test]
 fn a_space_that_was_taken_away_comes_back_by_nobody_s_hand() {
-    let cluster = Cluster::start(Flush::No);
+    let cluster = TestCluster::start(Durability::Unflushed);
     block_on(async {
         let home = home(&cluster).await;
         for round in 0..5 {
-            let space = home.create("ann", "zone = \"UTC\"\n").await.unwrap();
-            let glance = home.glance("ann").await.unwrap().unwrap();
+            let space = home.create_space("ann", "zone = \"UTC\"\n").await.unwrap();
+            let glance = home.space_fingerprint("ann").await.unwrap().unwrap();
             space
                 .put(&"icecore.toml".parse().unwrap(), b"zone = \"Europe/Berlin\"\n")
                 .await
                 .unwrap();
-            let changed = home.glance("ann").await.unwrap().unwrap();
-            assert!(glance != changed && glance.is_same_life(&changed));
+            let changed = home.space_fingerprint("ann").await.unwrap().unwrap();
+            assert!(glance != changed && glance.is_same_space(&changed));
             let writers: Vec<_> = (0..4)
                 .map(|n| {
                     let space = space.clone();
@@ -140,8 +143,8 @@ fn a_space_that_was_taken_away_comes_back_by_nobody_s_hand() {
                         for nth in 0..200 {
                             let path = format!("memory/state/{}.md", nth % 3).parse().unwrap();
                             match block_on(space.put(&path, format!("{n} {nth}\n").as_bytes())) {
-                                Ok(()) | Err(Error::Moved { .. }) => {}
-                                Err(Error::Gone) => return,
+                                Ok(()) | Err(Error::Conflict { .. }) => {}
+                                Err(Error::SpaceErased) => return,
                                 Err(error) => panic!("{error}"),
                             }
                         }
@@ -150,14 +153,14 @@ fn a_space_that_was_taken_away_comes_back_by_nobody_s_hand() {
                 })
                 .collect();
             std::thread::sleep(Duration::from_millis(20 * round));
-            assert!(home.erase("ann").await.unwrap());
+            assert!(home.erase_space("ann").await.unwrap());
             for writer in writers {
                 writer.join().unwrap();
             }
-            assert!(matches!(kept(&space, "m4", LONG).await, Err(Error::Gone)));
+            assert!(matches!(kept(&space, "m4", LONG).await, Err(Error::SpaceErased)));
             assert!(matches!(
                 space.put_note(&"a.txt".parse().unwrap(), b"x").await,
-                Err(Error::Gone)
+                Err(Error::SpaceErased)
             ));
             for table in ["document", "chunk", "note", "waiting", "space"] {
                 assert_eq!(
@@ -167,7 +170,8 @@ fn a_space_that_was_taken_away_comes_back_by_nobody_s_hand() {
                 );
             }
             assert!(
-                home.glance("ann").await.unwrap().is_none() && !home.erase("ann").await.unwrap()
+                home.space_fingerprint("ann").await.unwrap().is_none()
+                    && !home.erase_space("ann").await.unwrap()
             );
         }
     });
@@ -176,15 +180,15 @@ fn a_space_that_was_taken_away_comes_back_by_nobody_s_hand() {
 // Spaces beneath a space, in an order that does not depend on the language of the database
 #[test]
 fn spaces_beneath_a_space_are_its_own() {
-    let cluster = Cluster::start(Flush::No);
+    let cluster = TestCluster::start(Durability::Unflushed);
     block_on(async {
         let home = home(&cluster).await;
         let names = ["a", "a/b", "a/B", "a/ä", "a b", "a-b/c", "aa/b", "b"];
         for name in names {
-            home.create(name, "zone = \"UTC\"\n").await.unwrap();
+            home.create_space(name, "zone = \"UTC\"\n").await.unwrap();
         }
-        assert_eq!(home.spaces_below("a").await.unwrap(), ["a/B", "a/b", "a/ä"]);
-        assert_eq!(home.spaces_below("b").await.unwrap(), Vec::<String>::new());
-        assert_eq!(home.spaces("", 100).await.unwrap().len(), names.len());
+        assert_eq!(home.list_spaces_below("a").await.unwrap(), ["a/B", "a/b", "a/ä"]);
+        assert_eq!(home.list_spaces_below("b").await.unwrap(), Vec::<String>::new());
+        assert_eq!(home.list_spaces("", 100).await.unwrap().len(), names.len());
     });
 }

@@ -11,11 +11,11 @@ use icecore_domain::event::Origin;
 use icecore_domain::forget::{Needles, Scrub};
 use icecore_domain::hash::Hash;
 use icecore_domain::layout::DocPath;
-use icecore_domain::record::{self, Captured, Key, Record, Role};
+use icecore_domain::record::{self, Record, RecordKey, RecordKind, Role};
 use icecore_store::postgres::{Postgres, Space};
-use icecore_store::testing::cluster::{Cluster, Flush};
+use icecore_store::testing::cluster::{Durability, TestCluster};
 use icecore_store::vault::Vault;
-use icecore_store::{Became, ContentVersion, Store};
+use icecore_store::{ContentVersion, ScrubOutcome, Store};
 use pollster::block_on;
 
 use crate::postgres::home;
@@ -23,7 +23,7 @@ use crate::postgres::home;
 const CONFIG: &str = "zone = \"UTC\"\n";
 
 fn space(home: &Arc<Postgres>, name: &str) -> Arc<Space> {
-    block_on(home.create(name, CONFIG)).unwrap()
+    block_on(home.create_space(name, CONFIG)).unwrap()
 }
 
 fn path(text: &str) -> DocPath {
@@ -31,7 +31,7 @@ fn path(text: &str) -> DocPath {
 }
 
 pub fn said(id: &str, day: u32, text: &str) -> Record {
-    let ts = Moment::read(&format!("2026-02-{:02}T09:{:02}:00+01:00", 1 + day % 28, day % 60))
+    let ts = Moment::parse(&format!("2026-02-{:02}T09:{:02}:00+01:00", 1 + day % 28, day % 60))
         .unwrap()
         .moment;
     Record {
@@ -42,7 +42,7 @@ pub fn said(id: &str, day: u32, text: &str) -> Record {
         role: Role::User,
         name: None,
         other_speaker: None,
-        kind: Captured::Message,
+        kind: RecordKind::Message,
         title: None,
         text: text.into(),
         parts: None,
@@ -98,12 +98,12 @@ impl Dice {
         let minutes = self.roll(30);
         let mut record =
             said(&format!("m{}", self.roll(24)), day, &"word ".repeat(self.roll(4) as usize));
-        record.ts = Moment::read(&format!("2026-02-{:02}T09:{minutes:02}:00+01:00", 10 + day))
+        record.ts = Moment::parse(&format!("2026-02-{:02}T09:{minutes:02}:00+01:00", 10 + day))
             .unwrap()
             .moment;
         record.captured =
-            Moment::read(&format!("2026-03-{:02}T09:00:00Z", 1 + self.roll(20))).unwrap().moment;
-        record.kind = if self.roll(5) == 0 { Captured::State } else { Captured::Message };
+            Moment::parse(&format!("2026-03-{:02}T09:00:00Z", 1 + self.roll(20))).unwrap().moment;
+        record.kind = if self.roll(5) == 0 { RecordKind::State } else { RecordKind::Message };
         record.extra = if self.roll(3) == 0 {
             vec![("turn".into(), self.roll(90).to_string())]
         } else {
@@ -116,7 +116,7 @@ impl Dice {
 // L2
 #[test]
 fn both_homes_write_the_same_bytes_and_derive_the_same() {
-    let cluster = Cluster::start(Flush::No);
+    let cluster = TestCluster::start(Durability::Unflushed);
     let home = home(&cluster);
     let folder = tempfile::tempdir().unwrap();
     let vault = Vault::create(folder.path(), CONFIG).unwrap();
@@ -134,7 +134,7 @@ fn both_homes_write_the_same_bytes_and_derive_the_same() {
                         conversation: "by hand".into(),
                         ..said(&format!("{turn}"), 0, "own\0words")
                     };
-                    let mut own = own.line().into_bytes();
+                    let mut own = own.to_line().into_bytes();
                     own.extend_from_slice(b"no record\n\n");
                     for store in [&vault as &dyn Store, &*space] {
                         match turn % 3 {
@@ -186,14 +186,14 @@ fn both_homes_write_the_same_bytes_and_derive_the_same() {
         for conversation in ["work", "trip", "a \"quoted\"\\name", "with\0nothing", "ü/ä"] {
             for most in [0, 1, 3, usize::MAX] {
                 let (theirs, ours) = (
-                    vault.last_said(conversation, most).await.unwrap(),
-                    space.last_said(conversation, most).await.unwrap(),
+                    vault.recent_records(conversation, most).await.unwrap(),
+                    space.recent_records(conversation, most).await.unwrap(),
                 );
                 assert_eq!(theirs, ours, "{conversation:?} {most}");
             }
             let (theirs, ours) = (
-                vault.said_in(conversation, all_days()).await.unwrap(),
-                space.said_in(conversation, all_days()).await.unwrap(),
+                vault.conversation_digest(conversation, all_days()).await.unwrap(),
+                space.conversation_digest(conversation, all_days()).await.unwrap(),
             );
             assert_eq!(theirs, ours);
         }
@@ -209,10 +209,10 @@ fn both_homes_write_the_same_bytes_and_derive_the_same() {
 // L12
 #[test]
 fn what_is_derived_and_says_something_else_is_found_and_mended() {
-    let cluster = Cluster::start(Flush::No);
+    let cluster = TestCluster::start(Durability::Unflushed);
     let home = home(&cluster);
     let space = space(&home, "one");
-    let other = block_on(home.create("other", CONFIG)).unwrap();
+    let other = block_on(home.create_space("other", CONFIG)).unwrap();
     block_on(async {
         for store in [&space, &other] {
             store
@@ -236,7 +236,10 @@ fn what_is_derived_and_says_something_else_is_found_and_mended() {
             other.rebuild(&|_, _| {}).await.unwrap();
         }
         assert_eq!(
-            space.known(&[said("a", 1, "").key(), said("z", 1, "").key()]).await.unwrap(),
+            space
+                .contains_records(&[said("a", 1, "").key(), said("z", 1, "").key()])
+                .await
+                .unwrap(),
             [true, false]
         );
         for (harm, undone) in [
@@ -264,12 +267,12 @@ fn what_is_derived_and_says_something_else_is_found_and_mended() {
 // L2
 #[test]
 fn a_record_that_stands_in_two_documents_is_known_as_long_as_one_has_it() {
-    let cluster = Cluster::start(Flush::No);
+    let cluster = TestCluster::start(Durability::Unflushed);
     let space = space(&home(&cluster), "one");
     let (first, second) =
         (path("memory/messages/2026-02-02.jsonl"), path("memory/messages/2026-02-03.jsonl"));
     block_on(async {
-        let lines = said("a", 1, "one").line() + &said("b", 1, "two").line();
+        let lines = said("a", 1, "one").to_line() + &said("b", 1, "two").to_line();
         space
             .put_many(&[
                 (first.clone(), lines.clone().into_bytes()),
@@ -296,12 +299,12 @@ fn a_record_that_stands_in_two_documents_is_known_as_long_as_one_has_it() {
 }
 
 /// How often each wording of each record stands in the documents.
-async fn copies(store: &dyn Store) -> HashMap<(Key, Key), usize> {
+async fn copies(store: &dyn Store) -> HashMap<(RecordKey, RecordKey), usize> {
     let mut found = HashMap::new();
     for bytes in documents(store).await.into_values() {
         for line in bytes.split(|&byte| byte == b'\n').filter(|line| !line.is_empty()) {
-            let record = record::read(line).unwrap();
-            *found.entry((record.key(), record.wording())).or_default() += 1;
+            let record = record::parse_line(line).unwrap();
+            *found.entry((record.key(), record.wording_hash())).or_default() += 1;
         }
     }
     found
@@ -310,12 +313,12 @@ async fn copies(store: &dyn Store) -> HashMap<(Key, Key), usize> {
 // L2
 #[test]
 fn two_processes_that_bring_the_same_keep_it_once() {
-    let cluster = Cluster::start(Flush::No);
+    let cluster = TestCluster::start(Durability::Unflushed);
     let homes = [home(&cluster), home(&cluster)];
     space(&homes[0], "one");
     let threads: Vec<_> = (0..8_u32)
         .map(|nth| {
-            let space = block_on(homes[nth as usize % 2].space("one")).unwrap().unwrap();
+            let space = block_on(homes[nth as usize % 2].open_space("one")).unwrap().unwrap();
             std::thread::spawn(move || {
                 let mut dice = Dice(u64::from(nth));
                 let mut new = 0;
@@ -336,7 +339,7 @@ fn two_processes_that_bring_the_same_keep_it_once() {
         })
         .collect();
     let new: usize = threads.into_iter().map(|thread| thread.join().unwrap()).sum();
-    let space = block_on(homes[0].space("one")).unwrap().unwrap();
+    let space = block_on(homes[0].open_space("one")).unwrap().unwrap();
     assert_eq!(new, 40 * 3 + 8 * 40 + 1);
     let copies = block_on(copies(&*space));
     assert_eq!(copies.values().filter(|&&many| many > 1).count(), 0);
@@ -347,7 +350,7 @@ fn two_processes_that_bring_the_same_keep_it_once() {
 // L2
 #[test]
 fn a_server_that_was_killed_has_what_it_acknowledged_once() {
-    let cluster = Cluster::start(Flush::Yes);
+    let cluster = TestCluster::start(Durability::Flushed);
     let home = home(&cluster);
     let space = space(&home, "one");
     let stop = Arc::new(AtomicBool::new(false));
@@ -378,7 +381,7 @@ fn a_server_that_was_killed_has_what_it_acknowledged_once() {
         std::thread::sleep(Duration::from_millis(400));
         cluster.kill();
         std::thread::sleep(Duration::from_millis(100));
-        cluster.up();
+        cluster.start_again();
     }
     std::thread::sleep(Duration::from_millis(400));
     stop.store(true, Ordering::Relaxed);
@@ -398,7 +401,7 @@ fn a_server_that_was_killed_has_what_it_acknowledged_once() {
 // Y1
 #[test]
 fn what_is_forgotten_leaves_documents_notes_and_what_is_derived() {
-    let cluster = Cluster::start(Flush::No);
+    let cluster = TestCluster::start(Durability::Unflushed);
     let home = home(&cluster);
     let (space, other) = (space(&home, "one"), space(&home, "other"));
     block_on(async {
@@ -422,33 +425,39 @@ fn what_is_forgotten_leaves_documents_notes_and_what_is_derived() {
                 .put_note(&log, b"{\"said\":\"launch code\"}\n{\"said\":\"tea\"}\n")
                 .await
                 .unwrap();
-            store.set_aside(&path("memory/ledger.jsonl"), 7, b"{\"torn launch code").await.unwrap();
-            store.set_aside(&path("memory/ledger.jsonl"), 9, b"{\"torn tea").await.unwrap();
-            store.keep_answer(Hash::of(b"q"), b"a paraphrase").await.unwrap();
-            let seen = store.unseen(std::slice::from_ref(&config)).await.unwrap();
-            store.see(&seen).await.unwrap();
+            store
+                .quarantine(&path("memory/ledger.jsonl"), 7, b"{\"torn launch code")
+                .await
+                .unwrap();
+            store.quarantine(&path("memory/ledger.jsonl"), 9, b"{\"torn tea").await.unwrap();
+            store.cache_answer(Hash::of(b"q"), b"a paraphrase").await.unwrap();
+            let seen = store.changed_since_seen(std::slice::from_ref(&config)).await.unwrap();
+            store.mark_seen(&seen).await.unwrap();
         }
         let before = documents(&*space).await;
-        let scrub = Scrub { needles: Needles::of(&["launch code"]), ..Scrub::default() };
+        let scrub = Scrub { needles: Needles::from_texts(&["launch code"]), ..Scrub::default() };
         let would = space.scrub(&scrub, true).await.unwrap();
         assert_eq!(
-            (documents(&*space).await, space.answer(Hash::of(b"q")).await.unwrap().is_some()),
+            (
+                documents(&*space).await,
+                space.cached_answer(Hash::of(b"q")).await.unwrap().is_some()
+            ),
             (before, true)
         );
         assert_eq!(space.scrub(&scrub, false).await.unwrap(), would);
-        let mut became: Vec<(&str, Became)> =
-            would.iter().map(|one| (one.path.as_str(), one.what)).collect();
+        let mut became: Vec<(&str, ScrubOutcome)> =
+            would.iter().map(|one| (one.path.as_str(), one.outcome)).collect();
         became.retain(|(path, _)| {
             !path.starts_with(".icecore/answers/") && !path.starts_with(".icecore/quarantine/")
         });
         assert_eq!(
             became,
             [
-                (".icecore/notes/hooks/log.jsonl", Became::Changed(1)),
-                ("elsewhere/x.md", Became::Left),
-                ("icecore.toml", Became::Left),
-                ("knowledge/launch-code.md", Became::Gone),
-                ("memory/messages/2026-02-02.jsonl", Became::Changed(1)),
+                (".icecore/notes/hooks/log.jsonl", ScrubOutcome::Changed(1)),
+                ("elsewhere/x.md", ScrubOutcome::Untouched),
+                ("icecore.toml", ScrubOutcome::Untouched),
+                ("knowledge/launch-code.md", ScrubOutcome::Removed),
+                ("memory/messages/2026-02-02.jsonl", ScrubOutcome::Changed(1)),
             ]
         );
         assert_eq!(would.len(), became.len() + 2);
@@ -474,13 +483,21 @@ fn what_is_forgotten_leaves_documents_notes_and_what_is_derived() {
         };
         assert_eq!((still(&id("one")), still(&id("other"))), ("2".to_owned(), "5".to_owned()));
         assert_eq!(
-            space.known(&[said("a", 1, "").key(), said("c", 1, "").key()]).await.unwrap(),
+            space
+                .contains_records(&[said("a", 1, "").key(), said("c", 1, "").key()])
+                .await
+                .unwrap(),
             [true, true]
         );
         assert_eq!(failures(&*space).await, [""; 0]);
         // What is left to a person is told again; all else is done.
         assert!(
-            space.scrub(&scrub, false).await.unwrap().iter().all(|one| one.what == Became::Left)
+            space
+                .scrub(&scrub, false)
+                .await
+                .unwrap()
+                .iter()
+                .all(|one| one.outcome == ScrubOutcome::Untouched)
         );
         // A whole conversation takes its lines with it.
         let key = said("b", 1, "").key();
@@ -490,7 +507,7 @@ fn what_is_forgotten_leaves_documents_notes_and_what_is_derived() {
             ..Scrub::default()
         };
         space.scrub(&scrub, false).await.unwrap();
-        assert_eq!(space.known(&[key]).await.unwrap(), [false]);
+        assert_eq!(space.contains_records(&[key]).await.unwrap(), [false]);
         assert_eq!(failures(&*space).await, [""; 0]);
     });
 }

@@ -9,16 +9,16 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use icecore_domain::calendar::Moment;
-use icecore_domain::event::{Draft, Kind, Origin, Priority};
+use icecore_domain::event::{EventDraft, EventType, Origin, Priority};
 use icecore_domain::layout::DocPath;
 use icecore_domain::rank::passage;
 use icecore_domain::rank::posting::Posting;
-use icecore_domain::rank::terms::Reader;
-use icecore_domain::rank::vector::{self, DIMENSIONS, Packed};
-use icecore_domain::record::{Captured, Record, Role};
-use icecore_store::passages::Passages;
-use icecore_store::postgres::{Options, Postgres, Space};
-use icecore_store::testing::cluster::{Cluster, Flush};
+use icecore_domain::rank::terms::Analyzer;
+use icecore_domain::rank::vector::{self, DIMENSIONS, PackedVector};
+use icecore_domain::record::{Record, RecordKind, Role};
+use icecore_store::postgres::{Postgres, PostgresOptions, Space};
+use icecore_store::search_index::SearchIndex;
+use icecore_store::testing::cluster::{Durability, TestCluster};
 use icecore_store::vault::Vault;
 use icecore_store::{ContentVersion, Store};
 use pollster::block_on;
@@ -81,7 +81,7 @@ fn moment(minute: usize) -> Moment {
         minute / 60 % 24,
         minute % 60
     );
-    Moment::read(&text).unwrap().moment
+    Moment::parse(&text).unwrap().moment
 }
 
 fn record(chance: &mut Chance, at: usize) -> Record {
@@ -94,7 +94,7 @@ fn record(chance: &mut Chance, at: usize) -> Record {
         role: if at.is_multiple_of(2) { Role::User } else { Role::Assistant },
         name: names[chance.below(4)].map(Into::into),
         other_speaker: None,
-        kind: if at.is_multiple_of(50) { Captured::State } else { Captured::Message },
+        kind: if at.is_multiple_of(50) { RecordKind::State } else { RecordKind::Message },
         title: at.is_multiple_of(50).then(|| "a state".into()),
         text: chance.text(3 + at % 20),
         parts: None,
@@ -105,8 +105,8 @@ fn record(chance: &mut Chance, at: usize) -> Record {
     }
 }
 
-fn fact(chance: &mut Chance, at: usize) -> Draft {
-    Draft::new(moment(at * 90), Kind::Fact, Priority::P1, chance.text(6))
+fn fact(chance: &mut Chance, at: usize) -> EventDraft {
+    EventDraft::new(moment(at * 90), EventType::Fact, Priority::P1, chance.text(6))
 }
 
 /// Every document of a vault.
@@ -140,9 +140,13 @@ async fn follow(space: &Space, root: &Path) {
         let before = space.document(&path).await.unwrap();
         match before {
             Some(before) if before == bytes => {}
-            Some(before) if passage::grows_by_lines(&path) && bytes.starts_with(&before) => {
+            Some(before) if passage::is_append_only(&path) && bytes.starts_with(&before) => {
                 space
-                    .grow(&path, &bytes[before.len()..], ContentVersion::of(Some(&before)))
+                    .append_if_unchanged(
+                        &path,
+                        &bytes[before.len()..],
+                        ContentVersion::of(Some(&before)),
+                    )
                     .await
                     .unwrap();
             }
@@ -155,16 +159,18 @@ async fn follow(space: &Space, root: &Path) {
 /// are not.
 async fn same(vault: &Vault, space: &Space) {
     let nobody = &|_, _| {};
-    let (there, here) =
-        (vault.take_in(false, nobody).await.unwrap(), space.take_in(false, nobody).await.unwrap());
+    let (there, here) = (
+        vault.update_index(false, nobody).await.unwrap(),
+        space.update_index(false, nobody).await.unwrap(),
+    );
     assert_eq!(there.new, here.new);
     let corpus = vault.corpus().await.unwrap();
     assert!(corpus == space.corpus().await.unwrap());
-    assert_eq!(vault.voices().await.unwrap(), space.voices().await.unwrap());
-    let numbers: Vec<u32> = (0..corpus.end() + 2).collect();
-    let placed = vault.passages(&numbers).await.unwrap();
-    assert!(placed == space.passages(&numbers).await.unwrap());
-    let reader = Reader::default();
+    assert_eq!(vault.speakers().await.unwrap(), space.speakers().await.unwrap());
+    let numbers: Vec<u32> = (0..corpus.passage_end() + 2).collect();
+    let placed = vault.locate_passages(&numbers).await.unwrap();
+    assert!(placed == space.locate_passages(&numbers).await.unwrap());
+    let reader = Analyzer::default();
     let mut terms: Vec<String> = placed
         .iter()
         .flatten()
@@ -189,49 +195,58 @@ async fn same(vault: &Vault, space: &Space) {
         assert_eq!(there, here, "{term}");
     }
     for part in ["arb", "ing", "车", "'", "\\", "thing1", "%", "zzz"] {
-        let mut there = vault.terms_with(part, 5_000).await.unwrap();
+        let mut there = vault.terms_containing(part, 5_000).await.unwrap();
         there.retain(|term| terms.contains(term));
-        assert_eq!(there, space.terms_with(part, 5_000).await.unwrap(), "{part}");
+        assert_eq!(there, space.terms_containing(part, 5_000).await.unwrap(), "{part}");
         assert_eq!(
             there[..there.len().min(12)],
-            space.terms_with(part, 12).await.unwrap(),
+            space.terms_containing(part, 12).await.unwrap(),
             "{part}"
         );
     }
     for placed in placed.iter().flatten().step_by(97) {
         let key = placed.passage.key();
-        assert_eq!(vault.passage(key).await.unwrap(), space.passage(key).await.unwrap());
+        assert_eq!(
+            vault.passage_number(key).await.unwrap(),
+            space.passage_number(key).await.unwrap()
+        );
     }
     for conversation in ["talk-0", "talk-4", "nobody"] {
-        let mut there = vault.groups_of(conversation).await.unwrap();
+        let mut there = vault.conversation_groups(conversation).await.unwrap();
         there.sort_unstable();
-        assert_eq!(there, space.groups_of(conversation).await.unwrap());
+        assert_eq!(there, space.conversation_groups(conversation).await.unwrap());
     }
-    assert_eq!(vault.without_vector(100).await.unwrap(), space.without_vector(100).await.unwrap());
-    assert_eq!(vault.embedded().await.unwrap(), space.embedded().await.unwrap());
+    assert_eq!(
+        vault.passages_without_vector(100).await.unwrap(),
+        space.passages_without_vector(100).await.unwrap()
+    );
+    assert_eq!(
+        vault.embedding_coverage().await.unwrap(),
+        space.embedding_coverage().await.unwrap()
+    );
     assert_eq!(vault.vectors(&numbers).await.unwrap(), space.vectors(&numbers).await.unwrap());
-    let (there, here) = (vault.signs().await.unwrap(), space.signs().await.unwrap());
+    let (there, here) = (vault.vector_signs().await.unwrap(), space.vector_signs().await.unwrap());
     for &number in &numbers {
         let (there, here) = (there.get(number as usize), here.get(number as usize));
         assert_eq!(there.filter(|signs| !signs.is_none()), here.filter(|signs| !signs.is_none()));
     }
 }
 
-fn packed(chance: &mut Chance) -> Packed {
+fn packed(chance: &mut Chance) -> PackedVector {
     let mut numbers = [0.0; DIMENSIONS];
     numbers.iter_mut().for_each(|number| *number = chance.below(2_001) as f32 - 1_000.0);
-    vector::pack(&numbers)
+    vector::pack_vector(&numbers)
 }
 
 async fn made(home: &Arc<Postgres>, name: &str) -> Arc<Space> {
-    home.create(name, "zone = \"UTC\"\n").await.unwrap()
+    home.create_space(name, "zone = \"UTC\"\n").await.unwrap()
 }
 
 // Y9, L2
 #[test]
 fn a_space_gives_what_a_vault_gives() {
-    let cluster = Cluster::start(Flush::No);
-    let home = Postgres::at(&cluster.url(), Options::default()).unwrap();
+    let cluster = TestCluster::start(Durability::Unflushed);
+    let home = Postgres::for_url(&cluster.url(), PostgresOptions::default()).unwrap();
     let folder = tempfile::TempDir::new().unwrap();
     let root = folder.path().join("vault");
     let vault = Vault::create(&root, "zone = \"UTC\"\n").unwrap();
@@ -254,11 +269,11 @@ fn a_space_gives_what_a_vault_gives() {
         follow(&space, &root).await;
         same(&vault, &space).await;
 
-        let waiting = space.without_vector(700).await.unwrap();
-        let vectors: Vec<(u32, Packed)> =
+        let waiting = space.passages_without_vector(700).await.unwrap();
+        let vectors: Vec<(u32, PackedVector)> =
             waiting.iter().map(|&number| (number, packed(&mut chance))).collect();
-        vault.keep_vectors(&vectors).await.unwrap();
-        space.keep_vectors(&vectors).await.unwrap();
+        vault.store_vectors(&vectors).await.unwrap();
+        space.store_vectors(&vectors).await.unwrap();
         same(&vault, &space).await;
 
         // What grew, what was said in other words, what is written anew, what is gone.
@@ -292,15 +307,22 @@ fn a_space_gives_what_a_vault_gives() {
         same(&vault, &space).await;
         for number in (1..2_000).step_by(39) {
             assert_eq!(
-                vault.passages(&[number]).await.unwrap(),
-                space.passages(&[number]).await.unwrap()
+                vault.locate_passages(&[number]).await.unwrap(),
+                space.locate_passages(&[number]).await.unwrap()
             );
         }
         // A second process sees the same, and so does one that makes everything anew.
-        let other = Postgres::at(&cluster.url(), Options::default()).unwrap();
-        same(&vault, &other.space("one").await.unwrap().unwrap()).await;
-        vault.take_in(true, &|_, _| {}).await.unwrap();
-        other.space("one").await.unwrap().unwrap().take_in(true, &|_, _| {}).await.unwrap();
+        let other = Postgres::for_url(&cluster.url(), PostgresOptions::default()).unwrap();
+        same(&vault, &other.open_space("one").await.unwrap().unwrap()).await;
+        vault.update_index(true, &|_, _| {}).await.unwrap();
+        other
+            .open_space("one")
+            .await
+            .unwrap()
+            .unwrap()
+            .update_index(true, &|_, _| {})
+            .await
+            .unwrap();
         same(&vault, &space).await;
     });
 }
@@ -308,21 +330,21 @@ fn a_space_gives_what_a_vault_gives() {
 // Y9: a search of one space does not read what is another's
 #[test]
 fn a_search_reads_only_its_own_space() {
-    let cluster = Cluster::start(Flush::No);
-    let home = Postgres::at(&cluster.url(), Options::default()).unwrap();
+    let cluster = TestCluster::start(Durability::Unflushed);
+    let home = Postgres::for_url(&cluster.url(), PostgresOptions::default()).unwrap();
     block_on(async {
         home.migrate().await.unwrap();
         for nth in 0..30 {
             let space = made(&home, &format!("space-{nth}")).await;
             let mut chance = Chance(nth);
             space.add_records((0..200).map(|at| record(&mut chance, at)).collect()).await.unwrap();
-            space.take_in(false, &|_, _| {}).await.unwrap();
+            space.update_index(false, &|_, _| {}).await.unwrap();
         }
         cluster.sql("ANALYZE");
         let space = made(&home, "mine").await;
         let mut chance = Chance(99);
         space.add_records((0..50).map(|at| record(&mut chance, at)).collect()).await.unwrap();
-        space.take_in(false, &|_, _| {}).await.unwrap();
+        space.update_index(false, &|_, _| {}).await.unwrap();
         let terms = ["harbour", "launch", "paint"].map(String::from);
         let read = || -> (i64, i64) {
             // What was counted is told when the connection has been idle for a moment.
@@ -339,7 +361,7 @@ fn a_search_reads_only_its_own_space() {
         for _ in 0..20 {
             let postings = space.postings(&terms).await.unwrap();
             found = postings.iter().flatten().count();
-            space.terms_with("arbou", 5).await.unwrap();
+            space.terms_containing("arbou", 5).await.unwrap();
         }
         let after = read();
         assert!(found > 10);
@@ -352,15 +374,15 @@ fn a_search_reads_only_its_own_space() {
 // Y9: what a row of terms cannot hold is found all the same
 #[test]
 fn a_text_of_very_many_words_is_found_by_each() {
-    let cluster = Cluster::start(Flush::No);
-    let home = Postgres::at(&cluster.url(), Options::default()).unwrap();
+    let cluster = TestCluster::start(Durability::Unflushed);
+    let home = Postgres::for_url(&cluster.url(), PostgresOptions::default()).unwrap();
     block_on(async {
         home.migrate().await.unwrap();
         let space = made(&home, "long").await;
         let many: Vec<String> = (0..120_000).map(|at| format!("w{at:011}q")).collect();
         let text = format!("{} {}", many.join(" "), "again ".repeat(20_000));
         space.add_records(vec![Record { text, ..record(&mut Chance(1), 1) }]).await.unwrap();
-        assert_eq!(space.take_in(false, &|_, _| {}).await.unwrap().new, 1);
+        assert_eq!(space.update_index(false, &|_, _| {}).await.unwrap().new, 1);
         let terms: Vec<String> = [0, 60_000, 119_999]
             .map(|at| format!("w{at:011}q"))
             .into_iter()
@@ -379,7 +401,7 @@ fn a_text_of_very_many_words_is_found_by_each() {
             .add_records(vec![Record { text: "short".into(), ..record(&mut Chance(1), 1) }])
             .await
             .unwrap();
-        space.take_in(false, &|_, _| {}).await.unwrap();
+        space.update_index(false, &|_, _| {}).await.unwrap();
         assert!(space.postings(&terms).await.unwrap().iter().all(Vec::is_empty));
     });
 }
@@ -387,25 +409,25 @@ fn a_text_of_very_many_words_is_found_by_each() {
 // Y9: several at once give every passage one number, and none is lost
 #[test]
 fn several_who_take_in_at_once_take_everything_in_once() {
-    let cluster = Cluster::start(Flush::No);
-    let home = Postgres::at(&cluster.url(), Options::default()).unwrap();
+    let cluster = TestCluster::start(Durability::Unflushed);
+    let home = Postgres::for_url(&cluster.url(), PostgresOptions::default()).unwrap();
     block_on(async {
         home.migrate().await.unwrap();
         made(&home, "busy").await;
     });
     let threads: Vec<_> = (0..4)
         .map(|who| {
-            let home = Postgres::at(&cluster.url(), Options::default()).unwrap();
+            let home = Postgres::for_url(&cluster.url(), PostgresOptions::default()).unwrap();
             std::thread::spawn(move || {
                 block_on(async {
-                    let space = home.space("busy").await.unwrap().unwrap();
+                    let space = home.open_space("busy").await.unwrap().unwrap();
                     let mut chance = Chance(who);
                     let mut new = 0;
                     for at in 0..25 {
                         let record =
                             Record { id: format!("{who}-{at}"), ..record(&mut chance, at) };
                         space.add_records(vec![record]).await.unwrap();
-                        new += space.take_in(false, &|_, _| {}).await.unwrap().new;
+                        new += space.update_index(false, &|_, _| {}).await.unwrap().new;
                     }
                     new
                 })
@@ -414,30 +436,30 @@ fn several_who_take_in_at_once_take_everything_in_once() {
         .collect();
     let new: u64 = threads.into_iter().map(|thread| thread.join().unwrap()).sum();
     block_on(async {
-        let space = home.space("busy").await.unwrap().unwrap();
-        assert_eq!((new, space.take_in(false, &|_, _| {}).await.unwrap().new), (100, 0));
+        let space = home.open_space("busy").await.unwrap().unwrap();
+        assert_eq!((new, space.update_index(false, &|_, _| {}).await.unwrap().new), (100, 0));
         assert_eq!(space.corpus().await.unwrap().passages, 100);
     });
 }
 
 /// A search as the engine makes it, by a process that has never seen the space.
 async fn searched(url: &str) -> Duration {
-    let home = Postgres::at(url, Options::default()).unwrap();
-    let space = home.space("mine").await.unwrap().unwrap();
+    let home = Postgres::for_url(url, PostgresOptions::default()).unwrap();
+    let space = home.open_space("mine").await.unwrap().unwrap();
     // The first makes the connection and prepares its statements; what is held of the space is not
     // what counts.
     let mut took = Duration::ZERO;
     for part in 0..2 {
         let begun = Instant::now();
-        space.take_in(false, &|_, _| {}).await.unwrap();
-        space.voices().await.unwrap();
+        space.update_index(false, &|_, _| {}).await.unwrap();
+        space.speakers().await.unwrap();
         let corpus = space.corpus().await.unwrap();
         let terms = [["harbour", "piano", "thing17"], ["launch", "paint", "thing310"]][part]
             .map(String::from);
         let found = space.postings(&terms).await.unwrap();
         let numbers: Vec<u32> =
             found.iter().flatten().map(|posting| posting.passage).take(50).collect();
-        let placed = space.passages(&numbers).await.unwrap();
+        let placed = space.locate_passages(&numbers).await.unwrap();
         took = begun.elapsed();
         assert!(corpus.passages == 1_000 && placed.iter().flatten().count() > 10);
     }
@@ -450,14 +472,17 @@ async fn searched(url: &str) -> Duration {
 fn search_among_many_spaces_measured() {
     let counts = std::env::var("ICECORE_SPACES").unwrap_or_else(|_| "2,20".into());
     for count in counts.split(',') {
-        let cluster = Cluster::start(Flush::No);
+        let cluster = TestCluster::start(Durability::Unflushed);
         cluster.configure(
             "shared_buffers = 256MB\nmaintenance_work_mem = 1GB\nmax_wal_size = 256MB\nwal_level = minimal\nmax_wal_senders = 0\n",
         );
         cluster.restart();
-        let home = Postgres::at(
+        let home = Postgres::for_url(
             &cluster.url(),
-            Options { statement: Duration::from_secs(3_600), ..Options::default() },
+            PostgresOptions {
+                statement_timeout: Duration::from_secs(3_600),
+                ..PostgresOptions::default()
+            },
         )
         .unwrap();
         block_on(async {
@@ -472,7 +497,7 @@ fn search_among_many_spaces_measured() {
                 .add_records((0..1_000).map(|at| plain(&mut chance, at)).collect())
                 .await
                 .unwrap();
-            pattern.take_in(false, &|_, _| {}).await.unwrap();
+            pattern.update_index(false, &|_, _| {}).await.unwrap();
             let space = made(&home, "mine").await;
             cluster.sql("DROP INDEX icecore.passage_terms");
             cluster.sql(&format!(
@@ -500,7 +525,7 @@ fn search_among_many_spaces_measured() {
                     )
                     .await
                     .unwrap();
-                space.take_in(false, &|_, _| {}).await.unwrap();
+                space.update_index(false, &|_, _| {}).await.unwrap();
             }
             for (table, columns) in [
                 ("corpus", "piece, generation, rows"),

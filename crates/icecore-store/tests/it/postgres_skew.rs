@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use icecore_domain::layout::DocPath;
-use icecore_store::postgres::{Options, Postgres};
-use icecore_store::testing::cluster::{Cluster, Flush};
+use icecore_store::postgres::{Postgres, PostgresOptions};
+use icecore_store::testing::cluster::{Durability, TestCluster};
 use icecore_store::{Error, Store};
 use pollster::block_on;
 
@@ -30,16 +30,16 @@ fn take_step(all: &Raw, least: i32) {
 
 #[test]
 fn a_program_that_runs_writes_nothing_once_the_tables_are_too_new_for_it() {
-    let cluster = Cluster::start(Flush::No);
+    let cluster = TestCluster::start(Durability::Unflushed);
     let (url, all) = owned(&cluster);
-    let home = Postgres::at(&url, Options::default()).unwrap();
+    let home = Postgres::for_url(&url, PostgresOptions::default()).unwrap();
     block_on(home.migrate()).unwrap();
     let space = furnished(&home, "A");
     let page: DocPath = "knowledge/x.md".parse().unwrap();
     // A step that leaves this program at work.
     take_step(&all, 7);
     block_on(space.append(vec![draft("still at work")], None)).unwrap();
-    block_on(home.create("B", CONFIG)).unwrap();
+    block_on(home.create_space("B", CONFIG)).unwrap();
     all.must("DELETE FROM icecore.migration WHERE number = 8");
 
     let everything = "SELECT string_agg(t::text, ' ' ORDER BY t::text) FROM (SELECT md5(d::text) FROM icecore.document d UNION ALL \
@@ -49,7 +49,7 @@ fn a_program_that_runs_writes_nothing_once_the_tables_are_too_new_for_it() {
     let check = |what: &str, error: Option<Error>| {
         let told = error.as_ref().map(ToString::to_string).unwrap_or_default();
         assert!(
-            matches!(error, Some(Error::Newer(_)))
+            matches!(error, Some(Error::NewerSchema(_)))
                 && told.contains("newer (8 steps) than this program knows (7)"),
             "{what}: {error:?}"
         );
@@ -59,13 +59,13 @@ fn a_program_that_runs_writes_nothing_once_the_tables_are_too_new_for_it() {
         check("add_records", space.add_records(vec![said("z", "too late")]).await.err());
         check("put", space.put(&page, b"too late").await.err());
         check("document", space.document(&page).await.err());
-        check("tail", space.tail(&page, 10).await.err());
-        check("claim", space.claim("night").await.err());
-        check("create", home.create("C", CONFIG).await.err());
-        check("erase", home.erase("B").await.err());
-        check("take", home.take(&["tend"], "w", Duration::from_secs(60)).await.err());
-        check("spend", home.spend(&[("A".into(), 5)]).await.err());
-        check("ready", home.ready().await.err());
+        check("tail", space.read_tail(&page, 10).await.err());
+        check("claim", space.acquire_lease("night").await.err());
+        check("create", home.create_space("C", CONFIG).await.err());
+        check("erase", home.erase_space("B").await.err());
+        check("take", home.acquire_job(&["tend"], "w", Duration::from_secs(60)).await.err());
+        check("spend", home.add_model_tokens(&[("A".into(), 5)]).await.err());
+        check("ready", home.check_ready().await.err());
     });
     assert_eq!(all.must(everything), before);
     // The newer program has gone back, say by a restored backup.
@@ -75,15 +75,15 @@ fn a_program_that_runs_writes_nothing_once_the_tables_are_too_new_for_it() {
 
 #[test]
 fn whether_the_tables_are_too_new_costs_no_message_of_its_own() {
-    let cluster = Cluster::start(Flush::No);
+    let cluster = TestCluster::start(Durability::Unflushed);
     cluster.configure("log_statement = 'all'\nlog_line_prefix = '%a|'\n");
     cluster.restart();
-    let home = Postgres::at(&cluster.url(), Options::default()).unwrap();
+    let home = Postgres::for_url(&cluster.url(), PostgresOptions::default()).unwrap();
     block_on(home.migrate()).unwrap();
-    let space = block_on(home.create("A", CONFIG)).unwrap();
+    let space = block_on(home.create_space("A", CONFIG)).unwrap();
     let page: DocPath = "knowledge/x.md".parse().unwrap();
     let write = || block_on(space.put(&page, b"x")).unwrap();
-    let read = || assert_eq!(block_on(space.length(&page)).unwrap(), 1);
+    let read = || assert_eq!(block_on(space.document_len(&page)).unwrap(), 1);
     // What is asked for the first time is prepared by a message of its own.
     write();
     read();
@@ -118,7 +118,7 @@ fn whether_the_tables_are_too_new_costs_no_message_of_its_own() {
 
 #[test]
 fn tables_of_the_version_before_are_brought_forward_while_others_are_at_work() {
-    let cluster = Cluster::start(Flush::No);
+    let cluster = TestCluster::start(Durability::Unflushed);
     let (url, all) = owned(&cluster);
     // As the version before has made them: everything belongs to the login.
     all.must("CREATE ROLE icecore_app NOLOGIN NOBYPASSRLS; GRANT icecore_app TO keeper");
@@ -138,8 +138,8 @@ fn tables_of_the_version_before_are_brought_forward_while_others_are_at_work() {
         "the owner that logs in saw every space"
     );
 
-    let home = Postgres::at(&url, Options::default()).unwrap();
-    let lacking = block_on(home.create("A", CONFIG)).unwrap_err().to_string();
+    let home = Postgres::for_url(&url, PostgresOptions::default()).unwrap();
+    let lacking = block_on(home.create_space("A", CONFIG)).unwrap_err().to_string();
     assert!(lacking.contains("lack step 7"), "{lacking}");
     // A transaction that found the tables as they were ends before the step is taken.
     all.must("BEGIN; SELECT max(least) FROM icecore.migration");
@@ -154,7 +154,7 @@ fn tables_of_the_version_before_are_brought_forward_while_others_are_at_work() {
     assert_eq!(steps.iter().map(|step| step.number).collect::<Vec<_>>(), [7]);
     assert_eq!(keeper.must("SELECT count(*) FROM icecore.space"), ["0"]);
     furnished(&home, "A");
-    assert_eq!(block_on(home.spaces("", 10)).unwrap(), ["A", "theirs"]);
+    assert_eq!(block_on(home.list_spaces("", 10)).unwrap(), ["A", "theirs"]);
     // What the version before asks for is answered as before.
     keeper.must("BEGIN");
     keeper.must("SET LOCAL ROLE icecore_app; SET LOCAL icecore.space = ''");
@@ -168,10 +168,10 @@ fn tables_of_the_version_before_are_brought_forward_while_others_are_at_work() {
 
 #[test]
 fn the_tail_of_a_document_is_of_one_state_whatever_is_written_meanwhile() {
-    let cluster = Cluster::start(Flush::No);
-    let home = Postgres::at(&cluster.url(), Options::default()).unwrap();
+    let cluster = TestCluster::start(Durability::Unflushed);
+    let home = Postgres::for_url(&cluster.url(), PostgresOptions::default()).unwrap();
     block_on(home.migrate()).unwrap();
-    let space = block_on(home.create("A", CONFIG)).unwrap();
+    let space = block_on(home.create_space("A", CONFIG)).unwrap();
     let page: DocPath = "knowledge/x.md".parse().unwrap();
     let (long, short) = ("long\n".repeat(2_000), "short\n".repeat(3));
     block_on(space.put(&page, long.as_bytes())).unwrap();
@@ -186,7 +186,7 @@ fn the_tail_of_a_document_is_of_one_state_whatever_is_written_meanwhile() {
             }
         });
         let wrong = (0..600).find_map(|_| {
-            let told = block_on(space.tail(&page, 20)).unwrap();
+            let told = block_on(space.read_tail(&page, 20)).unwrap();
             let good = [(b"long\n".repeat(3), false), (short.clone().into_bytes(), true)];
             (!good.contains(&told)).then_some(told)
         });

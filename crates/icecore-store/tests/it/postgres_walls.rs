@@ -13,12 +13,12 @@ use icecore_domain::event::Origin;
 use icecore_domain::hash::Hash;
 use icecore_domain::layout::DocPath;
 use icecore_domain::rank::vector::{self, DIMENSIONS};
-use icecore_domain::record::{Captured, Record, Role};
-use icecore_store::passages::Passages as _;
-use icecore_store::postgres::jobs::{Next, TEND};
-use icecore_store::postgres::{Options, Postgres, Space};
-use icecore_store::testing::cluster::{Cluster, Flush};
-use icecore_store::{ContentVersion, Error, Ground, History as _, Order, Store};
+use icecore_domain::record::{Record, RecordKind, Role};
+use icecore_store::postgres::jobs::{MAINTENANCE_JOB, NextRun};
+use icecore_store::postgres::{Postgres, PostgresOptions, Space};
+use icecore_store::search_index::SearchIndex as _;
+use icecore_store::testing::cluster::{Durability, TestCluster};
+use icecore_store::{ContentVersion, Error, RestoreTarget, SnapshotStore as _, Store, TurnLease};
 use pollster::block_on;
 use tokio_postgres::{Client, NoTls, SimpleQueryMessage};
 
@@ -106,14 +106,17 @@ impl Raw {
 }
 
 /// A database whose owner is nobody special, and a connection as somebody who sees everything.
-pub fn owned(cluster: &Cluster) -> (String, Raw) {
+pub fn owned(cluster: &TestCluster) -> (String, Raw) {
     cluster.sql("CREATE ROLE keeper LOGIN CREATEROLE");
     cluster.sql("CREATE DATABASE kept OWNER keeper");
-    (cluster.url_of("kept").replace("postgres@", "keeper@"), Raw::to(&cluster.url_of("kept")))
+    (
+        cluster.database_url("kept").replace("postgres@", "keeper@"),
+        Raw::to(&cluster.database_url("kept")),
+    )
 }
 
-fn home(url: &str, options: Options) -> Arc<Postgres> {
-    let home = Postgres::at(url, options).unwrap();
+fn home(url: &str, options: PostgresOptions) -> Arc<Postgres> {
+    let home = Postgres::for_url(url, options).unwrap();
     block_on(home.migrate()).unwrap();
     home
 }
@@ -123,7 +126,7 @@ fn path(text: &str) -> DocPath {
 }
 
 pub fn said(id: &str, text: &str) -> Record {
-    let ts = Moment::read("2026-02-13T09:30:00+01:00").unwrap().moment;
+    let ts = Moment::parse("2026-02-13T09:30:00+01:00").unwrap().moment;
     Record {
         ts,
         conversation: "work".into(),
@@ -132,7 +135,7 @@ pub fn said(id: &str, text: &str) -> Record {
         role: Role::User,
         name: Some("Ann".into()),
         other_speaker: None,
-        kind: Captured::Message,
+        kind: RecordKind::Message,
         title: None,
         text: text.into(),
         parts: None,
@@ -145,7 +148,7 @@ pub fn said(id: &str, text: &str) -> Record {
 
 /// A space with something of everything.
 pub fn furnished(home: &Arc<Postgres>, name: &str) -> Arc<Space> {
-    let space = block_on(home.create(name, CONFIG)).unwrap();
+    let space = block_on(home.create_space(name, CONFIG)).unwrap();
     block_on(async {
         space
             .add_records(vec![said("a", &format!("secret of {name}")), said("b", "both")])
@@ -154,15 +157,17 @@ pub fn furnished(home: &Arc<Postgres>, name: &str) -> Arc<Space> {
         let page = path("knowledge/x.md");
         space.put(&page, format!("page of {name}\n").as_bytes()).await.unwrap();
         space.put_note(&path("hooks/one.json"), name.as_bytes()).await.unwrap();
-        space.keep_answer(Hash::of(b"q"), name.as_bytes()).await.unwrap();
-        space.set_aside(&page, 3, name.as_bytes()).await.unwrap();
+        space.cache_answer(Hash::of(b"q"), name.as_bytes()).await.unwrap();
+        space.quarantine(&page, 3, name.as_bytes()).await.unwrap();
         space.append(vec![draft(&format!("fact of {name}"))], None).await.unwrap();
-        space.take_in(false, &|_, _| {}).await.unwrap();
-        let waiting = space.without_vector(9).await.unwrap();
-        let vectors: Vec<_> =
-            waiting.into_iter().map(|number| (number, vector::pack(&[0.1; DIMENSIONS]))).collect();
-        space.keep_vectors(&vectors).await.unwrap();
-        space.see(&space.unseen(&[page]).await.unwrap()).await.unwrap();
+        space.update_index(false, &|_, _| {}).await.unwrap();
+        let waiting = space.passages_without_vector(9).await.unwrap();
+        let vectors: Vec<_> = waiting
+            .into_iter()
+            .map(|number| (number, vector::pack_vector(&[0.1; DIMENSIONS])))
+            .collect();
+        space.store_vectors(&vectors).await.unwrap();
+        space.mark_seen(&space.changed_since_seen(&[page]).await.unwrap()).await.unwrap();
     });
     space
 }
@@ -170,9 +175,9 @@ pub fn furnished(home: &Arc<Postgres>, name: &str) -> Arc<Space> {
 // L2
 #[test]
 fn nobody_sees_or_touches_a_row_of_another_space() {
-    let cluster = Cluster::start(Flush::No);
+    let cluster = TestCluster::start(Durability::Unflushed);
     let (url, all) = owned(&cluster);
-    let home = home(&url, Options::default());
+    let home = home(&url, PostgresOptions::default());
     furnished(&home, "A");
     furnished(&home, "B");
     let (a, b) = (all.id("A"), all.id("B"));
@@ -290,18 +295,18 @@ const FUNCTIONS: &[(&str, Reach, &str)] = &[
 
 #[test]
 fn the_login_of_servers_sees_nothing_of_other_spaces_by_any_table_or_function() {
-    let cluster = Cluster::start(Flush::No);
+    let cluster = TestCluster::start(Durability::Unflushed);
     let (url, all) = owned(&cluster);
-    let home = home(&url, Options::default());
+    let home = home(&url, PostgresOptions::default());
     let login = url.replace("keeper@", "web:secret@");
     assert_eq!(block_on(home.create_login(&login)).unwrap(), "web");
     for name in ["alpha-home", "beta-home"] {
         let space = furnished(&home, name);
         let id = all.id(name);
         block_on(async {
-            space.snapshot("first", jiff::Timestamp::UNIX_EPOCH).await.unwrap();
+            space.create_snapshot("first", jiff::Timestamp::UNIX_EPOCH).await.unwrap();
             space
-                .add_awaited(vec![said("c", &format!("waits in {name}"))], Duration::ZERO)
+                .append_pending(vec![said("c", &format!("waits in {name}"))], Duration::ZERO)
                 .await
                 .unwrap();
         });
@@ -395,9 +400,9 @@ fn the_login_of_servers_sees_nothing_of_other_spaces_by_any_table_or_function() 
 
 #[test]
 fn nobody_logs_in_as_the_owner_and_the_login_of_servers_owns_nothing() {
-    let cluster = Cluster::start(Flush::No);
+    let cluster = TestCluster::start(Durability::Unflushed);
     let (url, all) = owned(&cluster);
-    let home = home(&url, Options::default());
+    let home = home(&url, PostgresOptions::default());
     let owners = "SELECT DISTINCT pg_get_userbyid(owner) FROM (SELECT relowner AS owner FROM pg_class WHERE relnamespace = 'icecore'::regnamespace \
         UNION SELECT proowner FROM pg_proc WHERE pronamespace = 'icecore'::regnamespace UNION SELECT nspowner FROM pg_namespace WHERE nspname = 'icecore') AS one";
     assert_eq!(all.must(owners), ["icecore_owner"]);
@@ -421,9 +426,11 @@ fn nobody_logs_in_as_the_owner_and_the_login_of_servers_owns_nothing() {
         all.must("SELECT left(rolpassword, 13) FROM pg_authid WHERE rolname = 'web'"),
         ["SCRAM-SHA-256"]
     );
-    let served = Postgres::at(&url.replace("keeper@", "web:second@"), Options::default()).unwrap();
+    let served =
+        Postgres::for_url(&url.replace("keeper@", "web:second@"), PostgresOptions::default())
+            .unwrap();
     furnished(&served, "A");
-    assert!(block_on(served.erase("A")).unwrap());
+    assert!(block_on(served.erase_space("A")).unwrap());
     assert_eq!(block_on(served.login_privilege()).unwrap(), None);
     // One that sees everything is not made a server's.
     let refused = block_on(home.create_login(&url.replace("keeper@", "postgres:x@")))
@@ -433,7 +440,8 @@ fn nobody_logs_in_as_the_owner_and_the_login_of_servers_owns_nothing() {
         refused.contains("`postgres` is a superuser") && refused.contains("Name another user"),
         "{refused}"
     );
-    let superuser = Postgres::at(&cluster.url_of("kept"), Options::default()).unwrap();
+    let superuser =
+        Postgres::for_url(&cluster.database_url("kept"), PostgresOptions::default()).unwrap();
     assert_eq!(
         block_on(superuser.login_privilege()).unwrap().as_deref(),
         Some("`postgres` is a superuser")
@@ -443,9 +451,9 @@ fn nobody_logs_in_as_the_owner_and_the_login_of_servers_owns_nothing() {
 // L2
 #[test]
 fn every_table_is_guarded_and_keyed_by_its_space() {
-    let cluster = Cluster::start(Flush::No);
+    let cluster = TestCluster::start(Durability::Unflushed);
     let (url, all) = owned(&cluster);
-    home(&url, Options::default());
+    home(&url, PostgresOptions::default());
     let spaced = "SELECT c.oid, c.relname, c.relrowsecurity, c.relforcerowsecurity FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace \
         JOIN pg_attribute a ON a.attrelid = c.oid AND a.attname = 'space_id' WHERE n.nspname = 'icecore' AND c.relkind IN ('r', 'p')";
     let none = |sql: String, what: &str| assert_eq!(all.must(&sql), [""; 0], "{what}");
@@ -510,9 +518,9 @@ fn every_table_is_guarded_and_keyed_by_its_space() {
 // L2
 #[test]
 fn what_was_written_is_never_changed() {
-    let cluster = Cluster::start(Flush::No);
+    let cluster = TestCluster::start(Durability::Unflushed);
     let (url, all) = owned(&cluster);
-    let home = home(&url, Options::default());
+    let home = home(&url, PostgresOptions::default());
     furnished(&home, "A");
     let a = all.id("A");
     let owner = Raw::to(&url);
@@ -543,11 +551,15 @@ fn what_was_written_is_never_changed() {
 // L2
 #[test]
 fn one_connection_that_serves_two_spaces_mixes_nothing_up() {
-    let cluster = Cluster::start(Flush::No);
+    let cluster = TestCluster::start(Durability::Unflushed);
     let (url, all) = owned(&cluster);
     let home = home(
         &url,
-        Options { connections: 1, lock: Duration::from_millis(150), ..Options::default() },
+        PostgresOptions {
+            max_connections: 1,
+            lock_timeout: Duration::from_millis(150),
+            ..PostgresOptions::default()
+        },
     );
     let spaces = [furnished(&home, "A"), furnished(&home, "B")];
     let page = path("knowledge/x.md");
@@ -561,7 +573,7 @@ fn one_connection_that_serves_two_spaces_mixes_nothing_up() {
                 String::from_utf8_lossy(&told)
             );
             assert_eq!(
-                spaces[which].last_said("work", 9).await.unwrap()[0].text,
+                spaces[which].recent_records("work", 9).await.unwrap()[0].text,
                 format!("secret of {name}")
             );
             assert_eq!(
@@ -577,8 +589,12 @@ fn one_connection_that_serves_two_spaces_mixes_nothing_up() {
         match turn % 3 {
             // Refused by the program, within its transaction.
             0 => assert!(matches!(
-                block_on(spaces[one].grow(&page, b"x", ContentVersion::of(Some(b"other")))),
-                Err(Error::Moved { .. })
+                block_on(spaces[one].append_if_unchanged(
+                    &page,
+                    b"x",
+                    ContentVersion::of(Some(b"other"))
+                )),
+                Err(Error::Conflict { .. })
             )),
             // Refused by the database: somebody holds what is to be written.
             1 => {
@@ -587,7 +603,7 @@ fn one_connection_that_serves_two_spaces_mixes_nothing_up() {
                 ));
                 assert!(matches!(
                     block_on(spaces[one].put(&page, b"late")),
-                    Err(Error::Overrun(_))
+                    Err(Error::Overloaded(_))
                 ));
                 all.must("ROLLBACK");
             }
@@ -611,7 +627,7 @@ fn one_connection_that_serves_two_spaces_mixes_nothing_up() {
         check(one);
     }
     // Where no space is named, nothing is left of the last one.
-    let same = block_on(home.spaces("", 9)).unwrap();
+    let same = block_on(home.list_spaces("", 9)).unwrap();
     assert_eq!(same, ["A", "B"]);
     for space in &spaces {
         assert!(block_on(space.inspect()).unwrap().iter().all(|finding| !finding.fails));
@@ -621,44 +637,46 @@ fn one_connection_that_serves_two_spaces_mixes_nothing_up() {
 // L2
 #[test]
 fn what_is_erased_leaves_not_one_row_and_touches_no_other() {
-    let cluster = Cluster::start(Flush::No);
+    let cluster = TestCluster::start(Durability::Unflushed);
     let (url, all) = owned(&cluster);
-    let home = home(&url, Options::default());
+    let home = home(&url, PostgresOptions::default());
     for name in ["A", "B", "C"] {
         furnished(&home, name);
     }
     let (a, b, c) = (all.id("A"), all.id("B"), all.id("C"));
     let before = [all.everything_of(&a), all.everything_of(&c)];
-    assert!(block_on(home.erase("B")).unwrap());
-    assert!(!block_on(home.erase("B")).unwrap());
+    assert!(block_on(home.erase_space("B")).unwrap());
+    assert!(!block_on(home.erase_space("B")).unwrap());
     for (table, told) in all.everything_of(&b) {
         assert!(told == "0 " || OUTLIVES.contains(&table.as_str()), "{table}: {told}");
     }
     assert_eq!([all.everything_of(&a), all.everything_of(&c)], before);
-    assert!(block_on(home.space("B")).unwrap().is_none());
+    assert!(block_on(home.open_space("B")).unwrap().is_none());
     // The name may be given again, to somebody who has nothing of it.
-    let anew = block_on(home.create("B", CONFIG)).unwrap();
-    assert!(block_on(anew.last_said("work", 9)).unwrap().is_empty());
+    let anew = block_on(home.create_space("B", CONFIG)).unwrap();
+    assert!(block_on(anew.recent_records("work", 9)).unwrap().is_empty());
 }
 
 // L2
 #[test]
 fn what_was_meant_for_one_life_of_a_space_does_not_reach_the_next() {
-    let cluster = Cluster::start(Flush::No);
+    let cluster = TestCluster::start(Durability::Unflushed);
     let (url, all) = owned(&cluster);
-    let (here, there) = (home(&url, Options::default()), home(&url, Options::default()));
+    let (here, there) =
+        (home(&url, PostgresOptions::default()), home(&url, PostgresOptions::default()));
     let old = furnished(&here, "ann");
-    let waiting = block_on(old.without_vector(9)).unwrap();
+    let waiting = block_on(old.passages_without_vector(9)).unwrap();
     let position = block_on(old.position()).unwrap();
     // Somebody else takes it away, and the next message makes it again.
-    assert!(block_on(there.erase("ann")).unwrap());
-    let new = block_on(there.create("ann", CONFIG)).unwrap();
+    assert!(block_on(there.erase_space("ann")).unwrap());
+    let new = block_on(there.create_space("ann", CONFIG)).unwrap();
     block_on(new.add_records(vec![said("n", "hello")])).unwrap();
     let before = all.everything_of(&all.id("ann"));
     block_on(async {
         let page = path("knowledge/late.md");
-        let at = Moment::read("2026-02-13T10:00:00+01:00").unwrap().moment.at();
-        let vectors = [(waiting.first().copied().unwrap_or(1), vector::pack(&[0.2; DIMENSIONS]))];
+        let at = Moment::parse("2026-02-13T10:00:00+01:00").unwrap().moment.timestamp();
+        let vectors =
+            [(waiting.first().copied().unwrap_or(1), vector::pack_vector(&[0.2; DIMENSIONS]))];
         let day = jiff::civil::date(2026, 2, 13);
         let days = Days { first: day, last: day };
         for (what, outcome) in [
@@ -671,51 +689,56 @@ fn what_was_meant_for_one_life_of_a_space_does_not_reach_the_next() {
             ("replace_ledger", old.replace_ledger(b"", new.position().await.unwrap()).await),
             ("put", old.put(&page, b"x").await),
             ("put_many", old.put_many(&[(page.clone(), b"x".to_vec())]).await),
-            ("grow", old.grow(&page, b"x", ContentVersion::ABSENT).await),
-            ("extend", old.extend(&page, b"x").await),
-            ("swap", old.swap(&page, b"x", ContentVersion::ABSENT).await),
+            ("grow", old.append_if_unchanged(&page, b"x", ContentVersion::ABSENT).await),
+            ("extend", old.append_to_document(&page, b"x").await),
+            ("swap", old.compare_and_swap(&page, b"x", ContentVersion::ABSENT).await),
             ("remove", old.remove(&path("icecore.toml")).await),
             ("add_records", old.add_records(vec![said("o", "old")]).await.map(|_| ())),
             (
                 "add_awaited",
-                old.add_awaited(vec![said("o", "old")], Duration::from_secs(9)).await.map(|_| ()),
+                old.append_pending(vec![said("o", "old")], Duration::from_secs(9))
+                    .await
+                    .map(|_| ()),
             ),
-            ("take", Order::take(&*old, "work", "w", Duration::from_secs(9)).await.map(|_| ())),
+            (
+                "take",
+                TurnLease::acquire(&*old, "work", "w", Duration::from_secs(9)).await.map(|_| ()),
+            ),
             ("forget_records", old.forget_records(days, "work").await.map(|_| ())),
             ("add_summaries", old.add_summaries(&[], None).await.map(|_| ())),
             ("put_note", old.put_note(&path("hooks/late.json"), b"x").await),
-            ("keep_answer", old.keep_answer(Hash::of(b"late"), b"x").await),
-            ("set_aside", old.set_aside(&page, 0, b"x").await.map(|_| ())),
-            ("see", old.see(&[(page.clone(), icecore_store::Stamp("1".into()))]).await),
-            ("take_in", old.take_in(true, &|_, _| {}).await.map(|_| ())),
-            ("keep_vectors", old.keep_vectors(&vectors).await),
+            ("keep_answer", old.cache_answer(Hash::of(b"late"), b"x").await),
+            ("set_aside", old.quarantine(&page, 0, b"x").await.map(|_| ())),
+            ("see", old.mark_seen(&[(page.clone(), icecore_store::Stamp("1".into()))]).await),
+            ("take_in", old.update_index(true, &|_, _| {}).await.map(|_| ())),
+            ("keep_vectors", old.store_vectors(&vectors).await),
             ("rebuild", old.rebuild(&|_, _| {}).await.map(|_| ())),
-            ("snapshot", old.snapshot("late", at).await.map(|_| ())),
-            ("want", old.want("tend", Duration::ZERO).await),
+            ("snapshot", old.create_snapshot("late", at).await.map(|_| ())),
+            ("want", old.request_job("tend", Duration::ZERO).await),
         ] {
-            assert!(matches!(outcome, Err(Error::Gone)), "{what}: {outcome:?}");
+            assert!(matches!(outcome, Err(Error::SpaceErased)), "{what}: {outcome:?}");
         }
     });
     assert_eq!(all.everything_of(&all.id("ann")), before);
     block_on(new.append(vec![draft("a fact of the new life")], None)).unwrap();
     let (one, other) = (
-        block_on(here.glance("ann")).unwrap().unwrap(),
-        block_on(there.glance("ann")).unwrap().unwrap(),
+        block_on(here.space_fingerprint("ann")).unwrap().unwrap(),
+        block_on(there.space_fingerprint("ann")).unwrap().unwrap(),
     );
-    assert!(one.is_same_life(&other));
+    assert!(one.is_same_space(&other));
 }
 
 // L2
 #[test]
 fn a_snapshot_that_is_being_made_leaves_nothing_of_what_is_erased() {
-    let cluster = Cluster::start(Flush::No);
+    let cluster = TestCluster::start(Durability::Unflushed);
     let (url, all) = owned(&cluster);
-    let home = home(&url, Options::default());
+    let home = home(&url, PostgresOptions::default());
     let space = furnished(&home, "ann");
     let id = all.id("ann");
     all.must(&format!("BEGIN; SELECT pg_advisory_xact_lock(hashtextextended('{id}', 2))"));
     let waits = |sql: &str| {
-        let raw = Raw::to(&cluster.url_of("kept"));
+        let raw = Raw::to(&cluster.database_url("kept"));
         for _ in 0..500 {
             if raw.must(&format!("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%{sql}%'")) == ["1"]
             {
@@ -724,18 +747,18 @@ fn a_snapshot_that_is_being_made_leaves_nothing_of_what_is_erased() {
             std::thread::sleep(Duration::from_millis(10));
         }
     };
-    let at = Moment::read("2026-02-13T10:00:00+01:00").unwrap().moment.at();
-    let making = std::thread::spawn(move || block_on(space.snapshot("night", at)));
+    let at = Moment::parse("2026-02-13T10:00:00+01:00").unwrap().moment.timestamp();
+    let making = std::thread::spawn(move || block_on(space.create_snapshot("night", at)));
     waits("pg_advisory_xact_lock");
     let erasing = {
         let home = home.clone();
-        std::thread::spawn(move || block_on(home.erase("ann")))
+        std::thread::spawn(move || block_on(home.erase_space("ann")))
     };
     // It waits for the snapshot, or is through before it.
     std::thread::sleep(Duration::from_millis(300));
     all.must("ROLLBACK");
     let made = making.join().unwrap();
-    assert!(matches!(made, Ok(_) | Err(Error::Gone)), "{made:?}");
+    assert!(matches!(made, Ok(_) | Err(Error::SpaceErased)), "{made:?}");
     assert!(erasing.join().unwrap().unwrap());
     for (table, told) in all.everything_of(&id) {
         assert!(told == "0 " || OUTLIVES.contains(&table.as_str()), "{table}: {told}");
@@ -746,103 +769,123 @@ fn a_snapshot_that_is_being_made_leaves_nothing_of_what_is_erased() {
 #[test]
 fn work_of_an_earlier_life_is_nobodys_any_more() {
     const LEASE: Duration = Duration::from_secs(60);
-    let cluster = Cluster::start(Flush::No);
+    let cluster = TestCluster::start(Durability::Unflushed);
     let (url, _) = owned(&cluster);
-    let home = home(&url, Options::default());
+    let home = home(&url, PostgresOptions::default());
     block_on(async {
-        home.create("ann", CONFIG).await.unwrap();
-        home.create("ben", CONFIG).await.unwrap();
-        let old = home.take(&[TEND], "old", LEASE).await.unwrap().unwrap();
+        home.create_space("ann", CONFIG).await.unwrap();
+        home.create_space("ben", CONFIG).await.unwrap();
+        let old = home.acquire_job(&[MAINTENANCE_JOB], "old", LEASE).await.unwrap().unwrap();
         assert_eq!(old.space, "ann");
-        assert!(home.erase("ann").await.unwrap());
+        assert!(home.erase_space("ann").await.unwrap());
         // Of what it has cost nothing is kept; what another has cost is.
-        home.spend(&[("ann".into(), 7), ("ben".into(), 9)]).await.unwrap();
-        assert_eq!(home.standing("ben", "ben").await.unwrap().model_tokens, 9);
-        home.create("ann", CONFIG).await.unwrap();
-        assert_eq!(home.standing("ann", "ann").await.unwrap().model_tokens, 0);
+        home.add_model_tokens(&[("ann".into(), 7), ("ben".into(), 9)]).await.unwrap();
+        assert_eq!(home.quota_usage("ben", "ben").await.unwrap().model_tokens, 9);
+        home.create_space("ann", CONFIG).await.unwrap();
+        assert_eq!(home.quota_usage("ann", "ann").await.unwrap().model_tokens, 0);
         let mut new = Vec::new();
-        while let Some(work) = home.take(&[TEND], "new", LEASE).await.unwrap() {
+        while let Some(work) = home.acquire_job(&[MAINTENANCE_JOB], "new", LEASE).await.unwrap() {
             new.push(work);
         }
         let new = new.into_iter().find(|work| work.space == "ann").unwrap();
         assert_ne!(old.epoch, new.epoch);
-        assert!(!home.keep(&old, LEASE).await.unwrap());
-        assert!(!home.failed(&old, "late").await.unwrap());
-        assert!(!home.done(&old, Next::Asleep, 0).await.unwrap());
-        assert!(home.keep(&new, LEASE).await.unwrap());
+        assert!(!home.renew_job(&old, LEASE).await.unwrap());
+        assert!(!home.fail_job(&old, "late").await.unwrap());
+        assert!(!home.finish_job(&old, NextRun::OnWrite, 0).await.unwrap());
+        assert!(home.renew_job(&new, LEASE).await.unwrap());
     });
 }
 
 // P8
 #[test]
 fn a_space_that_is_being_filled_is_nobody_elses_until_it_is_whole() {
-    let cluster = Cluster::start(Flush::No);
+    let cluster = TestCluster::start(Durability::Unflushed);
     let (url, all) = owned(&cluster);
-    let (here, there) = (home(&url, Options::default()), home(&url, Options::default()));
+    let (here, there) =
+        (home(&url, PostgresOptions::default()), home(&url, PostgresOptions::default()));
     let page = path("knowledge/x.md");
     let refused = |what: &str, outcome: Result<(), Error>| {
-        assert!(matches!(outcome, Err(Error::Filling)), "{what}: {outcome:?}")
+        assert!(matches!(outcome, Err(Error::RestoreInProgress)), "{what}: {outcome:?}")
     };
     block_on(async {
         // From the moment on at which it is there nobody sees it, and no worker takes it.
-        let filler = here.to_fill("ann", CONFIG).await.unwrap();
-        refused("space", there.space("ann").await.map(|_| ()));
-        refused("glance", there.glance("ann").await.map(|_| ()));
-        assert_eq!(there.take(&[TEND], "w", Duration::from_secs(60)).await.unwrap(), None);
-        assert_eq!(filler.begin_filling().await.unwrap(), Ground::New);
+        let filler = here.create_restore_target("ann", CONFIG).await.unwrap();
+        refused("space", there.open_space("ann").await.map(|_| ()));
+        refused("glance", there.space_fingerprint("ann").await.map(|_| ()));
+        assert_eq!(
+            there.acquire_job(&[MAINTENANCE_JOB], "w", Duration::from_secs(60)).await.unwrap(),
+            None
+        );
+        assert_eq!(filler.begin_restore().await.unwrap(), RestoreTarget::New);
         filler.put(&page, b"brought in").await.unwrap();
         // Nor does a second one fill it.
-        let second = there.to_fill("ann", CONFIG).await.unwrap();
-        refused("begin_filling", second.begin_filling().await.map(|_| ()));
+        let second = there.create_restore_target("ann", CONFIG).await.unwrap();
+        refused("begin_filling", second.begin_restore().await.map(|_| ()));
         refused("put", second.put(&page, b"another's").await);
         // One that was cut short is begun anew by whoever comes when its time is over, and the
         // first has no say any more.
         all.must("UPDATE icecore.space SET filled_until = now() - interval '1 second'");
-        refused("space", there.space("ann").await.map(|_| ()));
-        assert_eq!(second.begin_filling().await.unwrap(), Ground::Unfinished);
+        refused("space", there.open_space("ann").await.map(|_| ()));
+        assert_eq!(second.begin_restore().await.unwrap(), RestoreTarget::Unfinished);
         refused("put", filler.put(&page, b"too late").await);
-        refused("end_filling", filler.end_filling().await);
+        refused("end_filling", filler.finish_restore().await);
         second.put(&page, b"whole").await.unwrap();
-        second.end_filling().await.unwrap();
+        second.finish_restore().await.unwrap();
         refused("put", filler.put(&page, b"much too late").await);
-        let space = here.space("ann").await.unwrap().unwrap();
+        let space = here.open_space("ann").await.unwrap().unwrap();
         assert_eq!(space.document(&page).await.unwrap().unwrap(), b"whole");
         assert_eq!(
-            there.take(&[TEND], "w", Duration::from_secs(60)).await.unwrap().unwrap().space,
+            there
+                .acquire_job(&[MAINTENANCE_JOB], "w", Duration::from_secs(60))
+                .await
+                .unwrap()
+                .unwrap()
+                .space,
             "ann"
         );
         // Nothing is brought in over a memory, and looking whether it could be keeps nobody out.
-        let ground = there.to_fill("ann", CONFIG).await.unwrap().begin_filling().await.unwrap();
-        assert_eq!(ground, Ground::Occupied { documents: 1, such_as: page.clone() });
+        let ground = there
+            .create_restore_target("ann", CONFIG)
+            .await
+            .unwrap()
+            .begin_restore()
+            .await
+            .unwrap();
+        assert_eq!(ground, RestoreTarget::Occupied { documents: 1, such_as: page.clone() });
         space.put(&page, b"goes on").await.unwrap();
         // One that is there and new is taken; whoever has it open is refused until it is whole.
-        let open = here.create("ben", CONFIG).await.unwrap();
-        let filler = there.to_fill("ben", CONFIG).await.unwrap();
-        assert_eq!(filler.begin_filling().await.unwrap(), Ground::New);
+        let open = here.create_space("ben", CONFIG).await.unwrap();
+        let filler = there.create_restore_target("ben", CONFIG).await.unwrap();
+        assert_eq!(filler.begin_restore().await.unwrap(), RestoreTarget::New);
         refused("put", open.put(&page, b"a chat").await);
-        filler.stop_filling().await.unwrap();
+        filler.abort_restore().await.unwrap();
         refused("put", open.put(&page, b"a chat").await);
         // What was let go may be begun at once, or be taken away.
-        assert_eq!(filler.begin_filling().await.unwrap(), Ground::Unfinished);
-        assert!(here.erase("ben").await.unwrap());
-        assert!(matches!(filler.put(&page, b"x").await, Err(Error::Gone)));
-        assert!(here.space("ben").await.unwrap().is_none());
+        assert_eq!(filler.begin_restore().await.unwrap(), RestoreTarget::Unfinished);
+        assert!(here.erase_space("ben").await.unwrap());
+        assert!(matches!(filler.put(&page, b"x").await, Err(Error::SpaceErased)));
+        assert!(here.open_space("ben").await.unwrap().is_none());
     });
 }
 
 // L2: since PostgreSQL 16 whoever makes a role may give it to others, but not take it
 #[test]
 fn an_owner_who_is_nobody_special_may_take_the_role_it_has_made() {
-    for cluster in [Cluster::start(Flush::No), Cluster::with_pgvector(Flush::No)] {
+    for cluster in [
+        TestCluster::start(Durability::Unflushed),
+        TestCluster::with_pgvector(Durability::Unflushed),
+    ] {
         let (url, all) = owned(&cluster);
-        let home = home(&url, Options::default());
-        let space = block_on(home.create("A", CONFIG)).unwrap();
+        let home = home(&url, PostgresOptions::default());
+        let space = block_on(home.create_space("A", CONFIG)).unwrap();
         block_on(space.append(vec![draft("said")], None)).unwrap();
         assert_eq!(all.within(&all.id("A"), "SELECT name FROM icecore.space").unwrap(), ["A"]);
         // Once more, now that the role is there.
         cluster.sql("CREATE DATABASE second OWNER keeper");
-        let second = Postgres::at(&url.replace("/kept", "/second"), Options::default()).unwrap();
+        let second =
+            Postgres::for_url(&url.replace("/kept", "/second"), PostgresOptions::default())
+                .unwrap();
         block_on(second.migrate()).unwrap();
-        block_on(second.create("A", CONFIG)).unwrap();
+        block_on(second.create_space("A", CONFIG)).unwrap();
     }
 }

@@ -4,13 +4,13 @@ use std::fs;
 use std::path::Path;
 
 use icecore_domain::calendar::Moment;
-use icecore_domain::event::{Draft, Kind, Origin, Priority};
+use icecore_domain::event::{EventDraft, EventType, Origin, Priority};
 use icecore_domain::format::line;
 use icecore_domain::ledger::Ledger;
 use icecore_domain::ledger::query::EventQuery;
-use icecore_domain::record::{Captured, Record, Role};
+use icecore_domain::record::{Record, RecordKind, Role};
 use icecore_domain::secrets::MarkerKey;
-use icecore_store::passages::Passages;
+use icecore_store::search_index::SearchIndex;
 use icecore_store::testing::conformance;
 use icecore_store::vault::Vault;
 use icecore_store::{ContentVersion, Error, Store};
@@ -18,9 +18,9 @@ use pollster::block_on;
 use proptest::prelude::*;
 use tempfile::TempDir;
 
-pub fn draft(text: &str) -> Draft {
-    let ts = Moment::read("2026-02-13T09:30:00+01:00").unwrap().moment;
-    Draft::new(ts, Kind::Fact, Priority::P2, text)
+pub fn draft(text: &str) -> EventDraft {
+    let ts = Moment::parse("2026-02-13T09:30:00+01:00").unwrap().moment;
+    EventDraft::new(ts, EventType::Fact, Priority::P2, text)
 }
 
 pub fn new_vault() -> (TempDir, Vault) {
@@ -30,7 +30,7 @@ pub fn new_vault() -> (TempDir, Vault) {
 }
 
 fn contents(store: &dyn Store) -> Vec<String> {
-    let found = block_on(store.events(&EventQuery::everything())).unwrap();
+    let found = block_on(store.events(&EventQuery::all())).unwrap();
     found.entries.into_iter().map(|entry| entry.event.draft.content).collect()
 }
 
@@ -53,7 +53,7 @@ fn ledger_file(vault: &Vault) -> std::path::PathBuf {
 #[test]
 fn the_vault_passes_the_exam() {
     let mut folders = Vec::new();
-    block_on(conformance::sit(async || {
+    block_on(conformance::run_all(async || {
         let (folder, vault) = new_vault();
         folders.push(folder);
         vault
@@ -65,7 +65,7 @@ fn the_vault_passes_the_exam() {
 fn the_vault_passes_the_exam_without_an_index() {
     let mut folders = Vec::new();
     block_on(async {
-        for (name, question) in conformance::QUESTIONS {
+        for (name, question) in conformance::CHECKS {
             // What is seen of documents, and what is derived, is what the index is for.
             if name.contains("derived") || name.contains("unseen") {
                 continue;
@@ -90,20 +90,21 @@ fn opening_a_torn_vault_does_not_wait_for_its_lock() {
     drop(vault);
     let lock = fs::OpenOptions::new().write(true).open(root.join(".icecore/lock")).unwrap();
     lock.lock().unwrap();
-    for open in [Vault::open, Vault::open_hurried] {
+    for open in [Vault::open, Vault::open_with_short_wait] {
         let begun = std::time::Instant::now();
         let vault = open(&root).unwrap();
         assert!(begun.elapsed() < std::time::Duration::from_millis(700), "{:?}", begun.elapsed());
         assert_eq!(contents(&vault), ["one"]);
     }
-    let busy = block_on(Vault::open_hurried(&root).unwrap().append(vec![draft("two")], None));
+    let busy =
+        block_on(Vault::open_with_short_wait(&root).unwrap().append(vec![draft("two")], None));
     assert!(matches!(busy, Err(Error::Busy { .. })), "{busy:?}");
     drop(lock);
     // Whoever writes mends.
     let vault = Vault::open(&root).unwrap();
     block_on(vault.append(vec![draft("two")], None)).unwrap();
     assert_eq!(contents(&vault), ["one", "two"]);
-    assert_eq!(Ledger::read(&fs::read(ledger_file(&vault)).unwrap(), None).faults(), []);
+    assert_eq!(Ledger::parse(&fs::read(ledger_file(&vault)).unwrap(), None).faults(), []);
 }
 
 #[test]
@@ -129,7 +130,7 @@ fn all_who_make_a_key_at_once_get_the_same_and_nobody_else_can_read_it() {
     let file = root.join(".icecore/secret.key");
     assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
     fs::write(&file, "no key").unwrap();
-    assert!(matches!(block_on(vault.marker_key()), Err(Error::NotAKey(_))));
+    assert!(matches!(block_on(vault.marker_key()), Err(Error::InvalidMarkerKey(_))));
     block_on(vault.set_marker_key(&kept[0], true)).unwrap();
     assert_eq!(block_on(vault.marker_key()).unwrap().as_ref(), Some(&kept[0]));
 }
@@ -137,7 +138,7 @@ fn all_who_make_a_key_at_once_get_the_same_and_nobody_else_can_read_it() {
 #[test]
 fn a_record_with_another_mark_of_the_same_kind_is_the_same_record() {
     let (_folder, vault) = new_vault();
-    let ts = Moment::read("2026-02-13T09:30:00+01:00").unwrap().moment;
+    let ts = Moment::parse("2026-02-13T09:30:00+01:00").unwrap().moment;
     let record = |text: &str| Record {
         ts,
         conversation: "app".into(),
@@ -145,7 +146,7 @@ fn a_record_with_another_mark_of_the_same_kind_is_the_same_record() {
         id: "m1".into(),
         role: Role::User,
         name: None,
-        kind: Captured::Message,
+        kind: RecordKind::Message,
         title: None,
         text: text.into(),
         parts: None,
@@ -203,13 +204,13 @@ fn a_ledger_cut_at_every_byte_opens_and_loses_only_its_torn_line() {
             // The torn bytes are set aside, exactly.
             let start = whole[..cut].iter().rposition(|&b| b == b'\n').map_or(0, |at| at + 1);
             assert_eq!(fs::read(aside[0].path()).unwrap(), &whole[start..cut], "cut at {cut}");
-            assert!(block_on(vault.mended())[0].contains("torn"));
+            assert!(block_on(vault.opening_repairs())[0].contains("torn"));
         } else {
             assert!(aside.is_empty(), "cut at {cut}");
         }
         let added = block_on(vault.append(vec![draft("after")], None)).unwrap();
         assert_eq!(added[0].id.number() as usize, saved.len() + 1, "cut at {cut}");
-        let ledger = Ledger::read(&fs::read(ledger_file(&vault)).unwrap(), None);
+        let ledger = Ledger::parse(&fs::read(ledger_file(&vault)).unwrap(), None);
         assert_eq!(ledger.faults(), [], "cut at {cut}");
         assert!(
             block_on(vault.inspect()).unwrap().iter().all(|finding| !finding.fails),
@@ -226,7 +227,7 @@ fn lines_that_somebody_removed_are_missed() {
     block_on(vault.append(vec![draft("one"), draft("two"), draft("three")], None)).unwrap();
     let whole = fs::read_to_string(ledger_file(&vault)).unwrap();
     let numbers = |vault: &Vault| {
-        block_on(vault.lost()).unwrap().iter().map(|id| id.number()).collect::<Vec<_>>()
+        block_on(vault.lost_events()).unwrap().iter().map(|id| id.number()).collect::<Vec<_>>()
     };
     assert!(numbers(&vault).is_empty());
     let first: String = whole.lines().take(1).map(|line| format!("{line}\n")).collect();
@@ -254,7 +255,7 @@ fn lines_that_somebody_removed_are_missed() {
         block_on(opened.replace_ledger(whole.as_bytes(), position)).unwrap();
         fs::remove_dir_all(vault.root().join(".icecore")).unwrap();
         assert_eq!(
-            block_on(Vault::open(vault.root()).unwrap().events(&EventQuery::everything()))
+            block_on(Vault::open(vault.root()).unwrap().events(&EventQuery::all()))
                 .unwrap()
                 .entries
                 .len(),
@@ -280,7 +281,7 @@ fn a_pipe_in_the_place_of_a_file_is_refused_at_once() {
     let path = log.parse().unwrap();
     assert!(matches!(block_on(vault.document(&path)), Err(Error::NotAFile(_))));
     assert!(matches!(
-        block_on(vault.grow(&path, b"x", ContentVersion::ABSENT)),
+        block_on(vault.append_if_unchanged(&path, b"x", ContentVersion::ABSENT)),
         Err(Error::NotAFile(_))
     ));
     // A folder that cannot be made is an error, not an endless attempt.
@@ -293,7 +294,7 @@ fn a_missing_line_break_and_a_nul_tail_are_mended() {
     let (_folder, vault) = new_vault();
     block_on(vault.append(vec![draft("one")], None)).unwrap();
     let file = ledger_file(&vault);
-    let foreign = line::write(&draft("two").with_id("EVT-20260213-002".parse().unwrap()));
+    let foreign = line::format_line(&draft("two").with_id("EVT-20260213-002".parse().unwrap()));
     let mut text = fs::read(&file).unwrap();
     text.extend_from_slice(foreign.trim_end().as_bytes());
     fs::write(&file, &text).unwrap();
@@ -326,8 +327,8 @@ fn a_hand_edit_anywhere_reaches_the_index() {
         format!("{text}garbage\n{text}"),
     ] {
         fs::write(ledger_file(&vault), &edited).unwrap();
-        let folded = Ledger::read(edited.as_bytes(), None);
-        let found = block_on(vault.events(&EventQuery::everything())).unwrap().entries;
+        let folded = Ledger::parse(edited.as_bytes(), None);
+        let found = block_on(vault.events(&EventQuery::all())).unwrap().entries;
         assert_eq!(found, folded.entries(), "{edited}");
         assert!(block_on(vault.inspect()).unwrap().iter().all(|finding| !finding.fails));
     }
@@ -343,7 +344,7 @@ fn a_damaged_index_never_changes_what_is_read() {
     block_on(vault.rebuild(&|_, _| {})).unwrap();
     let root = vault.root().to_owned();
     drop(vault);
-    let folded = Ledger::read(&fs::read(root.join("memory/ledger.jsonl")).unwrap(), None);
+    let folded = Ledger::parse(&fs::read(root.join("memory/ledger.jsonl")).unwrap(), None);
     let index = root.join(".icecore/index.db");
     for damage in ["gone", "empty", "garbage", "half", "header"] {
         let _ = fs::remove_file(root.join(".icecore/index.db-wal"));
@@ -364,7 +365,7 @@ fn a_damaged_index_never_changes_what_is_read() {
         }
         let vault = Vault::open(&root).unwrap();
         assert_eq!(
-            block_on(vault.events(&EventQuery::everything())).unwrap().entries,
+            block_on(vault.events(&EventQuery::all())).unwrap().entries,
             folded.entries(),
             "{damage}"
         );
@@ -405,7 +406,7 @@ fn an_index_that_says_something_else_is_found() {
 fn a_search_index_that_says_something_else_is_found() {
     let (_folder, vault) = new_vault();
     block_on(vault.append(vec![draft("The budget is 500 EUR"), draft("two")], None)).unwrap();
-    block_on(vault.take_in(false, &|_, _| {})).unwrap();
+    block_on(vault.update_index(false, &|_, _| {})).unwrap();
     let told = || -> Vec<String> {
         block_on(vault.inspect())
             .unwrap()
@@ -420,11 +421,11 @@ fn a_search_index_that_says_something_else_is_found() {
     assert!(
         told().len() == 1
             && told()[0].contains("search index")
-            && told()[0].contains("icecore reindex"),
+            && told()[0].contains("icecore vault reindex"),
         "{:?}",
         told()
     );
-    block_on(vault.take_in(true, &|_, _| {})).unwrap();
+    block_on(vault.update_index(true, &|_, _| {})).unwrap();
     assert_eq!(told(), Vec::<String>::new());
 }
 
@@ -437,9 +438,9 @@ fn any_number_of_events_can_be_asked_for_by_id() {
     let ids: Vec<_> =
         block_on(vault.append(drafts, None)).unwrap().into_iter().map(|event| event.id).collect();
     let asked: Vec<_> = ids.iter().copied().filter(|id| id.number() % 10 != 0).collect();
-    let found = block_on(vault.events(&EventQuery::these(&asked))).unwrap().entries;
+    let found = block_on(vault.events(&EventQuery::for_ids(&asked))).unwrap().entries;
     assert_eq!(found.iter().map(|entry| entry.event.id).collect::<Vec<_>>(), asked);
-    assert_eq!(block_on(vault.tied(&asked, &[])).unwrap().len(), asked.len());
+    assert_eq!(block_on(vault.linked_events(&asked, &[])).unwrap().len(), asked.len());
 }
 
 // L2
@@ -451,9 +452,9 @@ fn lines_are_read_wherever_they_stand() {
     for step in [1, 2, 7, 59] {
         let asked: Vec<_> = events.iter().step_by(step).cloned().collect();
         let ids: Vec<_> = asked.iter().map(|event| event.id).collect();
-        let found = block_on(vault.events(&EventQuery::these(&ids))).unwrap().entries;
+        let found = block_on(vault.events(&EventQuery::for_ids(&ids))).unwrap().entries;
         assert_eq!(found.into_iter().map(|entry| entry.event).collect::<Vec<_>>(), asked, "{step}");
-        assert_eq!(block_on(vault.tied(&ids, &[])).unwrap(), asked, "{step}");
+        assert_eq!(block_on(vault.linked_events(&ids, &[])).unwrap(), asked, "{step}");
     }
 }
 
@@ -467,7 +468,7 @@ fn an_event_in_the_ledger_and_in_an_archive_counts_once() {
     let (one, two) = text.split_at(text.find('\n').unwrap() + 1);
     let archive = vault.root().join("memory/ledger-archive-2026.jsonl");
     let check = |archived: usize| {
-        assert_eq!(block_on(vault.archived(&EventQuery::everything())).unwrap().len(), archived);
+        assert_eq!(block_on(vault.archived_events(&EventQuery::all())).unwrap().len(), archived);
         assert_eq!(block_on(vault.event_days()).unwrap(), days);
         let failed: Vec<_> = block_on(vault.inspect())
             .unwrap()
@@ -501,7 +502,7 @@ fn conversations_are_read_while_others_are_written() {
         role: Role::User,
         name: None,
         other_speaker: None,
-        kind: Captured::Message,
+        kind: RecordKind::Message,
         title: None,
         text: format!("message {n} of {conversation} \\ \"quoted\""),
         parts: None,
@@ -517,7 +518,7 @@ fn conversations_are_read_while_others_are_written() {
             scope.spawn(move || {
                 for n in 0..60 {
                     block_on(vault.add_records(vec![said(name, n)])).unwrap();
-                    let own = block_on(vault.last_said(name, usize::MAX)).unwrap();
+                    let own = block_on(vault.recent_records(name, usize::MAX)).unwrap();
                     assert_eq!(own.len(), n + 1, "{name}");
                     assert!(own.iter().all(|record| record.conversation == name));
                 }
@@ -530,7 +531,7 @@ fn conversations_are_read_while_others_are_written() {
     let text = fs::read_to_string(&file).unwrap().replace("na\u{ef}ve/", "na\\u00efve\\/");
     assert!(text.contains("\\u00ef"));
     fs::write(&file, text).unwrap();
-    assert_eq!(block_on(vault.last_said(names[2], usize::MAX)).unwrap().len(), 60);
+    assert_eq!(block_on(vault.recent_records(names[2], usize::MAX)).unwrap().len(), 60);
 }
 
 // L2: threads of one process
@@ -557,7 +558,7 @@ fn eight_threads_append_without_losing_or_doubling() {
     found.sort();
     found.dedup();
     assert_eq!(found.len(), 400);
-    let ledger = Ledger::read(&fs::read(ledger_file(&vault)).unwrap(), None);
+    let ledger = Ledger::parse(&fs::read(ledger_file(&vault)).unwrap(), None);
     assert_eq!((ledger.entries().len(), ledger.faults().len()), (400, 0));
     assert!(block_on(vault.inspect()).unwrap().iter().all(|finding| !finding.fails));
 }
@@ -579,7 +580,7 @@ fn links_inside_a_vault_are_not_followed() {
         assert!(matches!(block_on(vault.document(&path)), Err(Error::Link(_))));
         assert!(matches!(block_on(vault.put(&path, b"x")), Err(Error::Link(_))));
         assert!(matches!(
-            block_on(vault.grow(&path, b"x", ContentVersion::ABSENT)),
+            block_on(vault.append_if_unchanged(&path, b"x", ContentVersion::ABSENT)),
             Err(Error::Link(_))
         ));
     }
@@ -612,7 +613,7 @@ fn files_and_folders_are_the_owners_alone() {
 #[test]
 fn a_line_that_is_still_being_written_is_waited_for() {
     let (_folder, vault) = new_vault();
-    let line = line::write(&draft("slowly").with_id("EVT-20260213-001".parse().unwrap()));
+    let line = line::format_line(&draft("slowly").with_id("EVT-20260213-001".parse().unwrap()));
     let (first, second) = line.split_at(line.len() / 2);
     let append = |text: &str| {
         use std::io::Write;
@@ -654,7 +655,7 @@ fn links_among_the_private_files_are_refused_and_nothing_behind_them_is_touched(
         std::os::unix::fs::symlink(target, place).unwrap();
         assert!(matches!(Vault::open(vault.root()), Err(Error::Link(_))), "{name}");
         let _ = block_on(vault.append(vec![draft("one")], None));
-        let _ = block_on(vault.tally());
+        let _ = block_on(vault.count_statements());
         assert_eq!(fs::read_to_string(outside.join("4242-deadbeef")).unwrap(), "mine", "{name}");
         assert_eq!(fs::read_to_string(outside.join("index.db")).unwrap(), "mine", "{name}");
         assert_eq!(fs::read_dir(&outside).unwrap().count(), 2, "{name}");
@@ -699,10 +700,10 @@ proptest! {
         for (what, which) in steps {
             let target = events.get(which % events.len().max(1)).cloned();
             let next = match (what, target) {
-                (1, Some(target)) => Draft { supersedes: vec![target.id], ..draft("The budget is 600 EUR") },
-                (2, Some(target)) => Draft::upon(&target, Act::Close, target.ts, "done"),
-                (3, Some(target)) => Draft::upon(&target, Act::Retract, target.ts, "wrong"),
-                (4, Some(target)) => Draft::upon(&target, Act::Confirm, target.ts, "yes"),
+                (1, Some(target)) => EventDraft { supersedes: vec![target.id], ..draft("The budget is 600 EUR") },
+                (2, Some(target)) => EventDraft::new_act(&target, Act::Close, target.ts, "done"),
+                (3, Some(target)) => EventDraft::new_act(&target, Act::Retract, target.ts, "wrong"),
+                (4, Some(target)) => EventDraft::new_act(&target, Act::Confirm, target.ts, "yes"),
                 (5, _) => {
                     block_on(vault.append_lines(b"{\"foreign\": true}")).unwrap();
                     continue;
@@ -711,11 +712,11 @@ proptest! {
             };
             events.extend(block_on(vault.append(vec![next], None)).unwrap());
             if which % 3 == 0 {
-                let _ = block_on(vault.tally()).unwrap();
+                let _ = block_on(vault.count_statements()).unwrap();
             }
         }
-        let found = block_on(vault.events(&EventQuery::everything())).unwrap().entries;
-        let folded = Ledger::read(&fs::read(ledger_file(&vault)).unwrap(), None);
+        let found = block_on(vault.events(&EventQuery::all())).unwrap().entries;
+        let folded = Ledger::parse(&fs::read(ledger_file(&vault)).unwrap(), None);
         prop_assert_eq!(found.as_slice(), folded.entries());
         let findings = block_on(vault.inspect()).unwrap();
         prop_assert!(findings.iter().all(|finding| !finding.fails), "{:?}", findings);

@@ -89,7 +89,7 @@ fn questions(client: &mut Client, what: &str) {
 pub fn assistants(folder: &Path) {
     let vault = talkative(folder, MESSAGES);
     let open: Memory = memory(&vault, hour(date(2026, 2, 13), 23));
-    block_on(open.renew_passages(&|_, _| {})).unwrap();
+    block_on(open.rebuild_passages(&|_, _| {})).unwrap();
     let mut client = Client::start(&vault, None);
     questions(&mut client, "words");
     drop(client);

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use icecore_store::testing::cluster::{Cluster, Flush};
+use icecore_store::testing::cluster::{Durability, TestCluster};
 
 use super::chats::{AT_ONCE, Client, percentile, serve_with, stub};
 
@@ -45,7 +45,7 @@ pub fn seconds(pids: &[u32]) -> f64 {
 }
 
 /// The server processes of the cluster.
-fn of_database(cluster: &Cluster) -> Vec<u32> {
+fn of_database(cluster: &TestCluster) -> Vec<u32> {
     let postmaster = cluster.pid();
     let children = Command::new("pgrep").args(["-P", &postmaster.to_string()]).output().unwrap();
     let children = String::from_utf8(children.stdout).unwrap();
@@ -53,7 +53,7 @@ fn of_database(cluster: &Cluster) -> Vec<u32> {
 }
 
 pub fn homes(folder: &Path) {
-    let cluster = Cluster::start(Flush::Yes);
+    let cluster = TestCluster::start(Durability::Flushed);
     let root = folder.join("homes");
     std::fs::create_dir_all(&root).unwrap();
     let made = icecore(&root, &cluster.url())
@@ -86,7 +86,7 @@ pub fn homes(folder: &Path) {
     }
 }
 
-fn measured(running: &[(Child, std::net::SocketAddr)], cluster: &Cluster, clients: usize) {
+fn measured(running: &[(Child, std::net::SocketAddr)], cluster: &TestCluster, clients: usize) {
     let servers: Vec<u32> = running.iter().map(|(child, _)| child.id()).collect();
     let turns = (TURNS / clients).max(4);
     let round = |turns: usize, name: &str| {

@@ -41,7 +41,7 @@ pub fn hooks(folder: &Path) {
     fs::write(root.join("memory/ledger.jsonl"), ledger(STATEMENTS)).unwrap();
     let project = folder.join("app");
     fs::create_dir_all(project.join(".git")).unwrap();
-    run(&mut icecore(&root, &["reindex", "--words"]));
+    run(&mut icecore(&root, &["vault", "reindex", "--words"]));
     run(&mut icecore(&root, &["status"]));
     let told = |n: usize, more: serde_json::Value| {
         let mut fields = serde_json::json!({ "session_id": format!("bench-{n}"), "transcript_path": "/nonexistent.jsonl", "cwd": project, "permission_mode": "default" });

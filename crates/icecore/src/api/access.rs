@@ -4,58 +4,59 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use icecore_engine::clock::{Clock as _, SystemClock};
-use icecore_store::postgres::{Limit, Quota, Token};
+use icecore_store::postgres::{AccessToken, Quota, QuotaLimit};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::call::{Answer, Call, Given, no_user, user_name, wrong};
-use super::route::{ADMIN, Body, Doing, Field, Form, Route, Whose};
-use crate::access::{self, Access, By, Home, Made, Wanted};
-use crate::rights::Right;
+use super::call::{ApiAnswer, ApiCall, ParsedInput, no_such_user, parse_user_name, usage_error};
+use super::route::{ADMIN, BodySpec, HandlerFuture, InputField, RouteSpec, SpaceTarget, ValueType};
+use crate::access::{self, AccessControl, Actor, DatabaseStore, IssuedToken, TokenRequest};
+use crate::permissions::Permission;
 
 const GROUP: &str = "Access";
 /// The default and the maximum length of a list.
-pub const LISTED: usize = 100;
-const MOST_LISTED: usize = 10_000;
+pub const DEFAULT_LIST_LEN: usize = 100;
+const MAX_LIST_LEN: usize = 10_000;
 /// The default grace period of a rotated token.
-pub const GRACE: &str = "1h";
+pub const DEFAULT_GRACE: &str = "1h";
 
-const SCOPE: Form = Form::Word(|| Right::ALL.iter().map(|right| right.word()).collect());
-const LIMITS: &[Field] = &[
-    Field::new(
+const SCOPE_TYPE: ValueType =
+    ValueType::Word(|| Permission::ALL.iter().map(|right| right.as_str()).collect());
+const LIMIT_FIELDS: &[InputField] = &[
+    InputField::new(
         "requests_per_minute",
-        Form::Limit,
+        ValueType::Limit,
         "Requests per minute, for each server process: a number, `none`, or `default` for the store's default",
     ),
-    Field::new(
+    InputField::new(
         "messages_per_day",
-        Form::Limit,
+        ValueType::Limit,
         "Messages stored per day (UTC): a number, `none` or `default`",
     ),
-    Field::new("bytes", Form::Limit, "Bytes of documents: a number, `none` or `default`"),
-    Field::new(
+    InputField::new("bytes", ValueType::Limit, "Bytes of documents: a number, `none` or `default`"),
+    InputField::new(
         "model_tokens_per_day",
-        Form::Limit,
+        ValueType::Limit,
         "Model tokens read and written per day (UTC): a number, `none` or `default`",
     ),
 ];
 
 /// The routes of access.
-pub const ROUTES: &[Route] = &[
-    Route::get(
+pub const ROUTES: &[RouteSpec] = &[
+    RouteSpec::get(
         ADMIN,
         "/api/tokens",
         GROUP,
         "List current and former tokens, newest first, without secrets",
         "Tokens",
-        tokens,
+        list_tokens,
     )
-    .of(Whose::Everybodys)
+    .space(SpaceTarget::Everybodys)
     .query(&[
-        Field::text("user", "Only tokens bound to this end user's space"),
-        Field::new("limit", Form::Between(1, MOST_LISTED), "Maximum number; default 100"),
+        InputField::text("user", "Only tokens bound to this end user's space"),
+        InputField::new("limit", ValueType::Between(1, MAX_LIST_LEN), "Maximum number; default 100"),
     ]),
-    Route::post(
+    RouteSpec::post(
         ADMIN,
         "/api/tokens",
         GROUP,
@@ -63,15 +64,15 @@ pub const ROUTES: &[Route] = &[
         "TokenMade",
         add,
     )
-    .of(Whose::Everybodys)
-    .body(Body::One(&[
-        Field::new("scopes", SCOPE, "The scopes of the token").many().must(),
-        Field::text("user", "The end user whose space it is bound to; all spaces if omitted"),
-        Field::text("expires", "The lifetime, such as 90d or 12h; until revoked if omitted"),
-        Field::text("label", "A label"),
+    .space(SpaceTarget::Everybodys)
+    .body(BodySpec::One(&[
+        InputField::new("scopes", SCOPE_TYPE, "The scopes of the token").many().required(),
+        InputField::text("user", "The end user whose space it is bound to; all spaces if omitted"),
+        InputField::text("expires", "The lifetime, such as 90d or 12h; until revoked if omitted"),
+        InputField::text("label", "A label"),
     ]))
     .example("/api/tokens", Some(r#"{"user":"ann@example.org","scopes":["read","write"],"expires":"90d","label":"her phone"}"#)),
-    Route::post(
+    RouteSpec::post(
         ADMIN,
         "/api/tokens/{token}/rotate",
         GROUP,
@@ -79,50 +80,50 @@ pub const ROUTES: &[Route] = &[
         "TokenMade",
         rotate,
     )
-    .of(Whose::Everybodys)
-    .body(Body::One(&[Field::text("grace", "The grace period of the old token, such as 1h; 0 ends it at once; default 1h")]))
+    .space(SpaceTarget::Everybodys)
+    .body(BodySpec::One(&[InputField::text("grace", "The grace period of the old token, such as 1h; 0 ends it at once; default 1h")]))
     .example("/api/tokens/00c0ffee00c0ffee/rotate", Some(r#"{"grace":"1h"}"#)),
-    Route::delete(ADMIN, "/api/tokens/{token}", GROUP, "Revoke a token; it stops working everywhere within five seconds", "TokenRevoked", revoke)
-        .of(Whose::Everybodys)
+    RouteSpec::delete(ADMIN, "/api/tokens/{token}", GROUP, "Revoke a token; it stops working everywhere within five seconds", "TokenRevoked", revoke)
+        .space(SpaceTarget::Everybodys)
         .example("/api/tokens/00c0ffee00c0ffee", None),
-    Route::get(ADMIN, "/api/spaces", GROUP, "List the end users that have a space, sorted", "Spaces", spaces).of(Whose::Everybodys).query(&[
-        Field::text("after", "Start after this user"),
-        Field::new("limit", Form::Between(1, MOST_LISTED), "Maximum number; default 100"),
+    RouteSpec::get(ADMIN, "/api/spaces", GROUP, "List the end users that have a space, sorted", "Spaces", list_spaces).space(SpaceTarget::Everybodys).query(&[
+        InputField::text("after", "Start after this user"),
+        InputField::new("limit", ValueType::Between(1, MAX_LIST_LEN), "Maximum number; default 100"),
     ]),
-    Route::get(ADMIN, "/api/spaces/{name}", GROUP, "Show the usage and limits of a space", "SpaceShown", show)
-        .of(Whose::Named)
+    RouteSpec::get(ADMIN, "/api/spaces/{name}", GROUP, "Show the usage and limits of a space", "SpaceShown", show)
+        .space(SpaceTarget::Named)
         .example("/api/spaces/ann%40example.org", None),
-    Route::delete(ADMIN, "/api/spaces/{name}", GROUP, "Erase a space with everything in it, including its tokens", "SpaceErased", erase)
-        .of(Whose::Named)
+    RouteSpec::delete(ADMIN, "/api/spaces/{name}", GROUP, "Erase a space with everything in it, including its tokens", "SpaceErased", erase)
+        .space(SpaceTarget::Named)
         .example("/api/spaces/ann%40example.org", None),
-    Route::get(ADMIN, "/api/spaces/{name}/quota", GROUP, "Show the limits set for a space", "SpaceQuota", quota)
-        .of(Whose::Named)
+    RouteSpec::get(ADMIN, "/api/spaces/{name}/quota", GROUP, "Show the limits set for a space", "SpaceQuota", show_quota)
+        .space(SpaceTarget::Named)
         .example("/api/spaces/ann%40example.org/quota", None),
-    Route::post(ADMIN, "/api/spaces/{name}/quota", GROUP, "Set limits of a space; omitted ones stay", "SpaceQuota", set_quota)
-        .of(Whose::Everybodys)
-        .body(Body::One(LIMITS))
+    RouteSpec::post(ADMIN, "/api/spaces/{name}/quota", GROUP, "Set limits of a space; omitted ones stay", "SpaceQuota", set_quota)
+        .space(SpaceTarget::Everybodys)
+        .body(BodySpec::One(LIMIT_FIELDS))
         .example("/api/spaces/ann%40example.org/quota", Some(r#"{"requests_per_minute":120,"bytes":"none"}"#)),
-    Route::get(ADMIN, "/api/quota", GROUP, "Show the default limits of all spaces", "SpaceQuota", quota)
-        .of(Whose::Everybodys),
-    Route::post(ADMIN, "/api/quota", GROUP, "Set the default limits; omitted ones stay", "SpaceQuota", set_quota)
-        .of(Whose::Everybodys)
-        .body(Body::One(LIMITS))
+    RouteSpec::get(ADMIN, "/api/quota", GROUP, "Show the default limits of all spaces", "SpaceQuota", show_quota)
+        .space(SpaceTarget::Everybodys),
+    RouteSpec::post(ADMIN, "/api/quota", GROUP, "Set the default limits; omitted ones stay", "SpaceQuota", set_quota)
+        .space(SpaceTarget::Everybodys)
+        .body(BodySpec::One(LIMIT_FIELDS))
         .example("/api/quota", Some(r#"{"messages_per_day":2000}"#)),
-    Route::get(ADMIN, "/api/audit", GROUP, "The audit log: who read and wrote what, newest first, without content", "Audit", audit)
-        .of(Whose::Everybodys)
+    RouteSpec::get(ADMIN, "/api/audit", GROUP, "The audit log: who read and wrote what, newest first, without content", "Audit", list_audit)
+        .space(SpaceTarget::Everybodys)
         .query(&[
-            Field::text("user", "Only this end user's space"),
-            Field::text("since", "Only events since this time: 2026-02-13T09:30:00Z, or 12h ago as 12h"),
-            Field::new("limit", Form::Between(1, MOST_LISTED), "Maximum number; default 100"),
+            InputField::text("user", "Only this end user's space"),
+            InputField::text("since", "Only events since this time: 2026-02-13T09:30:00Z, or 12h ago as 12h"),
+            InputField::new("limit", ValueType::Between(1, MAX_LIST_LEN), "Maximum number; default 100"),
         ]),
 ];
 
-fn keeper(call: &Call) -> Result<&Arc<Access>> {
-    call.api.access.as_ref().ok_or_else(access::needs_a_store)
+fn access_control(call: &ApiCall) -> Result<&Arc<AccessControl>> {
+    call.api.access.as_ref().ok_or_else(access::database_required)
 }
 
-fn by(call: &Call) -> By {
-    By {
+fn actor(call: &ApiCall) -> Actor {
+    Actor {
         token: call.caller.held.grant.id.clone(),
         door: "api",
         who: String::new(),
@@ -130,12 +131,12 @@ fn by(call: &Call) -> By {
     }
 }
 
-fn most(given: &Given) -> i64 {
-    i64::try_from(given.number("limit").unwrap_or(LISTED)).unwrap_or(i64::MAX)
+fn list_len(given: &ParsedInput) -> i64 {
+    i64::try_from(given.get_number("limit").unwrap_or(DEFAULT_LIST_LEN)).unwrap_or(i64::MAX)
 }
 
 /// A token as JSON.
-pub fn told(home: &Home, token: &Token, now: Timestamp) -> Value {
+pub fn token_json(home: &DatabaseStore, token: &AccessToken, now: Timestamp) -> Value {
     let state = match (token.revoked, token.expires) {
         (Some(_), _) => "revoked",
         (None, Some(end)) if end <= now => "expired",
@@ -143,21 +144,21 @@ pub fn told(home: &Home, token: &Token, now: Timestamp) -> Value {
     };
     let moment = |at: Option<Timestamp>| at.map(|at| at.to_string());
     json!({
-        "id": token.id, "user": home.user_of(&token.space).ok().flatten(), "label": token.label, "scopes": token.scopes, "state": state, "made": token.made.to_string(),
-        "expires": moment(token.expires), "revoked": moment(token.revoked), "used": moment(token.used),
+        "id": token.id, "user": home.user_of(&token.space).ok().flatten(), "label": token.label, "scopes": token.scopes, "state": state, "made": token.created.to_string(),
+        "expires": moment(token.expires), "revoked": moment(token.revoked), "used": moment(token.last_used),
     })
 }
 
 /// A new token with its secret as JSON.
-pub fn told_made(home: &Home, made: &Made, now: Timestamp) -> Value {
-    json!({ "secret": made.secret, "token": told(home, &made.token, now) })
+pub fn issued_token_json(home: &DatabaseStore, made: &IssuedToken, now: Timestamp) -> Value {
+    json!({ "secret": made.secret, "token": token_json(home, &made.token, now) })
 }
 
 /// Limits as JSON.
-pub fn told_quota(quota: &Quota) -> Value {
-    let limit = |limit: Option<Limit>| match limit {
-        Some(Limit::Most(most)) => json!(most),
-        other => json!(access::word(other)),
+pub fn quota_json(quota: &Quota) -> Value {
+    let limit = |limit: Option<QuotaLimit>| match limit {
+        Some(QuotaLimit::AtMost(most)) => json!(most),
+        other => json!(access::format_limit(other)),
     };
     json!({
         "requests_per_minute": limit(quota.requests_per_minute), "messages_per_day": limit(quota.messages_per_day),
@@ -166,155 +167,165 @@ pub fn told_quota(quota: &Quota) -> Value {
 }
 
 /// The usage and limits of an end user's space.
-pub async fn told_space(home: &Home, user: &str) -> Result<Value> {
-    let (user, now) = (user_name(user)?, SystemClock.now());
-    let space = home.space(Some(&user));
-    if home.database.glance(&space).await?.is_none() {
-        return Err(no_user(&user));
+pub async fn space_json(home: &DatabaseStore, user: &str) -> Result<Value> {
+    let (user, now) = (parse_user_name(user)?, SystemClock.now());
+    let space = home.space_name(Some(&user));
+    if home.database.space_fingerprint(&space).await?.is_none() {
+        return Err(no_such_user(&user));
     }
-    let standing = home.database.standing(&home.name, &space).await?;
-    let tokens = home.database.tokens(&home.name, Some(&space), i64::MAX).await?;
+    let standing = home.database.quota_usage(&home.name, &space).await?;
+    let tokens = home.database.list_tokens(&home.name, Some(&space), i64::MAX).await?;
     let good = tokens
         .iter()
         .filter(|token| token.revoked.is_none() && token.expires.is_none_or(|end| end > now))
         .count();
     Ok(json!({
         "user": user, "bytes": standing.bytes, "messages_today": standing.messages, "model_tokens_today": standing.model_tokens,
-        "limits": told_quota(&standing.quota), "tokens": good,
+        "limits": quota_json(&standing.quota), "tokens": good,
     }))
 }
 
 /// The audit log, optionally as of a moment.
-pub async fn told_audit(
-    home: &Home,
+pub async fn audit_json(
+    home: &DatabaseStore,
     user: Option<&str>,
     since: Option<&str>,
     as_of: Option<Timestamp>,
     most: i64,
 ) -> Result<Vec<Value>> {
     let since = since
-        .map(|text| access::since(text, as_of.unwrap_or_else(|| SystemClock.now())))
+        .map(|text| access::parse_since(text, as_of.unwrap_or_else(|| SystemClock.now())))
         .transpose()?;
-    let space = user.map(user_name).transpose()?.map(|user| home.space(Some(&user)));
+    let space = user.map(parse_user_name).transpose()?.map(|user| home.space_name(Some(&user)));
     // The newest events of that moment are not the newest of now.
     let read = if as_of.is_some() { i64::MAX } else { most };
-    let mut noted = home.database.deeds(&home.name, space.as_deref(), since, read).await?;
-    noted.retain(|noted| as_of.is_none_or(|now| noted.deed.at <= now));
+    let mut noted = home.database.audit_log(&home.name, space.as_deref(), since, read).await?;
+    noted.retain(|noted| as_of.is_none_or(|now| noted.event.at <= now));
     noted.truncate(usize::try_from(most).unwrap_or(usize::MAX));
     let deeds = noted.into_iter().map(|noted| {
-        let deed = noted.deed;
+        let deed = noted.event;
         json!({
-            "number": noted.number, "at": deed.at.to_string(), "space": deed.space, "token": deed.token, "door": deed.door,
-            "who": deed.who, "verb": deed.verb, "what": deed.what, "status": deed.status,
+            "number": noted.number, "at": deed.at.to_string(), "space": deed.space, "token": deed.token, "door": deed.interface,
+            "who": deed.who, "verb": deed.action, "what": deed.target, "status": deed.status,
         })
     });
     Ok(deeds.collect())
 }
 
-fn tokens(call: Call) -> Doing {
+fn list_tokens(call: ApiCall) -> HandlerFuture {
     Box::pin(async move {
-        let (home, now) = (keeper(&call)?.home(), SystemClock.now());
-        let user = call.query.one("user").map(user_name).transpose()?;
-        let space = user.map(|user| home.space(Some(&user)));
-        let tokens = home.database.tokens(&home.name, space.as_deref(), most(&call.query)).await?;
-        Answer::named(
+        let (home, now) = (access_control(&call)?.store(), SystemClock.now());
+        let user = call.query.get("user").map(parse_user_name).transpose()?;
+        let space = user.map(|user| home.space_name(Some(&user)));
+        let tokens =
+            home.database.list_tokens(&home.name, space.as_deref(), list_len(&call.query)).await?;
+        ApiAnswer::with_key(
             "tokens",
-            &tokens.iter().map(|token| told(home, token, now)).collect::<Vec<_>>(),
+            &tokens.iter().map(|token| token_json(home, token, now)).collect::<Vec<_>>(),
         )
     })
 }
 
-fn add(call: Call) -> Doing {
+fn add(call: ApiCall) -> HandlerFuture {
     Box::pin(async move {
-        let (access, given, by) = (keeper(&call)?, call.body()?, by(&call));
-        let wanted = Wanted {
-            user: given.text("user"),
-            rights: given.read_all("scopes", |word| word.parse::<Right>())?,
-            lasts: given.read("expires", access::lasts)?,
-            label: given.text("label").unwrap_or_default(),
+        let (access, given, by) = (access_control(&call)?, call.body()?, actor(&call));
+        let wanted = TokenRequest {
+            user: given.get_owned("user"),
+            rights: given.parse_all("scopes", |word| word.parse::<Permission>())?,
+            lasts: given.parse_field("expires", access::parse_duration)?,
+            label: given.get_owned("label").unwrap_or_default(),
         };
-        Answer::of(&told_made(
-            access.home(),
-            &access::add_token(access.home(), wanted, &by).await?,
+        ApiAnswer::from_value(&issued_token_json(
+            access.store(),
+            &access::add_token(access.store(), wanted, &by).await?,
             by.now,
         ))
     })
 }
 
-fn rotate(call: Call) -> Doing {
+fn rotate(call: ApiCall) -> HandlerFuture {
     Box::pin(async move {
-        let (access, by) = (keeper(&call)?, by(&call));
-        let grace = access::lasts(call.body()?.one("grace").unwrap_or(GRACE))
-            .map_err(|said| wrong(format!("`grace`: {said}")))?;
-        let made = access::rotate_token(access.home(), call.path("token"), grace, &by).await?;
-        access.look_again();
-        Answer::of(&told_made(access.home(), &made, by.now))
+        let (access, by) = (access_control(&call)?, actor(&call));
+        let grace = access::parse_duration(call.body()?.get("grace").unwrap_or(DEFAULT_GRACE))
+            .map_err(|said| usage_error(format!("`grace`: {said}")))?;
+        let made =
+            access::rotate_token(access.store(), call.path_param("token"), grace, &by).await?;
+        access.invalidate_cache();
+        ApiAnswer::from_value(&issued_token_json(access.store(), &made, by.now))
     })
 }
 
-fn revoke(call: Call) -> Doing {
+fn revoke(call: ApiCall) -> HandlerFuture {
     Box::pin(async move {
-        let access = keeper(&call)?;
-        let token = access::revoke_token(access.home(), call.path("token"), &by(&call)).await?;
-        access.look_again();
-        Answer::of(&json!({ "id": token.id, "revoked": true }))
+        let access = access_control(&call)?;
+        let token =
+            access::revoke_token(access.store(), call.path_param("token"), &actor(&call)).await?;
+        access.invalidate_cache();
+        ApiAnswer::from_value(&json!({ "id": token.id, "revoked": true }))
     })
 }
 
-fn spaces(call: Call) -> Doing {
+fn list_spaces(call: ApiCall) -> HandlerFuture {
     Box::pin(async move {
-        let most = call.query.number("limit").unwrap_or(LISTED);
-        Answer::named(
+        let most = call.query.get_number("limit").unwrap_or(DEFAULT_LIST_LEN);
+        ApiAnswer::with_key(
             "users",
-            &keeper(&call)?.home().users(call.query.one("after").unwrap_or_default(), most).await?,
+            &access_control(&call)?
+                .store()
+                .list_users(call.query.get("after").unwrap_or_default(), most)
+                .await?,
         )
     })
 }
 
-fn show(call: Call) -> Doing {
-    Box::pin(
-        async move { Answer::of(&told_space(keeper(&call)?.home(), call.path("name")).await?) },
-    )
+fn show(call: ApiCall) -> HandlerFuture {
+    Box::pin(async move {
+        ApiAnswer::from_value(
+            &space_json(access_control(&call)?.store(), call.path_param("name")).await?,
+        )
+    })
 }
 
-fn erase(call: Call) -> Doing {
+fn erase(call: ApiCall) -> HandlerFuture {
     Box::pin(async move {
-        keeper(&call)?;
-        Answer::of(&json!({ "user": forgotten(&call).await?, "erased": true }))
+        access_control(&call)?;
+        ApiAnswer::from_value(&json!({ "user": forget_user(&call).await?, "erased": true }))
     })
 }
 
 /// Deletes the space of the end user in the path.
-pub async fn forgotten(call: &Call) -> Result<String> {
-    let name = user_name(call.path("name"))?;
-    if !call.api.spaces.forget(&name, &by(call)).await? {
-        return Err(no_user(&name));
+pub async fn forget_user(call: &ApiCall) -> Result<String> {
+    let name = parse_user_name(call.path_param("name"))?;
+    if !call.api.spaces.forget_user(&name, &actor(call)).await? {
+        return Err(no_such_user(&name));
     }
     // The user's tokens were deleted with the space.
     if let Some(access) = &call.api.access {
-        access.look_again();
+        access.invalidate_cache();
     }
     Ok(name)
 }
 
 /// The end user in the path, if there is one.
-fn named(call: &Call) -> Result<Option<String>> {
-    Some(call.path("name")).filter(|name| !name.is_empty()).map(user_name).transpose()
+fn user_in_path(call: &ApiCall) -> Result<Option<String>> {
+    Some(call.path_param("name")).filter(|name| !name.is_empty()).map(parse_user_name).transpose()
 }
 
-fn quota(call: Call) -> Doing {
+fn show_quota(call: ApiCall) -> HandlerFuture {
     Box::pin(async move {
-        let user = named(&call)?;
-        let quota = access::quota(keeper(&call)?.home(), user.as_deref()).await?;
-        Answer::of(&json!({ "user": user, "quota": told_quota(&quota) }))
+        let user = user_in_path(&call)?;
+        let quota = access::read_quota(access_control(&call)?.store(), user.as_deref()).await?;
+        ApiAnswer::from_value(&json!({ "user": user, "quota": quota_json(&quota) }))
     })
 }
 
-fn set_quota(call: Call) -> Doing {
+fn set_quota(call: ApiCall) -> HandlerFuture {
     Box::pin(async move {
-        let (access, given, user) = (keeper(&call)?, call.body()?, named(&call)?);
-        let mut quota = access::quota(access.home(), user.as_deref()).await?;
-        if let Some(limit) = given.read("requests_per_minute", access::requests)? {
+        let (access, given, user) = (access_control(&call)?, call.body()?, user_in_path(&call)?);
+        let mut quota = access::read_quota(access.store(), user.as_deref()).await?;
+        if let Some(limit) =
+            given.parse_field("requests_per_minute", access::parse_request_limit)?
+        {
             quota.requests_per_minute = limit;
         }
         for (name, place) in [
@@ -322,29 +333,29 @@ fn set_quota(call: Call) -> Doing {
             ("bytes", &mut quota.bytes),
             ("model_tokens_per_day", &mut quota.model_tokens_per_day),
         ] {
-            if let Some(limit) = given.read(name, access::limit)? {
+            if let Some(limit) = given.parse_field(name, access::parse_limit)? {
                 *place = limit;
             }
         }
-        access::set_quota(access.home(), user.as_deref(), &quota, &by(&call)).await?;
-        access.look_again();
-        Answer::of(&json!({ "user": user, "quota": told_quota(&quota) }))
+        access::set_quota(access.store(), user.as_deref(), &quota, &actor(&call)).await?;
+        access.invalidate_cache();
+        ApiAnswer::from_value(&json!({ "user": user, "quota": quota_json(&quota) }))
     })
 }
 
-fn audit(call: Call) -> Doing {
+fn list_audit(call: ApiCall) -> HandlerFuture {
     Box::pin(async move {
-        let access = keeper(&call)?;
+        let access = access_control(&call)?;
         // Include events that are still queued.
-        access.settle(std::time::Duration::from_secs(2)).await;
-        let deeds = told_audit(
-            access.home(),
-            call.query.one("user"),
-            call.query.one("since"),
+        access.flush(std::time::Duration::from_secs(2)).await;
+        let deeds = audit_json(
+            access.store(),
+            call.query.get("user"),
+            call.query.get("since"),
             None,
-            most(&call.query),
+            list_len(&call.query),
         )
         .await?;
-        Answer::named("deeds", &deeds)
+        ApiAnswer::with_key("deeds", &deeds)
     })
 }

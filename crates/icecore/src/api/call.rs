@@ -10,74 +10,74 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri};
 use axum::response::Response;
 use icecore_domain::hash::Hash;
 use icecore_domain::id::EventId;
-use icecore_domain::plain;
-use icecore_domain::when::{self, When};
+use icecore_domain::natural_date::{self, NaturalDate};
+use icecore_domain::sanitize;
 use icecore_engine::Memory;
 use icecore_engine::converse::Chats;
 use jiff::civil::Date;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use super::Api;
-use super::route::{Body, Field, Form, Route, Whose};
-use crate::error::{Exit, Stop};
-use crate::http::Caller;
+use super::ApiState;
+use super::route::{BodySpec, InputField, RouteSpec, SpaceTarget, ValueType};
+use crate::error::{AppError, Exit};
+use crate::http::RequestCaller;
 use crate::spaces;
 
 /// The header that names an end user.
-pub const USER: &str = "x-icecore-user";
+pub const USER_HEADER: &str = "x-icecore-user";
 /// The largest budget, limit or count that is accepted.
-pub const MOST: usize = 1_000_000_000;
+pub const MAX_NUMBER: usize = 1_000_000_000;
 
 /// A usage error (HTTP 400).
-pub fn wrong(message: impl Into<String>) -> anyhow::Error {
-    Stop::new(Exit::Usage, message).into()
+pub fn usage_error(message: impl Into<String>) -> anyhow::Error {
+    AppError::new(Exit::Usage, message).into()
 }
 
 /// A request that was checked against its route.
-pub struct Call {
-    pub api: Arc<Api>,
+pub struct ApiCall {
+    pub api: Arc<ApiState>,
     /// The end user it concerns.
     pub user: Option<String>,
     /// The query parameters.
-    pub query: Given,
+    pub query: ParsedInput,
     /// The bodies; exactly one, except for routes that accept a list.
-    pub bodies: Vec<Given>,
+    pub bodies: Vec<ParsedInput>,
     /// The raw body, for routes with an open body.
     pub raw: String,
     pub headers: HeaderMap,
-    pub caller: Caller,
+    pub caller: RequestCaller,
     path: BTreeMap<String, String>,
-    whose: Whose,
+    whose: SpaceTarget,
 }
 
 /// A request before it is checked.
-pub struct Asked {
+pub struct RawRequest {
     /// The path parameters.
     pub path: BTreeMap<String, String>,
     pub uri: Uri,
     pub headers: HeaderMap,
     pub body: Bytes,
-    pub caller: Caller,
+    pub caller: RequestCaller,
 }
 
 /// A response body, as JSON.
-pub struct Answer {
+pub struct ApiAnswer {
     text: String,
     cookie: Option<String>,
 }
 
-impl Answer {
+impl ApiAnswer {
     /// Serializes a value.
-    pub fn of(value: &impl Serialize) -> Result<Self> {
+    pub fn from_value(value: &impl Serialize) -> Result<Self> {
         // Not through a JSON tree: that would sort fields and round large numbers of other
         // programs.
-        Ok(Self::json(serde_json::to_string(value)?))
+        Ok(Self::from_json(serde_json::to_string(value)?))
     }
 
     /// Serializes a value under one key.
-    pub fn named(name: &str, value: &impl Serialize) -> Result<Self> {
-        Ok(Self::json(format!(
+    pub fn with_key(name: &str, value: &impl Serialize) -> Result<Self> {
+        Ok(Self::from_json(format!(
             "{{{}:{}}}",
             serde_json::to_string(name)?,
             serde_json::to_string(value)?
@@ -85,7 +85,7 @@ impl Answer {
     }
 
     /// Uses JSON that is already serialized.
-    pub fn json(text: String) -> Self {
+    pub fn from_json(text: String) -> Self {
         Self { text, cookie: None }
     }
 
@@ -95,13 +95,13 @@ impl Answer {
     }
 
     /// The HTTP response; 304 if the client already has it.
-    pub fn response(self, has: Option<&HeaderValue>) -> Response {
-        let tag = format!("\"{}\"", Hash::of(self.text.as_bytes()).short());
+    pub fn into_response(self, has: Option<&HeaderValue>) -> Response {
+        let tag = format!("\"{}\"", Hash::of(self.text.as_bytes()).short_hex());
         let is_known = has.is_some_and(|has| has.as_bytes() == tag.as_bytes());
         let mut response = if is_known {
-            super::json(StatusCode::NOT_MODIFIED, String::new())
+            super::json_response(StatusCode::NOT_MODIFIED, String::new())
         } else {
-            super::json(StatusCode::OK, self.text)
+            super::json_response(StatusCode::OK, self.text)
         };
         if let Ok(tag) = HeaderValue::from_str(&tag) {
             response.headers_mut().insert(ETAG, tag);
@@ -115,182 +115,195 @@ impl Answer {
 
 /// Parsed parameters, by field name, as text.
 #[derive(Default)]
-pub struct Given(BTreeMap<&'static str, Vec<String>>);
+pub struct ParsedInput(BTreeMap<&'static str, Vec<String>>);
 
-impl Given {
+impl ParsedInput {
     /// Parses a query string.
-    fn from_query(fields: &'static [Field], query: &str) -> Result<Self> {
+    fn from_query(fields: &'static [InputField], query: &str) -> Result<Self> {
         let mut given = Self::default();
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-            let (name, value) = (decoded(name)?, decoded(value)?);
-            let field = known(fields, &name, "parameter")?;
+            let (name, value) = (percent_decode(name)?, percent_decode(value)?);
+            let field = find_field(fields, &name, "parameter")?;
             match field.form {
                 // An empty text counts as missing.
-                Form::Text if value.is_empty() => continue,
+                ValueType::Text if value.is_empty() => continue,
                 _ if value.is_empty() => {
-                    return Err(wrong(format!(
+                    return Err(usage_error(format!(
                         "`{}` is empty; give a value or omit it: {}",
-                        field.name, field.about
+                        field.name, field.description
                     )));
                 }
                 _ => {}
             }
             let value = match field.form {
-                Form::Yes if ["true", "1", "yes"].contains(&value.as_str()) => "true".to_owned(),
-                Form::Yes if ["false", "0", "no"].contains(&value.as_str()) => "false".to_owned(),
-                Form::Yes => {
-                    return Err(wrong(format!(
+                ValueType::Yes if ["true", "1", "yes"].contains(&value.as_str()) => {
+                    "true".to_owned()
+                }
+                ValueType::Yes if ["false", "0", "no"].contains(&value.as_str()) => {
+                    "false".to_owned()
+                }
+                ValueType::Yes => {
+                    return Err(usage_error(format!(
                         "`{}` must be true or false, got {}",
                         field.name,
-                        shown(&value)
+                        quote_input(&value)
                     )));
                 }
                 _ => value,
             };
-            given.put(field, value)?;
+            given.insert(field, value)?;
         }
-        given.complete(fields)
+        given.check_required(fields)
     }
 
     /// Parses a JSON object.
-    pub fn from_object(fields: &'static [Field], raw: &str) -> Result<Self> {
-        let object: BTreeMap<String, &RawValue> = serde_json::from_str(raw)
-            .map_err(|error| wrong(format!("the body is not a JSON object: {}", reason(&error))))?;
+    pub fn from_object(fields: &'static [InputField], raw: &str) -> Result<Self> {
+        let object: BTreeMap<String, &RawValue> = serde_json::from_str(raw).map_err(|error| {
+            usage_error(format!("the body is not a JSON object: {}", json_error_reason(&error)))
+        })?;
         let mut given = Self::default();
         for (name, raw) in object {
-            let field = known(fields, &name, "field")?;
+            let field = find_field(fields, &name, "field")?;
             let raw = raw.get();
             if raw == "null" {
                 continue;
             }
             if !field.many {
-                given.put(field, as_text(field, raw)?)?;
+                given.insert(field, value_as_text(field, raw)?)?;
                 continue;
             }
             let list: Vec<&RawValue> = serde_json::from_str(raw).map_err(|_| {
-                wrong(format!("`{}` must be a list, got {}", field.name, shown(raw)))
+                usage_error(format!("`{}` must be a list, got {}", field.name, quote_input(raw)))
             })?;
             for one in list {
-                given.put(field, as_text(field, one.get())?)?;
+                given.insert(field, value_as_text(field, one.get())?)?;
             }
         }
-        given.complete(fields)
+        given.check_required(fields)
     }
 
-    fn put(&mut self, field: &Field, value: String) -> Result<()> {
+    fn insert(&mut self, field: &InputField, value: String) -> Result<()> {
         let number = value.parse::<usize>().ok();
-        if matches!(field.form, Form::Number) && number.is_none_or(|number| number > MOST) {
-            return Err(wrong(format!(
-                "`{}` must be a whole number up to {MOST}, got {}",
+        if matches!(field.form, ValueType::Number)
+            && number.is_none_or(|number| number > MAX_NUMBER)
+        {
+            return Err(usage_error(format!(
+                "`{}` must be a whole number up to {MAX_NUMBER}, got {}",
                 field.name,
-                shown(&value)
+                quote_input(&value)
             )));
         }
-        if let Form::Between(least, most) = field.form
+        if let ValueType::Between(least, most) = field.form
             && number.is_none_or(|number| !(least..=most).contains(&number))
         {
-            return Err(wrong(format!(
+            return Err(usage_error(format!(
                 "`{}` must be a whole number from {least} to {most}, got {}",
                 field.name,
-                shown(&value)
+                quote_input(&value)
             )));
         }
         // A required text that is empty is missing.
-        if field.required && value.is_empty() && matches!(field.form, Form::Text) {
+        if field.required && value.is_empty() && matches!(field.form, ValueType::Text) {
             return Ok(());
         }
         let values = self.0.entry(field.name).or_default();
         if !values.is_empty() && !field.many {
-            return Err(wrong(format!("`{}` was given twice; give it once", field.name)));
+            return Err(usage_error(format!("`{}` was given twice; give it once", field.name)));
         }
         values.push(value);
         Ok(())
     }
 
-    fn complete(self, fields: &'static [Field]) -> Result<Self> {
+    fn check_required(self, fields: &'static [InputField]) -> Result<Self> {
         let missing =
             fields.iter().find(|field| field.required && !self.0.contains_key(field.name));
         match missing {
-            Some(field) => Err(wrong(format!("`{}` is missing: {}", field.name, field.about))),
+            Some(field) => {
+                Err(usage_error(format!("`{}` is missing: {}", field.name, field.description)))
+            }
             None => Ok(self),
         }
     }
 
     /// The value of a field.
-    pub fn one(&self, name: &str) -> Option<&str> {
+    pub fn get(&self, name: &str) -> Option<&str> {
         self.0.get(name)?.first().map(String::as_str)
     }
 
     /// The value of a field, as an owned string.
-    pub fn text(&self, name: &str) -> Option<String> {
-        self.one(name).map(str::to_owned)
+    pub fn get_owned(&self, name: &str) -> Option<String> {
+        self.get(name).map(str::to_owned)
     }
 
     /// All values of a field.
-    pub fn all(&self, name: &str) -> &[String] {
+    pub fn get_all(&self, name: &str) -> &[String] {
         self.0.get(name).map_or(&[], Vec::as_slice)
     }
 
     /// Whether a field is true.
-    pub fn yes(&self, name: &str) -> bool {
-        self.one(name) == Some("true")
+    pub fn is_true(&self, name: &str) -> bool {
+        self.get(name) == Some("true")
     }
 
     /// The value of a field as a number.
-    pub fn number(&self, name: &str) -> Option<usize> {
-        self.one(name)?.parse().ok()
+    pub fn get_number(&self, name: &str) -> Option<usize> {
+        self.get(name)?.parse().ok()
     }
 
     /// The value of a field, parsed.
-    pub fn read<T, E: std::fmt::Display>(
+    pub fn parse_field<T, E: std::fmt::Display>(
         &self,
         name: &str,
         read: impl Fn(&str) -> Result<T, E>,
     ) -> Result<Option<T>> {
-        Ok(self.read_all(name, read)?.pop())
+        Ok(self.parse_all(name, read)?.pop())
     }
 
     /// All values of a field, parsed.
-    pub fn read_all<T, E: std::fmt::Display>(
+    pub fn parse_all<T, E: std::fmt::Display>(
         &self,
         name: &str,
         read: impl Fn(&str) -> Result<T, E>,
     ) -> Result<Vec<T>> {
-        self.all(name)
+        self.get_all(name)
             .iter()
-            .map(|text| read(text).map_err(|error| wrong(format!("`{name}`: {error}"))))
+            .map(|text| read(text).map_err(|error| usage_error(format!("`{name}`: {error}"))))
             .collect()
     }
 
     /// A date: 2026-02-20, today, friday, +3d.
-    pub fn day(&self, name: &str, today: Date) -> Result<Option<Date>> {
-        self.read(name, |text| {
-            icecore_domain::calendar::read_day(text, today)
-                .ok_or_else(|| format!("{} is not a day; write 2026-02-20, today, tomorrow, yesterday, friday, +3d or -2w", shown(text)))
+    pub fn get_date(&self, name: &str, today: Date) -> Result<Option<Date>> {
+        self.parse_field(name, |text| {
+            icecore_domain::calendar::parse_day(text, today)
+                .ok_or_else(|| format!("{} is not a day; write 2026-02-20, today, tomorrow, yesterday, friday, +3d or -2w", quote_input(text)))
         })
     }
 
     /// A natural-language time.
-    pub fn when(&self, name: &str, today: Date) -> Result<Option<When>> {
-        self.read(name, |text| when::read(text, today))
+    pub fn get_time(&self, name: &str, today: Date) -> Result<Option<NaturalDate>> {
+        self.parse_field(name, |text| natural_date::parse(text, today))
     }
 
     /// A time that is a single day.
-    pub fn one_day(&self, name: &str, today: Date) -> Result<Option<Date>> {
-        let Some(when) = self.when(name, today)? else { return Ok(None) };
-        let days = when.span();
+    pub fn get_single_day(&self, name: &str, today: Date) -> Result<Option<Date>> {
+        let Some(when) = self.get_time(name, today)? else { return Ok(None) };
+        let days = when.days();
         if days.first != days.last {
-            return Err(wrong(format!(
+            return Err(usage_error(format!(
                 "`{name}`: {} is more than one day",
-                shown(self.one(name).unwrap_or_default())
+                quote_input(self.get(name).unwrap_or_default())
             )));
         }
         Ok(Some(days.first))
     }
 }
 
-fn known(fields: &'static [Field], name: &str, what: &str) -> Result<&'static Field> {
+fn find_field(
+    fields: &'static [InputField],
+    name: &str,
+    what: &str,
+) -> Result<&'static InputField> {
     fields.iter().find(|field| field.name == name).ok_or_else(|| {
         let names: Vec<String> = fields.iter().map(|field| format!("`{}`", field.name)).collect();
         let there = if names.is_empty() {
@@ -298,41 +311,43 @@ fn known(fields: &'static [Field], name: &str, what: &str) -> Result<&'static Fi
         } else {
             format!("there are {}", names.join(", "))
         };
-        wrong(format!("there is no {what} {}; {there}", shown(name)))
+        usage_error(format!("there is no {what} {}; {there}", quote_input(name)))
     })
 }
 
 /// A body's value as text.
-fn as_text(field: &Field, raw: &str) -> Result<String> {
+fn value_as_text(field: &InputField, raw: &str) -> Result<String> {
     let is_text = raw.starts_with('"');
-    let unlike =
-        |what: &str| Err(wrong(format!("`{}` must be {what}, got {}", field.name, shown(raw))));
+    let unlike = |what: &str| {
+        Err(usage_error(format!("`{}` must be {what}, got {}", field.name, quote_input(raw))))
+    };
     match field.form {
-        Form::Json | Form::Files => Ok(raw.to_owned()),
-        Form::Number | Form::Between(..) if is_text => unlike("a whole number"),
-        Form::Number | Form::Between(..) => Ok(raw.to_owned()),
-        Form::Limit if raw.bytes().all(|byte| byte.is_ascii_digit()) => Ok(raw.to_owned()),
-        Form::Limit if !is_text => unlike("a whole number, `none` or `default`"),
-        Form::Yes if raw != "true" && raw != "false" => unlike("true or false"),
-        Form::Yes => Ok(raw.to_owned()),
+        ValueType::Json | ValueType::Files => Ok(raw.to_owned()),
+        ValueType::Number | ValueType::Between(..) if is_text => unlike("a whole number"),
+        ValueType::Number | ValueType::Between(..) => Ok(raw.to_owned()),
+        ValueType::Limit if raw.bytes().all(|byte| byte.is_ascii_digit()) => Ok(raw.to_owned()),
+        ValueType::Limit if !is_text => unlike("a whole number, `none` or `default`"),
+        ValueType::Yes if raw != "true" && raw != "false" => unlike("true or false"),
+        ValueType::Yes => Ok(raw.to_owned()),
         _ if !is_text => unlike("a text"),
-        _ => serde_json::from_str(raw)
-            .map_err(|error| wrong(format!("`{}`: {}", field.name, reason(&error)))),
+        _ => serde_json::from_str(raw).map_err(|error| {
+            usage_error(format!("`{}`: {}", field.name, json_error_reason(&error)))
+        }),
     }
 }
 
 /// The reason of a JSON error, with its position.
-fn reason(error: &serde_json::Error) -> String {
-    plain::one_line(&error.to_string())
+fn json_error_reason(error: &serde_json::Error) -> String {
+    sanitize::one_line(&error.to_string())
 }
 
 /// User input, sanitized for an error message.
-pub fn shown(text: &str) -> String {
-    format!("`{}`", icecore_domain::budget::shortened(&plain::one_line(text), 60))
+pub fn quote_input(text: &str) -> String {
+    format!("`{}`", icecore_domain::budget::truncate_at_word(&sanitize::one_line(text), 60))
 }
 
 /// Percent-decodes a part of a query.
-fn decoded(text: &str) -> Result<String> {
+fn percent_decode(text: &str) -> Result<String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.bytes();
     while let Some(byte) = rest.next() {
@@ -343,9 +358,9 @@ fn decoded(text: &str) -> Result<String> {
                 match (digit(), digit()) {
                     (Some(high), Some(low)) => u8::try_from(high * 16 + low).unwrap_or_default(),
                     _ => {
-                        return Err(wrong(format!(
+                        return Err(usage_error(format!(
                             "{} has a `%` without two hexadecimal digits; write %25 for it",
-                            shown(text)
+                            quote_input(text)
                         )));
                     }
                 }
@@ -353,16 +368,17 @@ fn decoded(text: &str) -> Result<String> {
             other => other,
         });
     }
-    String::from_utf8(bytes)
-        .map_err(|_| wrong(format!("{} is not UTF-8 after percent-decoding", shown(text))))
+    String::from_utf8(bytes).map_err(|_| {
+        usage_error(format!("{} is not UTF-8 after percent-decoding", quote_input(text)))
+    })
 }
 
 /// The canonical name of an end user.
-pub fn user_name(text: &str) -> Result<String> {
-    let name = plain::one_line(text.trim());
+pub fn parse_user_name(text: &str) -> Result<String> {
+    let name = sanitize::one_line(text.trim());
     if name.is_empty() || name.len() > spaces::MAX_USER_BYTES || text.chars().any(char::is_control)
     {
-        return Err(wrong(format!(
+        return Err(usage_error(format!(
             "a user name must be 1 to {} bytes of UTF-8 without control characters",
             spaces::MAX_USER_BYTES
         )));
@@ -370,102 +386,108 @@ pub fn user_name(text: &str) -> Result<String> {
     Ok(name)
 }
 
-impl Call {
+impl ApiCall {
     /// Parses and checks a request.
-    pub fn read(api: Arc<Api>, route: &Route, asked: Asked) -> Result<Self> {
-        let Asked { path, uri, headers, body, caller } = asked;
+    pub fn parse(api: Arc<ApiState>, route: &RouteSpec, asked: RawRequest) -> Result<Self> {
+        let RawRequest { path, uri, headers, body, caller } = asked;
         let body = body.as_ref();
-        let user = match headers.get(USER).filter(|value| !value.is_empty()) {
+        let user = match headers.get(USER_HEADER).filter(|value| !value.is_empty()) {
             None => None,
-            Some(_) if !route.whose.is_by_header() => {
-                return Err(wrong("this route concerns the whole server; omit X-Icecore-User"));
+            Some(_) if !route.target.uses_user_header() => {
+                return Err(usage_error(
+                    "this route concerns the whole server; omit X-Icecore-User",
+                ));
             }
             Some(value) => {
                 let text = std::str::from_utf8(value.as_bytes())
-                    .map_err(|_| wrong("X-Icecore-User is not UTF-8"))?;
-                Some(user_name(text)?)
+                    .map_err(|_| usage_error("X-Icecore-User is not UTF-8"))?;
+                Some(parse_user_name(text)?)
             }
         };
-        let query = Given::from_query(route.query, uri.query().unwrap_or_default())?;
-        let bodies = bodies(route.body, body)?;
-        let raw = if matches!(route.body, Body::Open(_)) {
+        let query = ParsedInput::from_query(route.query, uri.query().unwrap_or_default())?;
+        let bodies = parse_bodies(route.body, body)?;
+        let raw = if matches!(route.body, BodySpec::Open(_)) {
             String::from_utf8_lossy(body).into_owned()
         } else {
             String::new()
         };
-        Ok(Self { api, user, query, bodies, raw, headers, caller, path, whose: route.whose })
+        Ok(Self { api, user, query, bodies, raw, headers, caller, path, whose: route.target })
     }
 
     /// A path parameter.
-    pub fn path(&self, name: &str) -> &str {
+    pub fn path_param(&self, name: &str) -> &str {
         self.path.get(name).map_or("", String::as_str)
     }
 
     /// The event in the path.
-    pub fn id(&self) -> Result<EventId> {
-        EventId::from_hand(self.path("id")).map_err(|error| wrong(error.to_string()))
+    pub fn event_id(&self) -> Result<EventId> {
+        EventId::parse_lenient(self.path_param("id"))
+            .map_err(|error| usage_error(error.to_string()))
     }
 
     /// The body's fields.
-    pub fn body(&self) -> Result<&Given> {
-        self.bodies.first().ok_or_else(|| wrong("the body is empty"))
+    pub fn body(&self) -> Result<&ParsedInput> {
+        self.bodies.first().ok_or_else(|| usage_error("the body is empty"))
     }
 
     /// Whether the space exists.
     pub async fn has_space(&self) -> Result<bool> {
-        self.api.spaces.has(self.user.as_deref()).await
+        self.api.spaces.has_space(self.user.as_deref()).await
     }
 
     /// Opens the conversations of the space.
-    pub async fn chats(&self) -> Result<Arc<Chats>> {
-        if self.whose != Whose::TheirsOrNew
+    pub async fn open_chats(&self) -> Result<Arc<Chats>> {
+        if self.whose != SpaceTarget::TheirsOrNew
             && let Some(user) = self.user.as_deref()
             && !self.has_space().await?
         {
-            return Err(no_user(user));
+            return Err(no_such_user(user));
         }
-        self.api.spaces.of(self.user.as_deref()).await
+        self.api.spaces.chats(self.user.as_deref()).await
     }
 
     /// Opens the memory of the space.
-    pub async fn memory(&self) -> Result<Arc<Memory>> {
-        Ok(self.chats().await?.memory().clone())
+    pub async fn open_memory(&self) -> Result<Arc<Memory>> {
+        Ok(self.open_chats().await?.memory().clone())
     }
 }
 
 /// The error that a user has no space.
-pub fn no_user(user: &str) -> anyhow::Error {
+pub fn no_such_user(user: &str) -> anyhow::Error {
     let message = format!(
         "there is no user {} here; a space is created with a user's first chat or write",
-        shown(user)
+        quote_input(user)
     );
-    Stop::new(Exit::NotFound, message).into()
+    AppError::new(Exit::NotFound, message).into()
 }
 
-fn bodies(wanted: Body, body: &[u8]) -> Result<Vec<Given>> {
+fn parse_bodies(wanted: BodySpec, body: &[u8]) -> Result<Vec<ParsedInput>> {
     let text = std::str::from_utf8(body).map_err(|error| {
-        wrong(format!("the body is not UTF-8 at byte {}", error.valid_up_to() + 1))
+        usage_error(format!("the body is not UTF-8 at byte {}", error.valid_up_to() + 1))
     })?;
     let text = if text.trim().is_empty() { "{}" } else { text };
     match wanted {
-        Body::None => Ok(Vec::new()),
-        Body::Open(_) => match serde_json::from_str::<BTreeMap<String, &RawValue>>(text) {
+        BodySpec::None => Ok(Vec::new()),
+        BodySpec::Open(_) => match serde_json::from_str::<BTreeMap<String, &RawValue>>(text) {
             Ok(_) => Ok(Vec::new()),
-            Err(error) => Err(wrong(format!("the body is not a JSON object: {}", reason(&error)))),
+            Err(error) => Err(usage_error(format!(
+                "the body is not a JSON object: {}",
+                json_error_reason(&error)
+            ))),
         },
-        Body::One(fields) => Ok(vec![Given::from_object(fields, text)?]),
-        Body::OneOrMany(fields) if text.trim_start().starts_with('[') => {
+        BodySpec::One(fields) => Ok(vec![ParsedInput::from_object(fields, text)?]),
+        BodySpec::OneOrMany(fields) if text.trim_start().starts_with('[') => {
             let list: Vec<&RawValue> = serde_json::from_str(text).map_err(|error| {
-                wrong(format!("the body is not a JSON list: {}", reason(&error)))
+                usage_error(format!("the body is not a JSON list: {}", json_error_reason(&error)))
             })?;
             let each = list.iter().enumerate();
             each.map(|(at, one)| {
-                Given::from_object(fields, one.get())
-                    .map_err(|error| wrong(format!("item {} of the list: {error}", at + 1)))
+                ParsedInput::from_object(fields, one.get())
+                    .map_err(|error| usage_error(format!("item {} of the list: {error}", at + 1)))
             })
             .collect()
         }
-        Body::OneOrMany(fields) => Ok(vec![Given::from_object(fields, text)?]),
+        BodySpec::OneOrMany(fields) => Ok(vec![ParsedInput::from_object(fields, text)?]),
     }
 }
 
@@ -473,15 +495,15 @@ fn bodies(wanted: Body, body: &[u8]) -> Result<Vec<Given>> {
 mod tests {
     use super::*;
 
-    const FIELDS: &[Field] = &[
-        Field::text("text", "What").must(),
-        Field::new("limit", Form::Number, "How many"),
-        Field::new("all", Form::Yes, "All"),
-        Field::text("tag", "Labels").many(),
-        Field::new("parts", Form::Json, "Anything"),
+    const FIELDS: &[InputField] = &[
+        InputField::text("text", "What").required(),
+        InputField::new("limit", ValueType::Number, "How many"),
+        InputField::new("all", ValueType::Yes, "All"),
+        InputField::text("tag", "Labels").many(),
+        InputField::new("parts", ValueType::Json, "Anything"),
     ];
 
-    fn told(given: Result<Given>) -> String {
+    fn told(given: Result<ParsedInput>) -> String {
         match given {
             Ok(given) => given
                 .0
@@ -517,7 +539,7 @@ mod tests {
             ("text=%zz", "`%zz` has a `%` without two hexadecimal digits; write %25 for it"),
             ("text=%E9", "`%E9` is not UTF-8 after percent-decoding"),
         ] {
-            assert_eq!(told(Given::from_query(FIELDS, query)), expected, "{query}");
+            assert_eq!(told(ParsedInput::from_query(FIELDS, query)), expected, "{query}");
         }
     }
 
@@ -545,10 +567,10 @@ mod tests {
             (r#"{"text":""}"#, "`text` is missing: What"),
             (r#"{"text":null}"#, "`text` is missing: What"),
         ] {
-            assert_eq!(told(Given::from_object(FIELDS, body)), expected, "{body}");
+            assert_eq!(told(ParsedInput::from_object(FIELDS, body)), expected, "{body}");
         }
         for body in ["[]", "1", "{", "{\"text\":\"\\ud800\"}"] {
-            assert!(Given::from_object(FIELDS, body).is_err(), "{body}");
+            assert!(ParsedInput::from_object(FIELDS, body).is_err(), "{body}");
         }
     }
 }

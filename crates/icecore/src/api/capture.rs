@@ -2,222 +2,236 @@
 
 use anyhow::Result;
 use icecore_domain::calendar::Moment;
-use icecore_domain::event::{NotAWord, Origin};
-use icecore_domain::import::Format;
-use icecore_domain::record::{Role, Said};
-use icecore_domain::transcript::Shape;
-use icecore_engine::{Gaps, OldFile};
+use icecore_domain::event::{Origin, ParseEnumError};
+use icecore_domain::import::ImportFormat;
+use icecore_domain::record::{IncomingMessage, Role};
+use icecore_domain::transcript::TranscriptFormat;
+use icecore_engine::{CaptureDefaults, OldFolderFile};
 use serde::Deserialize;
 
-use super::call::{Answer, Call, Given, wrong};
-use super::ledger::ORIGIN;
-use super::route::{Body, Doing, Field, Form, Route, WRITE, Whose};
-use crate::import::Run;
-use crate::wire;
+use super::call::{ApiAnswer, ApiCall, ParsedInput, usage_error};
+use super::ledger::ORIGIN_TYPE;
+use super::route::{BodySpec, HandlerFuture, InputField, RouteSpec, SpaceTarget, ValueType, WRITE};
+use crate::bootstrap;
+use crate::import::ImportRun;
 
 const GROUP: &str = "Capture";
-const ROLE: Form = Form::Word(|| Role::ALL.iter().map(|role| role.word()).collect());
-const SHAPE: Form = Form::Word(|| Shape::ALL.iter().map(|shape| shape.word()).collect());
-const FORMAT: Form = Form::Word(|| Format::ALL.iter().map(|format| format.word()).collect());
-const STATE: Body = Body::One(&[
-    Field::text("text", "The state").must(),
-    Field::text("title", "The title"),
-    Field::new("origin", ORIGIN, "The origin of the text; default assistant"),
+const ROLE_TYPE: ValueType = ValueType::Word(|| Role::ALL.iter().map(|role| role.word()).collect());
+const TRANSCRIPT_TYPE: ValueType =
+    ValueType::Word(|| TranscriptFormat::ALL.iter().map(|shape| shape.word()).collect());
+const IMPORT_FORMAT_TYPE: ValueType =
+    ValueType::Word(|| ImportFormat::ALL.iter().map(|format| format.word()).collect());
+const STATE_BODY: BodySpec = BodySpec::One(&[
+    InputField::text("text", "The state").required(),
+    InputField::text("title", "The title"),
+    InputField::new("origin", ORIGIN_TYPE, "The origin of the text; default assistant"),
 ]);
 const STATE_EXAMPLE: Option<&str> =
     Some(r##"{"title":"the parser","text":"# State\nThe parser is done, the tests are next."}"##);
 
 /// The routes of capture.
-pub const ROUTES: &[Route] = &[
-    Route::post(WRITE, "/api/messages", GROUP, "Store a message, or a list of them; the same conversation and id twice is one message", "TakenIn", messages)
-        .of(Whose::TheirsOrNew)
-        .body(Body::OneOrMany(&[
-            Field::text("text", "The text").must(),
-            Field::text("conversation", "The conversation it belongs to"),
-            Field::text("session", "The session within the conversation"),
-            Field::text("id", "The id within the conversation; derived from the text if omitted"),
-            Field::new("role", ROLE, "The speaker's role; default user"),
-            Field::text("name", "The speaker's name"),
-            Field::new("ts", Form::Moment, "The timestamp; default now"),
-            Field::new("parts", Form::Json, "Tool uses and files of the message"),
+pub const ROUTES: &[RouteSpec] = &[
+    RouteSpec::post(WRITE, "/api/messages", GROUP, "Store a message, or a list of them; the same conversation and id twice is one message", "TakenIn", add_messages)
+        .space(SpaceTarget::TheirsOrNew)
+        .body(BodySpec::OneOrMany(&[
+            InputField::text("text", "The text").required(),
+            InputField::text("conversation", "The conversation it belongs to"),
+            InputField::text("session", "The session within the conversation"),
+            InputField::text("id", "The id within the conversation; derived from the text if omitted"),
+            InputField::new("role", ROLE_TYPE, "The speaker's role; default user"),
+            InputField::text("name", "The speaker's name"),
+            InputField::new("ts", ValueType::Moment, "The timestamp; default now"),
+            InputField::new("parts", ValueType::Json, "Tool uses and files of the message"),
         ]))
         .example("/api/messages", Some(r#"[{"conversation":"app","id":"m1","text":"we use port 7431"},{"conversation":"app","id":"m2","role":"assistant","text":"noted"}]"#)),
-    Route::post(
+    RouteSpec::post(
         WRITE, "/api/sessions",
         GROUP,
         "Store a transcript; sending a longer version adds what is new, and its primer is written by the next rollup",
         "SessionTaken",
-        session,
+        add_session,
     )
-    .of(Whose::TheirsOrNew)
-    .body(Body::One(&[
-        Field::text("text", "The transcript: plain text, Markdown or JSONL").must(),
-        Field::text("session", "The session's name").must(),
-        Field::text("conversation", "The conversation it belongs to"),
-        Field::new("format", SHAPE, "The format; detected if omitted"),
-        Field::new("at", Form::Moment, "The timestamp of turns that have none; default now"),
+    .space(SpaceTarget::TheirsOrNew)
+    .body(BodySpec::One(&[
+        InputField::text("text", "The transcript: plain text, Markdown or JSONL").required(),
+        InputField::text("session", "The session's name").required(),
+        InputField::text("conversation", "The conversation it belongs to"),
+        InputField::new("format", TRANSCRIPT_TYPE, "The format; detected if omitted"),
+        InputField::new("at", ValueType::Moment, "The timestamp of turns that have none; default now"),
     ]))
     .example("/api/sessions", Some(r##"{"session":"kickoff","conversation":"app","text":"User: which port?\nAssistant: 7431"}"##)),
-    Route::post(WRITE, "/api/import", GROUP, "Import another program's history, sent in the body; no files of the server are read", "Imported", import)
-        .of(Whose::TheirsOrNew)
-        .body(Body::One(&[
-            Field::text("text", "The history: JSONL, JSON or Markdown, unpacked").must(),
-            Field::new("format", FORMAT, "The format; detected if omitted"),
-            Field::text("conversation", "The conversation of messages that name none"),
-            Field::new("dry_run", Form::Yes, "Report what would be imported and write nothing"),
+    RouteSpec::post(WRITE, "/api/import", GROUP, "Import another program's history, sent in the body; no files of the server are read", "Imported", import)
+        .space(SpaceTarget::TheirsOrNew)
+        .body(BodySpec::One(&[
+            InputField::text("text", "The history: JSONL, JSON or Markdown, unpacked").required(),
+            InputField::new("format", IMPORT_FORMAT_TYPE, "The format; detected if omitted"),
+            InputField::text("conversation", "The conversation of messages that name none"),
+            InputField::new("dry_run", ValueType::Yes, "Report what would be imported and write nothing"),
         ]))
         .example("/api/import", Some(r#"{"text":"{\"ts\":\"2026-02-13T09:30:00Z\",\"conversation\":\"app\",\"text\":\"we use port 7431\"}\n","format":"jsonl","dry_run":true}"#)),
-    Route::post(WRITE, "/api/migrate", GROUP, "Migrate an old memory folder, sent as files in the body; nothing in it is lost", "Migrated", migrate)
-        .body(Body::One(&[
-            Field::new("files", Form::Files, "The files").many().must(),
-            Field::new("dry_run", Form::Yes, "Report what would be done and write nothing"),
+    RouteSpec::post(WRITE, "/api/migrate", GROUP, "Migrate an old memory folder, sent as files in the body; nothing in it is lost", "Migrated", migrate)
+        .body(BodySpec::One(&[
+            InputField::new("files", ValueType::Files, "The files").many().required(),
+            InputField::new("dry_run", ValueType::Yes, "Report what would be done and write nothing"),
         ]))
         .example("/api/migrate", Some(r##"{"files":[{"path":"MEMORY.md","text":"# Memory\n- We use port 7431\n"}],"dry_run":true}"##)),
-    Route::post(WRITE, "/api/log", GROUP, "Add a line with the current time to today's log", "Logged", log)
-        .of(Whose::TheirsOrNew)
-        .body(Body::One(&[Field::text("text", "What happened").must()]))
+    RouteSpec::post(WRITE, "/api/log", GROUP, "Add a line with the current time to today's log", "Logged", add_log_line)
+        .space(SpaceTarget::TheirsOrNew)
+        .body(BodySpec::One(&[InputField::text("text", "What happened").required()]))
         .example("/api/log", Some(r#"{"text":"Met Client X, they want two more weeks"}"#)),
-    Route::post(WRITE, "/api/state", GROUP, "Save the assistant's state for the next session", "Saved", state)
-        .of(Whose::TheirsOrNew)
-        .body(STATE)
+    RouteSpec::post(WRITE, "/api/state", GROUP, "Save the assistant's state for the next session", "Saved", save_state)
+        .space(SpaceTarget::TheirsOrNew)
+        .body(STATE_BODY)
         .example("/api/state", STATE_EXAMPLE),
-    Route::post(WRITE, "/state/append-log", GROUP, "The same as POST /api/state", "Saved", state)
-        .of(Whose::TheirsOrNew)
-        .body(STATE)
+    RouteSpec::post(WRITE, "/state/append-log", GROUP, "The same as POST /api/state", "Saved", save_state)
+        .space(SpaceTarget::TheirsOrNew)
+        .body(STATE_BODY)
         .example("/state/append-log", STATE_EXAMPLE),
 ];
 
-fn moment(text: &str) -> Result<Moment, &'static str> {
-    match Moment::read(text) {
+fn parse_timestamp(text: &str) -> Result<Moment, &'static str> {
+    match Moment::parse(text) {
         Some(read) if !read.offset_assumed => Ok(read.moment),
         _ => Err("write a timestamp like 2026-02-13T09:30:00+01:00"),
     }
 }
 
-fn read(given: &Given) -> Result<Said> {
-    let role = |text: &str| Role::meant(text).map_or_else(|| text.parse(), Ok::<Role, NotAWord>);
-    let said = Said {
-        ts: given.read("ts", moment)?,
-        conversation: given.text("conversation"),
-        session: given.text("session"),
-        id: given.text("id"),
-        role: Some(given.read("role", role)?.unwrap_or(Role::User)),
-        name: given.text("name"),
-        text: given.text("text").unwrap_or_default(),
-        parts: given.text("parts"),
-        ..Said::default()
+fn parse_message(given: &ParsedInput) -> Result<IncomingMessage> {
+    let role = |text: &str| {
+        Role::from_alias(text).map_or_else(|| text.parse(), Ok::<Role, ParseEnumError>)
+    };
+    let said = IncomingMessage {
+        ts: given.parse_field("ts", parse_timestamp)?,
+        conversation: given.get_owned("conversation"),
+        session: given.get_owned("session"),
+        id: given.get_owned("id"),
+        role: Some(given.parse_field("role", role)?.unwrap_or(Role::User)),
+        name: given.get_owned("name"),
+        text: given.get_owned("text").unwrap_or_default(),
+        parts: given.get_owned("parts"),
+        ..IncomingMessage::default()
     };
     if said.text.trim().is_empty() && said.parts.is_none() {
-        return Err(wrong("nothing to store: the text is empty"));
+        return Err(usage_error("nothing to store: the text is empty"));
     }
     Ok(said)
 }
 
-fn messages(call: Call) -> Doing {
+fn add_messages(call: ApiCall) -> HandlerFuture {
     Box::pin(async move {
         let many = call.bodies.len() > 1;
         let numbered = |at: usize, error: anyhow::Error| {
-            if many { wrong(format!("item {} of the list: {error}", at + 1)) } else { error }
+            if many { usage_error(format!("item {} of the list: {error}", at + 1)) } else { error }
         };
-        let said: Result<Vec<Said>> = call
+        let said: Result<Vec<IncomingMessage>> = call
             .bodies
             .iter()
             .enumerate()
-            .map(|(at, given)| read(given).map_err(|error| numbered(at, error)))
+            .map(|(at, given)| parse_message(given).map_err(|error| numbered(at, error)))
             .collect();
         let said = said?;
         if said.is_empty() {
-            return Err(wrong("nothing to store: the list is empty"));
+            return Err(usage_error("nothing to store: the list is empty"));
         }
-        let taken = call.memory().await?.add_messages(said, &Gaps::default()).await?;
+        let taken =
+            call.open_memory().await?.add_messages(said, &CaptureDefaults::default()).await?;
         match taken.complaints.first() {
             Some(complaint) if taken.new + taken.same + taken.revised.len() == 0 => {
-                Err(wrong(format!("nothing was stored: {complaint}")))
+                Err(usage_error(format!("nothing was stored: {complaint}")))
             }
-            _ => Answer::named("taken", &taken),
+            _ => ApiAnswer::with_key("taken", &taken),
         }
     })
 }
 
-fn session(call: Call) -> Doing {
+fn add_session(call: ApiCall) -> HandlerFuture {
     Box::pin(async move {
         let said = call.body()?;
-        let (shape, at) = (said.read("format", str::parse::<Shape>)?, said.read("at", moment)?);
-        let (text, name) =
-            (said.text("text").unwrap_or_default(), said.text("session").unwrap_or_default());
+        let (shape, at) = (
+            said.parse_field("format", str::parse::<TranscriptFormat>)?,
+            said.parse_field("at", parse_timestamp)?,
+        );
+        let (text, name) = (
+            said.get_owned("text").unwrap_or_default(),
+            said.get_owned("session").unwrap_or_default(),
+        );
         if text.trim().is_empty() {
-            return Err(wrong("nothing to store: the transcript is empty"));
+            return Err(usage_error("nothing to store: the transcript is empty"));
         }
-        let gaps = Gaps {
-            conversation: said.text("conversation"),
+        let gaps = CaptureDefaults {
+            conversation: said.get_owned("conversation"),
             session: None,
             origin: None,
-            ..Gaps::default()
+            ..CaptureDefaults::default()
         };
-        Answer::named(
+        ApiAnswer::with_key(
             "session",
-            &call.memory().await?.add_session(&text, &name, shape, at, &gaps).await?,
+            &call.open_memory().await?.import_session(&text, &name, shape, at, &gaps).await?,
         )
     })
 }
 
-fn log(call: Call) -> Doing {
+fn add_log_line(call: ApiCall) -> HandlerFuture {
     Box::pin(async move {
-        let text = call.body()?.text("text").unwrap_or_default();
+        let text = call.body()?.get_owned("text").unwrap_or_default();
         if text.trim().is_empty() {
-            return Err(wrong("nothing to log: the text is empty"));
+            return Err(usage_error("nothing to log: the text is empty"));
         }
-        Answer::of(&call.memory().await?.log(&text).await?)
+        ApiAnswer::from_value(&call.open_memory().await?.append_to_log(&text).await?)
     })
 }
 
-fn state(call: Call) -> Doing {
+fn save_state(call: ApiCall) -> HandlerFuture {
     Box::pin(async move {
         let said = call.body()?;
-        let origin = said.read("origin", str::parse::<Origin>)?.unwrap_or(Origin::Assistant);
-        let text = said.text("text").unwrap_or_default();
+        let origin = said.parse_field("origin", str::parse::<Origin>)?.unwrap_or(Origin::Assistant);
+        let text = said.get_owned("text").unwrap_or_default();
         if text.trim().is_empty() {
-            return Err(wrong("nothing to save: the state is empty"));
+            return Err(usage_error("nothing to save: the state is empty"));
         }
-        let saved = call.memory().await?.save_state(&text, said.one("title"), origin).await?;
-        Answer::named("saved", &saved)
+        let saved = call.open_memory().await?.save_state(&text, said.get("title"), origin).await?;
+        ApiAnswer::with_key("saved", &saved)
     })
 }
 
-fn import(call: Call) -> Doing {
+fn import(call: ApiCall) -> HandlerFuture {
     Box::pin(async move {
-        let (begun, said) = (wire::stopwatch(), call.body()?);
-        let format = said.read("format", str::parse::<Format>)?;
-        let text = said.text("text").unwrap_or_default();
+        let (begun, said) = (bootstrap::start_stopwatch(), call.body()?);
+        let format = said.parse_field("format", str::parse::<ImportFormat>)?;
+        let text = said.get_owned("text").unwrap_or_default();
         if text.trim().is_empty() {
-            return Err(wrong("nothing to import: the text is empty"));
+            return Err(usage_error("nothing to import: the text is empty"));
         }
-        let gaps = Gaps { conversation: said.text("conversation"), ..Gaps::default() };
-        let memory = call.memory().await?;
-        let mut run = Run::new(&memory, gaps, Default::default(), said.yes("dry_run"), &|_| {});
-        run.piped(&mut text.as_bytes(), "what was sent", format).await?;
+        let gaps = CaptureDefaults {
+            conversation: said.get_owned("conversation"),
+            ..CaptureDefaults::default()
+        };
+        let memory = call.open_memory().await?;
+        let mut run =
+            ImportRun::new(&memory, gaps, Default::default(), said.is_true("dry_run"), &|_| {});
+        run.import_stream(&mut text.as_bytes(), "what was sent", format).await?;
         run.flush(None).await?;
         let mut report = run.report;
         report.seconds = begun.seconds();
-        if report.is_idle() && report.broken > 0 {
+        if report.is_empty() && report.broken > 0 {
             let why = report.taken.complaints.first().cloned().unwrap_or_default();
-            return Err(wrong(format!("nothing was imported: {why}")));
+            return Err(usage_error(format!("nothing was imported: {why}")));
         }
-        Answer::of(&report)
+        ApiAnswer::from_value(&report)
     })
 }
 
 /// A file of an old folder, as it is sent.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Sent {
+struct SentFile {
     path: String,
     text: String,
     modified: Option<String>,
 }
 
-fn old_file(raw: &str) -> Result<OldFile, String> {
-    let sent: Sent = serde_json::from_str(raw).map_err(|error| error.to_string())?;
+fn parse_old_file(raw: &str) -> Result<OldFolderFile, String> {
+    let sent: SentFile = serde_json::from_str(raw).map_err(|error| error.to_string())?;
     // The constraints of a folder on disk: paths only go down.
     let goes_down = |part: &str| {
         !part.is_empty() && part != "." && part != ".." && !part.contains(['\\', '\0'])
@@ -228,19 +242,24 @@ fn old_file(raw: &str) -> Result<OldFile, String> {
                 .into(),
         );
     }
-    let modified = sent.modified.as_deref().map(moment).transpose()?.map(Moment::at);
-    Ok(OldFile { path: sent.path, bytes: sent.text.into_bytes(), modified })
+    let modified =
+        sent.modified.as_deref().map(parse_timestamp).transpose()?.map(Moment::timestamp);
+    Ok(OldFolderFile { path: sent.path, bytes: sent.text.into_bytes(), modified })
 }
 
-fn migrate(call: Call) -> Doing {
+fn migrate(call: ApiCall) -> HandlerFuture {
     Box::pin(async move {
         let said = call.body()?;
-        let files = said.read_all("files", old_file)?;
+        let files = said.parse_all("files", parse_old_file)?;
         if files.is_empty() {
-            return Err(wrong("`files` is missing: the files of the old folder"));
+            return Err(usage_error("`files` is missing: the files of the old folder"));
         }
-        Answer::of(
-            &call.memory().await?.migrate(files, Vec::new(), false, said.yes("dry_run")).await?,
+        ApiAnswer::from_value(
+            &call
+                .open_memory()
+                .await?
+                .migrate(files, Vec::new(), false, said.is_true("dry_run"))
+                .await?,
         )
     })
 }

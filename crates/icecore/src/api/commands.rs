@@ -2,22 +2,22 @@
 //! table against the command line.
 
 /// How a command is available over HTTP.
-pub enum Reached {
+pub enum CommandRoutes {
     /// By these routes.
     By(&'static [&'static str]),
     /// Not available, for this reason.
     Not(&'static str),
 }
 
-use Reached::{By, Not};
+use CommandRoutes::{By, Not};
 
-const A_PERSONS_MACHINE: &str = "it changes settings of other programs on the local machine";
-const A_PROCESS: &str = "it is a process of its own";
-const FILES_OF_THE_MACHINE: &str = "it reads and writes local files";
-const OF_THE_PROGRAM: &str = "it concerns the program, not memory";
+const CHANGES_LOCAL_SETTINGS: &str = "it changes settings of other programs on the local machine";
+const IS_A_PROCESS: &str = "it is a process of its own";
+const USES_LOCAL_FILES: &str = "it reads and writes local files";
+const CONCERNS_THE_PROGRAM: &str = "it concerns the program, not memory";
 
 /// Every command, in the order of the help.
-pub const COMMANDS: &[(&str, Reached)] = &[
+pub const COMMANDS: &[(&str, CommandRoutes)] = &[
     (
         "init",
         Not(
@@ -51,8 +51,8 @@ pub const COMMANDS: &[(&str, Reached)] = &[
     ("prune", By(&["GET /api/prune", "POST /api/prune"])),
     ("migrate", By(&["POST /api/migrate"])),
     ("triggers", By(&["GET /api/triggers", "POST /api/triggers"])),
-    ("review", By(&["GET /api/reviews", "POST /api/reviews/{period}"])),
-    ("mark", By(&["POST /api/marks"])),
+    ("summary review", By(&["GET /api/reviews", "POST /api/reviews/{period}"])),
+    ("summary mark", By(&["POST /api/marks"])),
     ("pack upload", By(&["GET /api/packs/upload"])),
     ("pack pyramid", By(&["GET /api/packs/pyramid"])),
     ("pack recall", By(&["GET /api/packs/recall"])),
@@ -61,9 +61,9 @@ pub const COMMANDS: &[(&str, Reached)] = &[
     ("pack chat", By(&["GET /api/packs/chat"])),
     ("zoom", By(&["GET /api/zoom", "GET /api/core/{period}/messages"])),
     ("search", By(&["GET /api/search"])),
-    ("trends", By(&["GET /api/trends"])),
-    ("lookback", By(&["GET /api/lookback"])),
-    ("similar", By(&["GET /api/similar", "GET /api/similar/merged"])),
+    ("insights trends", By(&["GET /api/trends"])),
+    ("insights lookback", By(&["GET /api/lookback"])),
+    ("insights similar", By(&["GET /api/similar", "GET /api/similar/merged"])),
     ("conversation list", By(&["GET /api/conversations"])),
     (
         "conversation show",
@@ -87,38 +87,21 @@ pub const COMMANDS: &[(&str, Reached)] = &[
     ("chat", Not("it is a client of the chat routes: POST /v1/chat/completions")),
     ("serve", Not("it is the server itself")),
     ("dashboard", By(&["POST /api/login/code"])),
-    ("token add", By(&["POST /api/tokens"])),
-    ("token list", By(&["GET /api/tokens"])),
-    ("token rotate", By(&["POST /api/tokens/{token}/rotate"])),
-    ("token revoke", By(&["DELETE /api/tokens/{token}"])),
-    ("space list", By(&["GET /api/spaces"])),
-    ("space show", By(&["GET /api/spaces/{name}"])),
-    ("space erase", By(&["DELETE /api/spaces/{name}"])),
-    (
-        "space quota",
-        By(&[
-            "GET /api/spaces/{name}/quota",
-            "POST /api/spaces/{name}/quota",
-            "GET /api/quota",
-            "POST /api/quota",
-        ]),
-    ),
-    ("audit", By(&["GET /api/audit"])),
     ("mcp", Not("it uses stdio; POST /mcp is the same over HTTP")),
     ("memory-tool", By(&["POST /api/memory-tool", "GET /api/memory-tool/versions"])),
-    ("install", Not(A_PERSONS_MACHINE)),
-    ("uninstall", Not(A_PERSONS_MACHINE)),
+    ("install", Not(CHANGES_LOCAL_SETTINGS)),
+    ("uninstall", Not(CHANGES_LOCAL_SETTINGS)),
     (
         "hook",
         Not("clients run it as a program, within milliseconds, and it reads local transcripts"),
     ),
+    ("hook log", By(&["GET /api/injected"])),
     ("pause", By(&["GET /api/pauses", "POST /api/pauses"])),
     ("resume", By(&["POST /api/resume"])),
-    ("injected", By(&["GET /api/injected"])),
-    ("schedule", By(&["GET /api/jobs"])),
-    ("calendar", By(&["GET /api/calendar", "GET /api/calendar/ics"])),
-    ("daemon", Not(A_PROCESS)),
-    ("runs", By(&["GET /api/runs", "GET /api/runs/days"])),
+    ("jobs schedule", By(&["GET /api/jobs"])),
+    ("jobs calendar", By(&["GET /api/calendar", "GET /api/calendar/ics"])),
+    ("jobs runs", By(&["GET /api/runs", "GET /api/runs/days"])),
+    ("daemon", Not(IS_A_PROCESS)),
     ("model check", By(&["POST /api/model/check"])),
     (
         "model fetch",
@@ -126,22 +109,41 @@ pub const COMMANDS: &[(&str, Reached)] = &[
     ),
     ("verify", By(&["POST /api/verify"])),
     ("doctor", By(&["POST /api/doctor"])),
-    ("reindex", By(&["POST /api/reindex"])),
-    ("config show", By(&["GET /api/config"])),
-    ("config check", By(&["GET /api/config/check"])),
-    ("config set", Not("retention is decided by the operator of the server")),
     ("snapshot", By(&["GET /api/snapshots", "POST /api/snapshots"])),
     ("undo", By(&["POST /api/undo"])),
     ("forget", By(&["POST /api/forget"])),
-    ("export", Not("it creates a vault in a local folder")),
-    ("backup create", Not(FILES_OF_THE_MACHINE)),
-    ("backup verify", Not(FILES_OF_THE_MACHINE)),
-    ("backup restore", Not(FILES_OF_THE_MACHINE)),
+    ("vault reindex", By(&["POST /api/reindex"])),
+    ("vault export", Not("it creates a vault in a local folder")),
+    ("vault backup create", Not(USES_LOCAL_FILES)),
+    ("vault backup verify", Not(USES_LOCAL_FILES)),
+    ("vault backup restore", Not(USES_LOCAL_FILES)),
+    ("vault config show", By(&["GET /api/config"])),
+    ("vault config check", By(&["GET /api/config/check"])),
+    ("vault config set", Not("retention is decided by the operator of the server")),
     ("merge", By(&["GET /api/merge", "POST /api/merge"])),
     ("merge-driver", Not("git runs it on a local file")),
+    ("db migrate", Not("an administrator changes the tables of a database, not a server")),
+    ("db token add", By(&["POST /api/tokens"])),
+    ("db token list", By(&["GET /api/tokens"])),
+    ("db token rotate", By(&["POST /api/tokens/{token}/rotate"])),
+    ("db token revoke", By(&["DELETE /api/tokens/{token}"])),
+    ("db space list", By(&["GET /api/spaces"])),
+    ("db space show", By(&["GET /api/spaces/{name}"])),
+    ("db space erase", By(&["DELETE /api/spaces/{name}"])),
+    (
+        "db space quota",
+        By(&[
+            "GET /api/spaces/{name}/quota",
+            "POST /api/spaces/{name}/quota",
+            "GET /api/quota",
+            "POST /api/quota",
+        ]),
+    ),
+    ("db audit", By(&["GET /api/audit"])),
     ("demo", Not("it creates a sample vault in a temporary local folder")),
-    ("completions", Not(OF_THE_PROGRAM)),
-    ("man", Not(OF_THE_PROGRAM)),
+    ("self completions", Not(CONCERNS_THE_PROGRAM)),
+    ("self man", Not(CONCERNS_THE_PROGRAM)),
+    ("help", Not(CONCERNS_THE_PROGRAM)),
 ];
 
 /// The table as Markdown, as the guide has it.
@@ -168,13 +170,12 @@ mod tests {
     use super::*;
 
     fn leaves(command: &clap::Command, before: &str, found: &mut Vec<String>) {
-        for one in command.get_subcommands().filter(|one| one.get_name() != "help") {
+        for one in command.get_subcommands() {
             let name = format!("{before}{}", one.get_name());
-            if one.has_subcommands() {
-                leaves(one, &format!("{name} "), found);
-            } else {
-                found.push(name);
+            if !one.is_subcommand_required_set() {
+                found.push(name.clone());
             }
+            leaves(one, &format!("{name} "), found);
         }
     }
 

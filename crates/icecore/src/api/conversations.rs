@@ -1,19 +1,19 @@
 //! Conversations: reading, exporting and deleting them.
 
-use icecore_domain::converse::turn::State;
+use icecore_domain::converse::turn_log::TurnState;
 use icecore_domain::id::EventId;
 use serde_json::json;
 
-use super::call::{Answer, Call, wrong};
-use super::route::{Body, Doing, Field, Form, READ, Route, WRITE};
-use crate::error::{Exit, Stop};
-use crate::told;
+use super::call::{ApiAnswer, ApiCall, usage_error};
+use super::route::{BodySpec, HandlerFuture, InputField, READ, RouteSpec, ValueType, WRITE};
+use crate::error::{AppError, Exit};
+use crate::json_output;
 
 const GROUP: &str = "Conversations";
 
 /// The routes of conversations.
-pub const ROUTES: &[Route] = &[
-    Route::get(
+pub const ROUTES: &[RouteSpec] = &[
+    RouteSpec::get(
         READ,
         "/api/conversations",
         GROUP,
@@ -21,7 +21,7 @@ pub const ROUTES: &[Route] = &[
         "Conversations",
         list,
     ),
-    Route::get(
+    RouteSpec::get(
         READ,
         "/api/conversations/{name}",
         GROUP,
@@ -30,58 +30,62 @@ pub const ROUTES: &[Route] = &[
         show,
     )
     .example("/api/conversations/trip", None),
-    Route::get(
+    RouteSpec::get(
         READ,
         "/api/conversations/{name}/facts",
         GROUP,
         "The facts of a conversation, now or at the end of a turn",
         "Facts",
-        facts,
+        list_facts,
     )
-    .query(&[Field::new("turn", Form::Number, "At the end of this turn")])
+    .query(&[InputField::new("turn", ValueType::Number, "At the end of this turn")])
     .example("/api/conversations/trip/facts?turn=12", None),
-    Route::get(
+    RouteSpec::get(
         READ,
         "/api/conversations/{name}/turns",
         GROUP,
         "The turns as one line each; or one turn, word for word",
         "Turns",
-        turns,
+        list_turns,
     )
     .query(&[
-        Field::new("turn", Form::Number, "Return the messages of this turn, word for word"),
-        Field::new("unsummarized", Form::Yes, "Only turns that could not be summarized"),
+        InputField::new(
+            "turn",
+            ValueType::Number,
+            "Return the messages of this turn, word for word",
+        ),
+        InputField::new("unsummarized", ValueType::Yes, "Only turns that could not be summarized"),
     ])
     .example("/api/conversations/trip/turns?unsummarized=true", None),
-    Route::get(
+    RouteSpec::get(
         READ,
         "/api/conversations/{name}/artifacts",
         GROUP,
         "Every version of the conversation's artifacts (code and drafts)",
         "Artifacts",
-        artifacts,
+        list_artifacts,
     )
     .example("/api/conversations/trip/artifacts", None),
-    Route::get(
+    RouteSpec::get(
         READ,
         "/api/conversations/{name}/artifacts/{which}",
         GROUP,
         "One version of an artifact",
         "Artifact",
-        artifact,
+        show_artifact,
     )
     .example("/api/conversations/trip/artifacts/sort.py@v1", None),
-    Route::get(
+    RouteSpec::get(
         READ,
         "/api/conversations/{name}/artifacts/{which}/diff",
         GROUP,
         "The diff between two versions of an artifact",
         "Diff",
-        artifact_diff,
+        diff_artifacts,
     )
-    .query(&[Field::text("to", "The other version: NAME, NAME@v2 or NAME@turn-3").must()])
+    .query(&[InputField::text("to", "The other version: NAME, NAME@v2 or NAME@turn-3").required()])
     .example("/api/conversations/trip/artifacts/sort.py@v1/diff?to=sort.py@v2", None),
-    Route::get(
+    RouteSpec::get(
         READ,
         "/api/conversations/{name}/diff",
         GROUP,
@@ -90,11 +94,12 @@ pub const ROUTES: &[Route] = &[
         diff,
     )
     .query(&[
-        Field::new("from", Form::Number, "The earlier turn; 0 for the beginning").must(),
-        Field::new("to", Form::Number, "The later turn").must(),
+        InputField::new("from", ValueType::Number, "The earlier turn; 0 for the beginning")
+            .required(),
+        InputField::new("to", ValueType::Number, "The later turn").required(),
     ])
     .example("/api/conversations/trip/diff?from=0&to=5", None),
-    Route::post(
+    RouteSpec::post(
         WRITE,
         "/api/conversations/{name}/retry",
         GROUP,
@@ -102,9 +107,9 @@ pub const ROUTES: &[Route] = &[
         "Reflected",
         retry,
     )
-    .body(Body::One(&[]))
+    .body(BodySpec::One(&[]))
     .example("/api/conversations/trip/retry", Some("{}")),
-    Route::post(
+    RouteSpec::post(
         WRITE,
         "/api/conversations/{name}/promote",
         GROUP,
@@ -112,9 +117,9 @@ pub const ROUTES: &[Route] = &[
         "Promoted",
         promote,
     )
-    .body(Body::One(&[Field::new("id", Form::Id, "The fact").must()]))
+    .body(BodySpec::One(&[InputField::new("id", ValueType::Id, "The fact").required()]))
     .example("/api/conversations/trip/promote", Some(r#"{"id":"EVT-20260213-004"}"#)),
-    Route::get(
+    RouteSpec::get(
         READ,
         "/api/conversations/{name}/export",
         GROUP,
@@ -123,7 +128,7 @@ pub const ROUTES: &[Route] = &[
         export,
     )
     .example("/api/conversations/trip/export", None),
-    Route::delete(
+    RouteSpec::delete(
         WRITE,
         "/api/conversations/{name}",
         GROUP,
@@ -134,113 +139,138 @@ pub const ROUTES: &[Route] = &[
     .example("/api/conversations/trip", None),
 ];
 
-fn turn_of(call: &Call, name: &str) -> Option<u64> {
-    call.query.number(name).map(|turn| turn as u64)
+fn turn_param(call: &ApiCall, name: &str) -> Option<u64> {
+    call.query.get_number(name).map(|turn| turn as u64)
 }
 
-fn list(call: Call) -> Doing {
-    Box::pin(
-        async move { Answer::named("conversations", &call.chats().await?.conversations().await?) },
-    )
-}
-
-fn show(call: Call) -> Doing {
+fn list(call: ApiCall) -> HandlerFuture {
     Box::pin(async move {
-        let (chats, name) = (call.chats().await?, call.path("name"));
+        ApiAnswer::with_key("conversations", &call.open_chats().await?.conversations().await?)
+    })
+}
+
+fn show(call: ApiCall) -> HandlerFuture {
+    Box::pin(async move {
+        let (chats, name) = (call.open_chats().await?, call.path_param("name"));
         let (facts, turns, artifacts) = (
             chats.facts(name, None).await?,
             chats.turns(name).await?,
             chats.artifacts(name).await?,
         );
-        Answer::of(&told::conversation(name, &facts, &turns, &artifacts))
+        ApiAnswer::from_value(&json_output::conversation(name, &facts, &turns, &artifacts))
     })
 }
 
-fn facts(call: Call) -> Doing {
+fn list_facts(call: ApiCall) -> HandlerFuture {
     Box::pin(async move {
-        let facts = call.chats().await?.facts(call.path("name"), turn_of(&call, "turn")).await?;
-        Answer::named("facts", &told::facts(&facts))
+        let facts = call
+            .open_chats()
+            .await?
+            .facts(call.path_param("name"), turn_param(&call, "turn"))
+            .await?;
+        ApiAnswer::with_key("facts", &json_output::facts(&facts))
     })
 }
 
-fn turns(call: Call) -> Doing {
+fn list_turns(call: ApiCall) -> HandlerFuture {
     Box::pin(async move {
-        let (chats, name) = (call.chats().await?, call.path("name"));
-        if let Some(turn) = turn_of(&call, "turn") {
-            if call.query.yes("unsummarized") {
-                return Err(wrong("`turn` names one turn; omit `unsummarized`"));
+        let (chats, name) = (call.open_chats().await?, call.path_param("name"));
+        if let Some(turn) = turn_param(&call, "turn") {
+            if call.query.is_true("unsummarized") {
+                return Err(usage_error("`turn` names one turn; omit `unsummarized`"));
             }
-            return Answer::named("messages", &told::messages(&chats.said(name, turn).await?));
+            return ApiAnswer::with_key(
+                "messages",
+                &json_output::messages(&chats.turn_records(name, turn).await?),
+            );
         }
         let mut lines = chats.turns(name).await?;
-        if call.query.yes("unsummarized") {
-            lines.retain(|line| line.state == State::Raw);
+        if call.query.is_true("unsummarized") {
+            lines.retain(|line| line.state == TurnState::Raw);
         }
-        Answer::named("turns", &told::turns(&lines))
+        ApiAnswer::with_key("turns", &json_output::turns(&lines))
     })
 }
 
-fn artifacts(call: Call) -> Doing {
+fn list_artifacts(call: ApiCall) -> HandlerFuture {
     Box::pin(async move {
-        Answer::named("artifacts", &call.chats().await?.artifacts(call.path("name")).await?)
+        ApiAnswer::with_key(
+            "artifacts",
+            &call.open_chats().await?.artifacts(call.path_param("name")).await?,
+        )
     })
 }
 
-fn artifact(call: Call) -> Doing {
+fn show_artifact(call: ApiCall) -> HandlerFuture {
     Box::pin(async move {
-        let (kept, text) =
-            call.chats().await?.artifact(call.path("name"), call.path("which")).await?;
-        Answer::of(&json!({ "artifact": kept, "text": text }))
+        let (kept, text) = call
+            .open_chats()
+            .await?
+            .artifact(call.path_param("name"), call.path_param("which"))
+            .await?;
+        ApiAnswer::from_value(&json!({ "artifact": kept, "text": text }))
     })
 }
 
-fn artifact_diff(call: Call) -> Doing {
+fn diff_artifacts(call: ApiCall) -> HandlerFuture {
     Box::pin(async move {
-        let (chats, name) = (call.chats().await?, call.path("name"));
+        let (chats, name) = (call.open_chats().await?, call.path_param("name"));
         let ((old, before), (new, after)) = (
-            chats.artifact(name, call.path("which")).await?,
-            chats.artifact(name, call.query.one("to").unwrap_or_default()).await?,
+            chats.artifact(name, call.path_param("which")).await?,
+            chats.artifact(name, call.query.get("to").unwrap_or_default()).await?,
         );
-        Answer::named("diff", &told::artifact_diff((&old, &before), (&new, &after)))
+        ApiAnswer::with_key("diff", &json_output::artifact_diff((&old, &before), (&new, &after)))
     })
 }
 
-fn diff(call: Call) -> Doing {
+fn diff(call: ApiCall) -> HandlerFuture {
     Box::pin(async move {
-        let (from, to) =
-            (turn_of(&call, "from").unwrap_or_default(), turn_of(&call, "to").unwrap_or_default());
-        Answer::of(&told::changes(&call.chats().await?.changes(call.path("name"), from, to).await?))
+        let (from, to) = (
+            turn_param(&call, "from").unwrap_or_default(),
+            turn_param(&call, "to").unwrap_or_default(),
+        );
+        ApiAnswer::from_value(&json_output::changes(
+            &call.open_chats().await?.compare_facts(call.path_param("name"), from, to).await?,
+        ))
     })
 }
 
-fn retry(call: Call) -> Doing {
+fn retry(call: ApiCall) -> HandlerFuture {
     Box::pin(async move {
-        let (chats, name) = (call.chats().await?, call.path("name"));
+        let (chats, name) = (call.open_chats().await?, call.path_param("name"));
         // An unknown name is reported before a model is asked.
         chats.turns(name).await?;
         let models = call.api.spaces.models();
         if models.summarizer.is_none() {
             let message =
                 "no summarizer model is configured; set [summarizer] in the server's config.toml";
-            return Err(Stop::new(Exit::Conflict, message).into());
+            return Err(AppError::new(Exit::Conflict, message).into());
         }
-        Answer::of(&chats.reflect(name, models.asking().as_ref(), true).await?)
+        ApiAnswer::from_value(&chats.reflect(name, models.model_budget().as_ref(), true).await?)
     })
 }
 
-fn promote(call: Call) -> Doing {
+fn promote(call: ApiCall) -> HandlerFuture {
     Box::pin(async move {
-        let id =
-            call.body()?.read("id", EventId::from_hand)?.ok_or_else(|| wrong("`id` is missing"))?;
-        let event = call.chats().await?.promote(call.path("name"), id).await?;
-        Answer::of(&json!({ "id": event.id.to_string(), "content": event.content }))
+        let id = call
+            .body()?
+            .parse_field("id", EventId::parse_lenient)?
+            .ok_or_else(|| usage_error("`id` is missing"))?;
+        let event = call.open_chats().await?.promote(call.path_param("name"), id).await?;
+        ApiAnswer::from_value(&json!({ "id": event.id.to_string(), "content": event.content }))
     })
 }
 
-fn export(call: Call) -> Doing {
-    Box::pin(async move { Answer::of(&call.chats().await?.export(call.path("name")).await?) })
+fn export(call: ApiCall) -> HandlerFuture {
+    Box::pin(async move {
+        ApiAnswer::from_value(&call.open_chats().await?.export(call.path_param("name")).await?)
+    })
 }
 
-fn forget(call: Call) -> Doing {
-    Box::pin(async move { Answer::of(&call.chats().await?.forget(call.path("name")).await?) })
+fn forget(call: ApiCall) -> HandlerFuture {
+    Box::pin(async move {
+        ApiAnswer::from_value(
+            &call.open_chats().await?.delete_conversation(call.path_param("name")).await?,
+        )
+    })
 }

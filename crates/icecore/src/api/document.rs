@@ -4,24 +4,24 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
-use super::route::{Body, Field, Route, about_name};
+use super::route::{BodySpec, InputField, RouteSpec, describe_path_param};
 use super::{live, login, page};
 
 /// The route of the document.
 pub const PATH: &str = "/api/openapi.json";
 /// The response schemas.
-const SCHEMAS: &str = include_str!("schemas.json");
+const RESPONSE_SCHEMAS: &str = include_str!("schemas.json");
 /// The extension for a complete example request, which OpenAPI lacks.
-const EXAMPLE: &str = "x-icecore-example";
+const EXAMPLE_KEY: &str = "x-icecore-example";
 
 /// The whole document.
-pub fn document(routes: &[Route]) -> Value {
+pub fn openapi_document(routes: &[RouteSpec]) -> Value {
     let mut paths: BTreeMap<&str, Map<String, Value>> = BTreeMap::new();
     for route in routes {
         paths
             .entry(route.path)
             .or_default()
-            .insert(route.method.as_str().to_ascii_lowercase(), operation(route));
+            .insert(route.method.as_str().to_ascii_lowercase(), operation_json(route));
     }
     for (path, about, kind) in [
         (PATH, "This document", "application/json"),
@@ -34,7 +34,7 @@ pub fn document(routes: &[Route]) -> Value {
             "summary": about,
             "security": [],
             "responses": { "200": { "description": about, "content": content }, "403": { "$ref": "#/components/responses/Refused" } },
-            EXAMPLE: { "target": path, "body": null },
+            EXAMPLE_KEY: { "target": path, "body": null },
         });
         paths.entry(path).or_default().insert("get".into(), told);
     }
@@ -59,12 +59,12 @@ pub fn document(routes: &[Route]) -> Value {
         "operationId": operation_id("get", live::PATH),
         "tags": ["Live"],
         "summary": about,
-        "parameters": [user()],
+        "parameters": [user_header_param()],
         "responses": responses,
-        EXAMPLE: { "target": live::PATH, "body": null },
+        EXAMPLE_KEY: { "target": live::PATH, "body": null },
     });
     paths.entry(live::PATH).or_default().insert("get".into(), live);
-    let schemas: Value = serde_json::from_str(SCHEMAS).unwrap_or_default();
+    let schemas: Value = serde_json::from_str(RESPONSE_SCHEMAS).unwrap_or_default();
     let refused = json!({
         "description": "What is wrong, and what to do",
         "content": { "application/json": { "schema": { "$ref": "#/components/schemas/Error" } } },
@@ -90,7 +90,7 @@ pub fn document(routes: &[Route]) -> Value {
 }
 
 /// The header that names an end user.
-fn user() -> Value {
+fn user_header_param() -> Value {
     let about = "The end user whose space to use; the main vault if omitted";
     json!({ "name": "X-Icecore-User", "in": "header", "required": false, "description": about, "schema": { "type": "string", "maxLength": crate::spaces::MAX_USER_BYTES, "pattern": "^[^\\u0000-\\u001f\\u007f-\\u009f]*$" } })
 }
@@ -103,23 +103,23 @@ fn operation_id(method: &str, path: &str) -> String {
     std::iter::once(method).chain(words).collect::<Vec<_>>().join("_")
 }
 
-fn operation(route: &Route) -> Value {
+fn operation_json(route: &RouteSpec) -> Value {
     let method = route.method.as_str().to_ascii_lowercase();
     let mut parameters: Vec<Value> = route
-        .names()
+        .path_params()
         .into_iter()
-        .map(|name| json!({ "name": name, "in": "path", "required": true, "description": about_name(route.path, name), "schema": { "type": "string" } }))
+        .map(|name| json!({ "name": name, "in": "path", "required": true, "description": describe_path_param(route.path, name), "schema": { "type": "string" } }))
         .collect();
     parameters.extend(route.query.iter().map(
-        |field| json!({ "name": field.name, "in": "query", "required": field.required, "description": field.about, "schema": field.schema() }),
+        |field| json!({ "name": field.name, "in": "query", "required": field.required, "description": field.description, "schema": field.schema() }),
     ));
-    if route.whose.is_by_header() {
-        parameters.push(user());
+    if route.target.uses_user_header() {
+        parameters.push(user_header_param());
     }
     let reply = json!({ "application/json": { "schema": { "$ref": format!("#/components/schemas/{}", route.reply) } } });
     let mut responses = Map::from_iter([(
         "200".to_owned(),
-        json!({ "description": route.about, "content": reply }),
+        json!({ "description": route.summary, "content": reply }),
     )]);
     let writes = method != "get";
     // 409: conflict; 413: the body is too large; 429: a quota is used up; 503: busy.
@@ -148,13 +148,13 @@ fn operation(route: &Route) -> Value {
     let mut told = json!({
         "operationId": operation_id(&method, route.path),
         "tags": [route.group],
-        "summary": route.about,
+        "summary": route.summary,
         "security": if route.path == login::PATH { json!([]) } else { json!([{ "token": [] }, { "cookie": [] }]) },
         "parameters": parameters,
         "responses": responses,
-        EXAMPLE: { "target": route.example.0, "body": sent },
+        EXAMPLE_KEY: { "target": route.example.0, "body": sent },
     });
-    if let (Some(schema), Some(fields)) = (body(route.body), told.as_object_mut()) {
+    if let (Some(schema), Some(fields)) = (body_schema(route.body), told.as_object_mut()) {
         let required = route.body.fields().iter().any(|field| field.required);
         fields.insert(
             "requestBody".into(),
@@ -164,28 +164,28 @@ fn operation(route: &Route) -> Value {
     told
 }
 
-fn body(body: Body) -> Option<Value> {
+fn body_schema(body: BodySpec) -> Option<Value> {
     match body {
-        Body::None => None,
-        Body::One(fields) => Some(sent_object(fields)),
+        BodySpec::None => None,
+        BodySpec::One(fields) => Some(nullable_object_schema(fields)),
         // Errors in a value are returned to the model, so any value is accepted.
-        Body::Open(fields) => {
+        BodySpec::Open(fields) => {
             let properties: Map<String, Value> = fields
                 .iter()
-                .map(|field| (field.name.to_owned(), json!({ "description": field.about })))
+                .map(|field| (field.name.to_owned(), json!({ "description": field.description })))
                 .collect();
             Some(json!({ "type": "object", "properties": properties }))
         }
-        Body::OneOrMany(fields) => {
-            let one = sent_object(fields);
+        BodySpec::OneOrMany(fields) => {
+            let one = nullable_object_schema(fields);
             Some(json!({ "anyOf": [one, { "type": "array", "minItems": 1, "items": one }] }))
         }
     }
 }
 
 /// The schema of an object in a body: optional fields may also be `null`.
-fn sent_object(fields: &[Field]) -> Value {
-    let mut schema = object(fields);
+fn nullable_object_schema(fields: &[InputField]) -> Value {
+    let mut schema = object_schema(fields);
     for field in fields.iter().filter(|field| !field.required) {
         let told = &mut schema["properties"][field.name];
         if let Some(kind) = told.get("type").cloned() {
@@ -201,13 +201,13 @@ fn sent_object(fields: &[Field]) -> Value {
 }
 
 /// The schema of an object with these fields and no others.
-pub fn object(fields: &[Field]) -> Value {
+pub fn object_schema(fields: &[InputField]) -> Value {
     let properties: Map<String, Value> = fields
         .iter()
         .map(|field| {
             let mut schema = field.schema();
             if let Some(told) = schema.as_object_mut() {
-                told.insert("description".into(), field.about.into());
+                told.insert("description".into(), field.description.into());
             }
             (field.name.to_owned(), schema)
         })
@@ -221,7 +221,7 @@ pub fn object(fields: &[Field]) -> Value {
 mod tests {
     use std::collections::BTreeSet;
 
-    use super::super::call::Given;
+    use super::super::call::ParsedInput;
     use super::super::routes;
     use super::*;
 
@@ -238,8 +238,10 @@ mod tests {
         };
         for route in routes() {
             let schema = match route.body {
-                Body::One(fields) | Body::OneOrMany(fields) => sent_object(fields),
-                Body::None | Body::Open(_) => continue,
+                BodySpec::One(fields) | BodySpec::OneOrMany(fields) => {
+                    nullable_object_schema(fields)
+                }
+                BodySpec::None | BodySpec::Open(_) => continue,
             };
             for field in route.body.fields() {
                 let told = &schema["properties"][field.name];
@@ -258,7 +260,7 @@ mod tests {
                     "{told}"
                 );
                 // What else is missing may be said, but not that this is wrong.
-                let said = Given::from_object(
+                let said = ParsedInput::from_object(
                     route.body.fields(),
                     &json!({ field.name: null }).to_string(),
                 )
@@ -284,7 +286,7 @@ mod tests {
 
     #[test]
     fn the_document_tells_of_every_route_and_of_no_other() {
-        let (routes, document) = (routes(), document(routes()));
+        let (routes, document) = (routes(), openapi_document(routes()));
         let told: BTreeSet<(String, String)> = document["paths"]
             .as_object()
             .unwrap()
@@ -311,14 +313,14 @@ mod tests {
         let kept: Value =
             serde_json::from_str(include_str!("../../../../dashboard/openapi.json")).unwrap();
         assert!(
-            kept == document(routes()),
+            kept == openapi_document(routes()),
             "dashboard/openapi.json is not this API's document: start a server, run dashboard/types"
         );
     }
 
     #[test]
     fn the_document_is_well_formed() {
-        let document = document(routes());
+        let document = openapi_document(routes());
         assert_eq!(document["openapi"], "3.1.0");
         assert!(["title", "version"].iter().all(|field| document["info"][field].is_string()));
         let mut found = BTreeSet::new();
@@ -366,7 +368,7 @@ mod tests {
                     "{place}"
                 );
                 assert_eq!(operation.get("requestBody").is_some(), method == "post", "{place}");
-                let target = operation[EXAMPLE]["target"].as_str().unwrap();
+                let target = operation[EXAMPLE_KEY]["target"].as_str().unwrap();
                 let parts = target.split('?').next().unwrap().split('/').count();
                 assert!(
                     target.starts_with('/') && parts == path.split('/').count(),

@@ -2,78 +2,100 @@
 
 use icecore_domain::schedule;
 use icecore_domain::summary::{Importance, Period, Tier};
-use icecore_engine::{EMBED_IN_A_NIGHT, Settle, Wish};
+use icecore_engine::{EMBED_PER_NIGHTLY_RUN, ReviewDecision, RollupRequest};
 use serde_json::json;
 
-use super::call::{Answer, Call, Given, wrong};
-use super::route::{Body, Doing, Field, Form, READ, Route, WRITE};
-use crate::told;
+use super::call::{ApiAnswer, ApiCall, ParsedInput, usage_error};
+use super::route::{BodySpec, HandlerFuture, InputField, READ, RouteSpec, ValueType, WRITE};
+use crate::json_output;
 
 const GROUP: &str = "Jobs";
-const SETTLE: Form = Form::Word(|| vec!["accept", "edit", "retry"]);
-const MARK: Form = Form::Word(|| vec!["important", "dull", "none"]);
-const TIER: Form = Form::Word(|| Tier::ALL.iter().map(|tier| tier.word()).collect());
-const PRESS: &[Field] = &[
-    Field::new("tier", TIER, "Only this tier"),
-    Field::text(
+const REVIEW_ACTION_TYPE: ValueType = ValueType::Word(|| vec!["accept", "edit", "retry"]);
+const MARK_TYPE: ValueType = ValueType::Word(|| vec!["important", "dull", "none"]);
+const TIER_TYPE: ValueType = ValueType::Word(|| Tier::ALL.iter().map(|tier| tier.word()).collect());
+const ROLLUP_FIELDS: &[InputField] = &[
+    InputField::new("tier", TIER_TYPE, "Only this tier"),
+    InputField::text(
         "period",
         "Only this period, whether it is due or not: 2026-02-13, 2026-W07, 2026-02, 2026, or a session",
     ),
 ];
-const DAYS: &[Field] = &[Field::new("days", Form::Between(1, 400), "Days ahead; default 14")];
+const DAYS_FIELD: &[InputField] =
+    &[InputField::new("days", ValueType::Between(1, 400), "Days ahead; default 14")];
 /// The default number of calendar days.
-const CALENDAR_DAYS: u16 = 14;
-const JOB: Form = Form::Word(|| vec!["rollup", "consolidate"]);
+const DEFAULT_CALENDAR_DAYS: u16 = 14;
+const JOB_TYPE: ValueType = ValueType::Word(|| vec!["rollup", "consolidate"]);
 /// The default number of runs.
-const RUNS: usize = 20;
+const DEFAULT_RUNS: usize = 20;
 /// The most runs.
-const MOST_RUNS: usize = 10_000;
+const MAX_RUNS: usize = 10_000;
 
 /// The routes of jobs.
-pub const ROUTES: &[Route] = &[
-    Route::get(READ, "/api/jobs", GROUP, "When each job runs, and what is due", "Jobs", jobs),
-    Route::post(
+pub const ROUTES: &[RouteSpec] = &[
+    RouteSpec::get(
+        READ,
+        "/api/jobs",
+        GROUP,
+        "When each job runs, and what is due",
+        "Jobs",
+        list_jobs,
+    ),
+    RouteSpec::post(
         WRITE,
         "/api/jobs/run",
         GROUP,
         "Summarize what is due, or consolidate; responds when it is done",
         "Ran",
-        run,
+        run_job,
     )
-    .body(Body::One(&[Field::new(
+    .body(BodySpec::One(&[InputField::new(
         "job",
-        JOB,
+        JOB_TYPE,
         "rollup: summarize what is due; consolidate: run the nightly job now",
     )
-    .must()]))
+    .required()]))
     .example("/api/jobs/run", Some(r#"{"job":"rollup"}"#)),
-    Route::get(READ, "/api/calendar", GROUP, "The jobs of the next days", "Calendar", calendar)
-        .query(DAYS)
-        .example("/api/calendar?days=30", None),
-    Route::get(
+    RouteSpec::get(
+        READ,
+        "/api/calendar",
+        GROUP,
+        "The jobs of the next days",
+        "Calendar",
+        list_upcoming,
+    )
+    .query(DAYS_FIELD)
+    .example("/api/calendar?days=30", None),
+    RouteSpec::get(
         READ,
         "/api/calendar/ics",
         GROUP,
         "The jobs of the next days as an iCalendar file",
         "Ics",
-        ics,
+        calendar_ics,
     )
-    .query(DAYS)
+    .query(DAYS_FIELD)
     .example("/api/calendar/ics?days=30", None),
-    Route::get(READ, "/api/rollup", GROUP, "What a rollup would do now", "Outlook", outlook)
-        .query(PRESS)
-        .example("/api/rollup?tier=week", None),
-    Route::post(
+    RouteSpec::get(
+        READ,
+        "/api/rollup",
+        GROUP,
+        "What a rollup would do now",
+        "Outlook",
+        rollup_outlook,
+    )
+    .query(ROLLUP_FIELDS)
+    .example("/api/rollup?tier=week", None),
+    RouteSpec::post(
         WRITE,
         "/api/rollup",
         GROUP,
         "Summarize one tier or one period now; POST /api/jobs/run summarizes what is due",
         "RolledUp",
-        rollup,
+        run_rollup,
     )
-    .body(Body::One(PRESS))
+    .body(BodySpec::One(ROLLUP_FIELDS))
     .example("/api/rollup", Some(r#"{"tier":"session"}"#)),
-    Route::post(
+    RouteSpec::post(
         WRITE,
         "/api/backfill",
         GROUP,
@@ -81,9 +103,9 @@ pub const ROUTES: &[Route] = &[
         "Backfilled",
         backfill,
     )
-    .body(Body::One(&[]))
+    .body(BodySpec::One(&[]))
     .example("/api/backfill", Some("{}")),
-    Route::get(
+    RouteSpec::get(
         READ,
         "/api/consolidate",
         GROUP,
@@ -91,78 +113,78 @@ pub const ROUTES: &[Route] = &[
         "NightOutlook",
         night_outlook,
     ),
-    Route::get(
+    RouteSpec::get(
         READ,
         "/api/compact",
         GROUP,
         "The events that compaction would archive",
         "CompactedNow",
-        would_compact,
+        compaction_outlook,
     ),
-    Route::post(
+    RouteSpec::post(
         WRITE,
         "/api/compact",
         GROUP,
         "Compact the ledger: replace each finished chain by one event and archive the old lines",
         "CompactedNow",
-        compact,
+        run_compaction,
     )
-    .body(Body::One(&[]))
+    .body(BodySpec::One(&[]))
     .example("/api/compact", Some("{}")),
-    Route::get(
+    RouteSpec::get(
         READ,
         "/api/prune",
         GROUP,
         "The expired events that would be archived",
         "Pruned",
-        would_prune,
+        prune_outlook,
     ),
-    Route::post(WRITE, "/api/prune", GROUP, "Archive expired events", "Pruned", prune)
-        .body(Body::One(&[]))
+    RouteSpec::post(WRITE, "/api/prune", GROUP, "Archive expired events", "Pruned", run_prune)
+        .body(BodySpec::One(&[]))
         .example("/api/prune", Some("{}")),
-    Route::get(READ, "/api/runs", GROUP, "The rollup runs, with their cost", "Runs", runs)
-        .query(&[Field::new("limit", Form::Number, "Maximum number; default 20")])
+    RouteSpec::get(READ, "/api/runs", GROUP, "The rollup runs, with their cost", "Runs", list_runs)
+        .query(&[InputField::new("limit", ValueType::Number, "Maximum number; default 20")])
         .example("/api/runs?limit=5", None),
-    Route::get(
+    RouteSpec::get(
         READ,
         "/api/reviews",
         GROUP,
         "Rejected summary drafts that wait for review",
         "Reviews",
-        reviews,
+        list_reviews,
     ),
-    Route::post(
+    RouteSpec::post(
         WRITE,
         "/api/reviews/{period}",
         GROUP,
         "Resolve a rejected draft: accept it, edit it, or retry",
         "Settled",
-        settle,
+        resolve_review,
     )
-    .body(Body::One(&[
-        Field::new(
+    .body(BodySpec::One(&[
+        InputField::new(
             "settle",
-            SETTLE,
+            REVIEW_ACTION_TYPE,
             "accept: use the draft; edit: use `text` instead; retry: ask the model again",
         )
-        .must(),
-        Field::text("text", "For edit: a few sentences, a blank line, the rest"),
+        .required(),
+        InputField::text("text", "For edit: a few sentences, a blank line, the rest"),
     ]))
     .example("/api/reviews/2026-W07", Some(r#"{"settle":"retry"}"#)),
-    Route::post(
+    RouteSpec::post(
         WRITE,
         "/api/marks",
         GROUP,
         "Mark a day as important or dull, which changes how much of it is summarized",
         "Marked",
-        mark,
+        mark_day,
     )
-    .body(Body::One(&[
-        Field::new("date", Form::When, "The date").must(),
-        Field::new("mark", MARK, "The mark; none removes it").must(),
+    .body(BodySpec::One(&[
+        InputField::new("date", ValueType::When, "The date").required(),
+        InputField::new("mark", MARK_TYPE, "The mark; none removes it").required(),
     ]))
     .example("/api/marks", Some(r#"{"date":"yesterday","mark":"important"}"#)),
-    Route::post(
+    RouteSpec::post(
         WRITE,
         "/api/verify",
         GROUP,
@@ -170,188 +192,234 @@ pub const ROUTES: &[Route] = &[
         "Verdict",
         verify,
     )
-    .body(Body::One(&[]))
+    .body(BodySpec::One(&[]))
     .example("/api/verify", Some("{}")),
 ];
 
-fn jobs(call: Call) -> Doing {
-    Box::pin(
-        async move { Answer::of(&told::jobs(&told::plan(call.memory().await?.as_ref()).await?)) },
-    )
+fn list_jobs(call: ApiCall) -> HandlerFuture {
+    Box::pin(async move {
+        ApiAnswer::from_value(&json_output::jobs(
+            &json_output::plan_jobs(call.open_memory().await?.as_ref()).await?,
+        ))
+    })
 }
 
-fn run(call: Call) -> Doing {
+fn run_job(call: ApiCall) -> HandlerFuture {
     Box::pin(async move {
-        let job = call.body()?.text("job").unwrap_or_default();
+        let job = call.body()?.get_owned("job").unwrap_or_default();
         let models = call.api.spaces.models();
-        let (asking, watch) = (models.asking(), |_: &str, _: usize, _: usize| {});
+        let (asking, watch) = (models.model_budget(), |_: &str, _: usize, _: usize| {});
         let ran = match job.as_str() {
-            "rollup" => call.memory().await?.run_due(asking.as_ref(), &watch).await?,
-            "consolidate" => call.memory().await?.consolidate(asking.as_ref(), &watch).await?,
-            _ => return Err(wrong("`job`: choose rollup or consolidate")),
+            "rollup" => call.open_memory().await?.run_due_jobs(asking.as_ref(), &watch).await?,
+            "consolidate" => {
+                call.open_memory().await?.consolidate_now(asking.as_ref(), &watch).await?
+            }
+            _ => return Err(usage_error("`job`: choose rollup or consolidate")),
         };
         // The job is done; an embedding error must not make it look failed.
         if let Some(model) = call.api.embedder()
-            && let Err(error) =
-                call.memory().await?.embed_passages(model, EMBED_IN_A_NIGHT, &|_, _| {}).await
+            && let Err(error) = call
+                .open_memory()
+                .await?
+                .embed_passages(model, EMBED_PER_NIGHTLY_RUN, &|_, _| {})
+                .await
         {
             (call.api.log)(&format!("new passages could not be embedded: {error}"));
         }
-        Answer::of(&ran)
+        ApiAnswer::from_value(&ran)
     })
 }
 
-fn runs(call: Call) -> Doing {
+fn list_runs(call: ApiCall) -> HandlerFuture {
     Box::pin(async move {
-        let limit = call.query.number("limit").unwrap_or(RUNS);
-        if limit > MOST_RUNS {
-            return Err(wrong(format!("`limit`: choose at most {MOST_RUNS}")));
+        let limit = call.query.get_number("limit").unwrap_or(DEFAULT_RUNS);
+        if limit > MAX_RUNS {
+            return Err(usage_error(format!("`limit`: choose at most {MAX_RUNS}")));
         }
         let ceiling = call.api.spaces.models().settings.spend.tokens_per_day;
-        Answer::of(&told::runs(call.memory().await?.as_ref(), limit, ceiling).await?)
+        ApiAnswer::from_value(
+            &json_output::read_runs(call.open_memory().await?.as_ref(), limit, ceiling).await?,
+        )
     })
 }
 
-fn reviews(call: Call) -> Doing {
-    Box::pin(async move { Answer::named("reviews", &call.memory().await?.reviews().await?) })
+fn list_reviews(call: ApiCall) -> HandlerFuture {
+    Box::pin(async move {
+        ApiAnswer::with_key("reviews", &call.open_memory().await?.list_pending_reviews().await?)
+    })
 }
 
-fn settle(call: Call) -> Doing {
+fn resolve_review(call: ApiCall) -> HandlerFuture {
     Box::pin(async move {
         let (period, said) = (
-            call.path("period").parse::<Period>().map_err(|error| wrong(error.to_string()))?,
+            call.path_param("period")
+                .parse::<Period>()
+                .map_err(|error| usage_error(error.to_string()))?,
             call.body()?,
         );
-        let settle = match (said.one("settle"), said.text("text")) {
-            (Some("accept"), None) => Settle::Accept,
-            (Some("retry"), None) => Settle::Retry,
-            (Some("edit"), Some(text)) => Settle::Edit(text),
+        let settle = match (said.get("settle"), said.get_owned("text")) {
+            (Some("accept"), None) => ReviewDecision::Accept,
+            (Some("retry"), None) => ReviewDecision::Retry,
+            (Some("edit"), Some(text)) => ReviewDecision::Edit(text),
             (Some("edit"), None) => {
-                return Err(wrong("`text` is missing: the new summary"));
+                return Err(usage_error("`text` is missing: the new summary"));
             }
             (Some("accept" | "retry"), Some(_)) => {
-                return Err(wrong("`text` is only for `edit`; omit it"));
+                return Err(usage_error("`text` is only for `edit`; omit it"));
             }
-            _ => return Err(wrong("`settle`: choose accept, edit or retry")),
+            _ => return Err(usage_error("`settle`: choose accept, edit or retry")),
         };
-        let kept = call.memory().await?.settle_review(period, settle).await?;
-        Answer::of(&json!({ "period": period, "version": kept.map(|summary| summary.version) }))
+        let kept = call.open_memory().await?.settle_review(period, settle).await?;
+        ApiAnswer::from_value(
+            &json!({ "period": period, "version": kept.map(|summary| summary.version) }),
+        )
     })
 }
 
-fn mark(call: Call) -> Doing {
+fn mark_day(call: ApiCall) -> HandlerFuture {
     Box::pin(async move {
-        let (memory, said) = (call.memory().await?, call.body()?);
-        let importance = said.read("mark", |text| match text {
+        let (memory, said) = (call.open_memory().await?, call.body()?);
+        let importance = said.parse_field("mark", |text| match text {
             "none" => Ok(None),
             "important" => Ok(Some(Importance::Important)),
             "dull" => Ok(Some(Importance::Dull)),
             _ => Err("choose important, dull or none"),
         })?;
-        let (Some(day), Some(importance)) = (said.one_day("date", memory.now().day())?, importance)
+        let (Some(day), Some(importance)) =
+            (said.get_single_day("date", memory.now().day())?, importance)
         else {
-            return Err(wrong("`date` and `mark` are needed"));
+            return Err(usage_error("`date` and `mark` are needed"));
         };
-        memory.mark(day, importance).await?;
-        Answer::of(
+        memory.set_importance(day, importance).await?;
+        ApiAnswer::from_value(
             &json!({ "days": [day.to_string()], "mark": importance.map_or("none", Importance::word) }),
         )
     })
 }
 
-fn verify(call: Call) -> Doing {
-    Box::pin(async move { Answer::of(&told::verdict(&call.memory().await?.verify().await?)) })
-}
-
-fn ahead(call: &Call) -> u16 {
-    call.query.number("days").and_then(|days| u16::try_from(days).ok()).unwrap_or(CALENDAR_DAYS)
-}
-
-fn calendar(call: Call) -> Doing {
+fn verify(call: ApiCall) -> HandlerFuture {
     Box::pin(async move {
-        Answer::named("calendar", &told::calendar(&call.memory().await?.upcoming(ahead(&call))?))
+        ApiAnswer::from_value(&json_output::verdict(&call.open_memory().await?.verify().await?))
     })
 }
 
-fn ics(call: Call) -> Doing {
+fn days_ahead(call: &ApiCall) -> u16 {
+    call.query
+        .get_number("days")
+        .and_then(|days| u16::try_from(days).ok())
+        .unwrap_or(DEFAULT_CALENDAR_DAYS)
+}
+
+fn list_upcoming(call: ApiCall) -> HandlerFuture {
     Box::pin(async move {
-        let memory = call.memory().await?;
-        let name = call.api.spaces.place(call.user.as_deref()).title();
-        Answer::named(
-            "ics",
-            &schedule::ics(&name, &memory.upcoming(ahead(&call))?, memory.now().at()),
+        ApiAnswer::with_key(
+            "calendar",
+            &json_output::calendar(&call.open_memory().await?.upcoming_jobs(days_ahead(&call))?),
         )
     })
 }
 
-fn wish(given: &Given) -> anyhow::Result<(Wish, Option<Period>)> {
-    let period = given.read("period", str::parse::<Period>)?;
-    Ok((Wish::of(given.read("tier", str::parse::<Tier>)?, period).map_err(wrong)?, period))
+fn calendar_ics(call: ApiCall) -> HandlerFuture {
+    Box::pin(async move {
+        let memory = call.open_memory().await?;
+        let name = call.api.spaces.location_of(call.user.as_deref()).title();
+        ApiAnswer::with_key(
+            "ics",
+            &schedule::render_ics(
+                &name,
+                &memory.upcoming_jobs(days_ahead(&call))?,
+                memory.now().timestamp(),
+            ),
+        )
+    })
 }
 
-fn outlook(call: Call) -> Doing {
+fn rollup_request(given: &ParsedInput) -> anyhow::Result<(RollupRequest, Option<Period>)> {
+    let period = given.parse_field("period", str::parse::<Period>)?;
+    Ok((
+        RollupRequest::for_period(given.parse_field("tier", str::parse::<Tier>)?, period)
+            .map_err(usage_error)?,
+        period,
+    ))
+}
+
+fn rollup_outlook(call: ApiCall) -> HandlerFuture {
     Box::pin(async move {
-        let (wish, _) = wish(&call.query)?;
-        Answer::of(
+        let (wish, _) = rollup_request(&call.query)?;
+        ApiAnswer::from_value(
             &call
-                .memory()
+                .open_memory()
                 .await?
-                .outlook(&wish, call.api.spaces.models().summarizer.is_some())
+                .plan_rollup(&wish, call.api.spaces.models().summarizer.is_some())
                 .await?,
         )
     })
 }
 
-fn rollup(call: Call) -> Doing {
+fn run_rollup(call: ApiCall) -> HandlerFuture {
     Box::pin(async move {
-        let (wish, period) = wish(call.body()?)?;
+        let (wish, period) = rollup_request(call.body()?)?;
         if wish.tier.is_none() {
-            return Err(wrong(
+            return Err(usage_error(
                 "`tier` or `period` is missing: what to summarize. POST /api/jobs/run summarizes everything that is due",
             ));
         }
-        let (memory, models) = (call.memory().await?, call.api.spaces.models());
-        let rolled = memory.roll(&wish, models.asking().as_ref(), &|_, _, _| {}).await?;
+        let (memory, models) = (call.open_memory().await?, call.api.spaces.models());
+        let rolled =
+            memory.run_rollup(&wish, models.model_budget().as_ref(), &|_, _, _| {}).await?;
         if let Some(period) =
             period.filter(|period| rolled.is_idle() && wish.tier == Some(period.tier()))
-            && memory.newest_summary(period).await?.is_none()
+            && memory.find_newest_summary(period).await?.is_none()
         {
-            return Err(told::nothing_said(period).into());
+            return Err(json_output::nothing_to_summarize(period).into());
         }
-        Answer::named("rolled", &rolled)
+        ApiAnswer::with_key("rolled", &rolled)
     })
 }
 
-fn backfill(call: Call) -> Doing {
+fn backfill(call: ApiCall) -> HandlerFuture {
     Box::pin(async move {
         let models = call.api.spaces.models();
-        Answer::of(&call.memory().await?.backfill(models.asking().as_ref(), &|_, _, _| {}).await?)
+        ApiAnswer::from_value(
+            &call
+                .open_memory()
+                .await?
+                .backfill(models.model_budget().as_ref(), &|_, _, _| {})
+                .await?,
+        )
     })
 }
 
-fn night_outlook(call: Call) -> Doing {
+fn night_outlook(call: ApiCall) -> HandlerFuture {
     Box::pin(async move {
         let has_model = call.api.spaces.models().summarizer.is_some();
-        Answer::of(&call.memory().await?.consolidation_outlook(has_model).await?)
+        ApiAnswer::from_value(&call.open_memory().await?.preview_consolidation(has_model).await?)
     })
 }
 
-fn would_compact(call: Call) -> Doing {
+fn compaction_outlook(call: ApiCall) -> HandlerFuture {
     Box::pin(async move {
-        Answer::named("compacted", &call.memory().await?.compaction_outlook(false).await?)
+        ApiAnswer::with_key(
+            "compacted",
+            &call.open_memory().await?.preview_compaction(false).await?,
+        )
     })
 }
 
-fn compact(call: Call) -> Doing {
-    Box::pin(async move { Answer::named("compacted", &call.memory().await?.compact().await?) })
-}
-
-fn would_prune(call: Call) -> Doing {
+fn run_compaction(call: ApiCall) -> HandlerFuture {
     Box::pin(async move {
-        Answer::named("pruned", &call.memory().await?.compaction_outlook(true).await?)
+        ApiAnswer::with_key("compacted", &call.open_memory().await?.compact_ledger().await?)
     })
 }
 
-fn prune(call: Call) -> Doing {
-    Box::pin(async move { Answer::named("pruned", &call.memory().await?.prune().await?) })
+fn prune_outlook(call: ApiCall) -> HandlerFuture {
+    Box::pin(async move {
+        ApiAnswer::with_key("pruned", &call.open_memory().await?.preview_compaction(true).await?)
+    })
+}
+
+fn run_prune(call: ApiCall) -> HandlerFuture {
+    Box::pin(async move {
+        ApiAnswer::with_key("pruned", &call.open_memory().await?.prune_ledger().await?)
+    })
 }

@@ -2,14 +2,16 @@
 
 use serde_json::json;
 
-use super::call::{Answer, Call};
-use super::route::{Body, Doing, Field, Form, READ, Route, WRITE, Whose};
+use super::call::{ApiAnswer, ApiCall};
+use super::route::{
+    BodySpec, HandlerFuture, InputField, READ, RouteSpec, SpaceTarget, ValueType, WRITE,
+};
 
 const GROUP: &str = "Memory tool";
 
 /// The routes of the memory tool.
-pub const ROUTES: &[Route] = &[
-    Route::post(
+pub const ROUTES: &[RouteSpec] = &[
+    RouteSpec::post(
         WRITE,
         "/api/memory-tool",
         GROUP,
@@ -17,33 +19,35 @@ pub const ROUTES: &[Route] = &[
         "ToolAnswer",
         memory_tool,
     )
-    .of(Whose::TheirsOrNew)
-    .body(Body::Open(&[
-        Field::text("command", "view, create, str_replace, insert, delete or rename"),
-        Field::text("path", "The file or folder: /memories or something below it"),
-        Field::new("view_range", Form::Json, "The first and the last line to view; -1 is the end"),
-        Field::text("file_text", "The content of a new file"),
-        Field::text("old_str", "The text to replace; it must occur exactly once"),
-        Field::text("new_str", "The replacement; empty if omitted"),
-        Field::new("insert_line", Form::Json, "The line to insert after; 0 is the beginning"),
-        Field::text("insert_text", "The text to insert"),
-        Field::text("old_path", "The path to rename"),
-        Field::text("new_path", "The new path"),
+    .space(SpaceTarget::TheirsOrNew)
+    .body(BodySpec::Open(&[
+        InputField::text("command", "view, create, str_replace, insert, delete or rename"),
+        InputField::text("path", "The file or folder: /memories or something below it"),
+        InputField::new("view_range", ValueType::Json, "The first and the last line to view; -1 is the end"),
+        InputField::text("file_text", "The content of a new file"),
+        InputField::text("old_str", "The text to replace; it must occur exactly once"),
+        InputField::text("new_str", "The replacement; empty if omitted"),
+        InputField::new("insert_line", ValueType::Json, "The line to insert after; 0 is the beginning"),
+        InputField::text("insert_text", "The text to insert"),
+        InputField::text("old_path", "The path to rename"),
+        InputField::text("new_path", "The new path"),
     ]))
     .example("/api/memory-tool", Some(r#"{"command":"view","path":"/memories"}"#)),
-    Route::get(READ, "/api/memory-tool/versions", GROUP, "Earlier versions of a file of the memory tool, oldest first", "ToolVersions", versions)
-        .query(&[Field::text("path", "The file, such as /memories/plan.md").must()])
+    RouteSpec::get(READ, "/api/memory-tool/versions", GROUP, "Earlier versions of a file of the memory tool, oldest first", "ToolVersions", list_versions)
+        .query(&[InputField::text("path", "The file, such as /memories/plan.md").required()])
         .example("/api/memory-tool/versions?path=/memories/plan.md", None),
 ];
 
-fn memory_tool(call: Call) -> Doing {
-    Box::pin(async move { Answer::of(&call.memory().await?.memory_tool(&call.raw).await?) })
+fn memory_tool(call: ApiCall) -> HandlerFuture {
+    Box::pin(async move {
+        ApiAnswer::from_value(&call.open_memory().await?.run_memory_tool(&call.raw).await?)
+    })
 }
 
-fn versions(call: Call) -> Doing {
+fn list_versions(call: ApiCall) -> HandlerFuture {
     Box::pin(async move {
-        let path = call.query.text("path").unwrap_or_default();
-        let all = call.memory().await?.memory_tool_versions(&path).await?;
-        Answer::of(&json!({ "path": path, "versions": all }))
+        let path = call.query.get_owned("path").unwrap_or_default();
+        let all = call.open_memory().await?.list_memory_tool_versions(&path).await?;
+        ApiAnswer::from_value(&json!({ "path": path, "versions": all }))
     })
 }

@@ -5,24 +5,24 @@
 //! `page` describe them, and the other modules are the handlers.
 
 pub mod access;
-mod across;
 pub mod call;
 mod capture;
-mod care;
 mod commands;
 mod conversations;
-mod core;
 pub mod document;
-mod home;
+mod insights;
 mod jobs;
 mod ledger;
 pub mod live;
 mod login;
+mod maintenance;
 mod memory_tool;
+mod overview;
 mod packs;
 mod page;
 mod pages;
 pub mod route;
+mod timeline;
 mod users;
 
 use std::collections::BTreeMap;
@@ -41,44 +41,44 @@ use axum::response::Response;
 use axum::routing::{MethodFilter, MethodRouter, get, on};
 use icecore_engine::embed::MiniLm;
 
-use self::call::{Asked, Call};
-use self::live::Live;
-use self::route::Route;
-use crate::access::Access;
+use self::call::{ApiCall, RawRequest};
+use self::live::LiveUpdates;
+use self::route::RouteSpec;
+use crate::access::AccessControl;
+use crate::bootstrap::LazyEmbedder;
 use crate::error;
-use crate::http::logins::Logins;
-use crate::http::{self, Caller, Log};
-use crate::spaces::{self, Spaces};
-use crate::wire::Meanings;
+use crate::http::logins::LoginStore;
+use crate::http::{self, LogFn, RequestCaller};
+use crate::spaces::{self, SpaceRegistry};
 
 /// The state of the memory API.
-pub struct Api {
-    spaces: Arc<Spaces>,
-    meanings: Arc<Meanings>,
-    logins: Option<Arc<Logins>>,
-    access: Option<Arc<Access>>,
-    log: Log,
+pub struct ApiState {
+    spaces: Arc<SpaceRegistry>,
+    meanings: Arc<LazyEmbedder>,
+    logins: Option<Arc<LoginStore>>,
+    access: Option<Arc<AccessControl>>,
+    log: LogFn,
 }
 
-impl Api {
+impl ApiState {
     /// The embedding model, if it is available.
     fn embedder(&self) -> Option<&MiniLm> {
-        self.meanings.model()
+        self.meanings.get()
     }
 }
 
 /// Every route, built once.
-static ROUTES: LazyLock<Vec<Route>> = LazyLock::new(|| {
+static ROUTES: LazyLock<Vec<RouteSpec>> = LazyLock::new(|| {
     [
-        home::ROUTES,
+        overview::ROUTES,
         ledger::ROUTES,
         capture::ROUTES,
         packs::ROUTES,
-        core::ROUTES,
+        timeline::ROUTES,
         pages::ROUTES,
-        across::ROUTES,
+        insights::ROUTES,
         jobs::ROUTES,
-        care::ROUTES,
+        maintenance::ROUTES,
         conversations::ROUTES,
         memory_tool::ROUTES,
         users::ROUTES,
@@ -89,36 +89,36 @@ static ROUTES: LazyLock<Vec<Route>> = LazyLock::new(|| {
 });
 
 /// Every route.
-pub fn routes() -> &'static [Route] {
+pub fn routes() -> &'static [RouteSpec] {
     &ROUTES
 }
 
 /// The router of the memory API.
 pub fn router(
-    spaces: Arc<Spaces>,
-    meanings: Arc<Meanings>,
-    logins: Option<Arc<Logins>>,
-    access: Option<Arc<Access>>,
-    live: Arc<Live>,
-    log: Log,
+    spaces: Arc<SpaceRegistry>,
+    meanings: Arc<LazyEmbedder>,
+    logins: Option<Arc<LoginStore>>,
+    access: Option<Arc<AccessControl>>,
+    live: Arc<LiveUpdates>,
+    log: LogFn,
 ) -> Router {
-    let api = Arc::new(Api { spaces, meanings, logins, access, log });
+    let api = Arc::new(ApiState { spaces, meanings, logins, access, log });
     let mut router = Router::new();
     for route in routes() {
-        router = router.route(route.path, answers(&api, *route));
+        router = router.route(route.path, method_router(&api, *route));
     }
-    let described = document::document(routes()).to_string();
-    let (shown, policy) = page::page(routes());
+    let described = document::openapi_document(routes()).to_string();
+    let (shown, policy) = page::render_page(routes());
     router
         .route(
             live::PATH,
-            get(move |uri: Uri, headers: HeaderMap| live::listen(live, uri, headers)),
+            get(move |uri: Uri, headers: HeaderMap| live::live_response(live, uri, headers)),
         )
-        .route(document::PATH, get(move || async move { json(StatusCode::OK, described) }))
-        .route(page::PATH, get(move || async move { html(shown, &policy) }))
+        .route(document::PATH, get(move || async move { json_response(StatusCode::OK, described) }))
+        .route(page::PATH, get(move || async move { html_response(shown, &policy) }))
 }
 
-fn answers(api: &Arc<Api>, route: Route) -> MethodRouter {
+fn method_router(api: &Arc<ApiState>, route: RouteSpec) -> MethodRouter {
     let (api, filter) =
         (api.clone(), MethodFilter::try_from(route.method.clone()).unwrap_or(MethodFilter::GET));
     on(
@@ -126,20 +126,20 @@ fn answers(api: &Arc<Api>, route: Route) -> MethodRouter {
         move |path: Result<RawPathParams, RawPathParamsRejection>,
               uri: Uri,
               headers: HeaderMap,
-              Extension(caller): Extension<Caller>,
+              Extension(caller): Extension<RequestCaller>,
               body: Result<Bytes, BytesRejection>| {
-            answer(api, route, path, uri, headers, caller, body)
+            handle(api, route, path, uri, headers, caller, body)
         },
     )
 }
 
-async fn answer(
-    api: Arc<Api>,
-    route: Route,
+async fn handle(
+    api: Arc<ApiState>,
+    route: RouteSpec,
     path: Result<RawPathParams, RawPathParamsRejection>,
     uri: Uri,
     headers: HeaderMap,
-    caller: Caller,
+    caller: RequestCaller,
     body: Result<Bytes, BytesRejection>,
 ) -> Response {
     let Ok(path) = path else {
@@ -154,7 +154,7 @@ async fn answer(
     let body = match body {
         Ok(body) => body,
         Err(rejection) if rejection.status() == StatusCode::PAYLOAD_TOO_LARGE => {
-            let most = http::Limits::default().body_bytes >> 20;
+            let most = http::ServerLimits::default().body_bytes >> 20;
             let message = format!(
                 "the body is too large: at most {most} MiB are allowed; send a smaller one"
             );
@@ -171,17 +171,18 @@ async fn answer(
     let log = api.log.clone();
     let has = headers.get(IF_NONE_MATCH).filter(|_| *route.method == Method::GET).cloned();
     let work = move || async move {
-        let call = Call::read(api.clone(), &route, Asked { path, uri, headers, body, caller })?;
+        let call =
+            ApiCall::parse(api.clone(), &route, RawRequest { path, uri, headers, body, caller })?;
         // Hold the space's lock, so that it is not deleted meanwhile.
         let _held = match call.user.as_deref() {
-            Some(user) => Some(api.spaces.held(Some(user)).await),
+            Some(user) => Some(api.spaces.acquire_shared(Some(user)).await),
             None => None,
         };
-        (route.does)(call).await
+        (route.handler)(call).await
     };
-    match spaces::aside(work).await {
-        Ok(Ok(answer)) => answer.response(has.as_ref()),
-        Ok(Err(error)) => failed(&error, &log),
+    match spaces::run_blocking(work).await {
+        Ok(Ok(answer)) => answer.into_response(has.as_ref()),
+        Ok(Err(error)) => error_response(&error, &log),
         Err(broken) => {
             log(&format!("the API failed: {broken}"));
             http::own_refusal(
@@ -193,8 +194,8 @@ async fn answer(
     }
 }
 
-fn failed(error: &anyhow::Error, log: &Log) -> Response {
-    let (status, kind, message) = error::as_status(error);
+fn error_response(error: &anyhow::Error, log: &LogFn) -> Response {
+    let (status, kind, message) = error::http_status_of(error);
     if status.is_server_error() {
         log(&format!("the API failed: {message}"));
     }
@@ -205,7 +206,7 @@ fn failed(error: &anyhow::Error, log: &Log) -> Response {
     response
 }
 
-fn answered(status: StatusCode, kind: &'static str, text: String) -> Response {
+fn build_response(status: StatusCode, kind: &'static str, text: String) -> Response {
     let mut response = Response::new(Body::from(text));
     *response.status_mut() = status;
     let headers = response.headers_mut();
@@ -215,12 +216,12 @@ fn answered(status: StatusCode, kind: &'static str, text: String) -> Response {
     response
 }
 
-fn json(status: StatusCode, text: String) -> Response {
-    answered(status, "application/json", text)
+fn json_response(status: StatusCode, text: String) -> Response {
+    build_response(status, "application/json", text)
 }
 
-fn html(text: String, policy: &str) -> Response {
-    let mut response = answered(StatusCode::OK, "text/html; charset=utf-8", text);
+fn html_response(text: String, policy: &str) -> Response {
+    let mut response = build_response(StatusCode::OK, "text/html; charset=utf-8", text);
     let headers = response.headers_mut();
     headers.insert(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
     headers.insert(HeaderName::from_static("x-frame-options"), HeaderValue::from_static("DENY"));

@@ -3,19 +3,19 @@
 use icecore_domain::page::{PageKey, PageKind};
 use serde_json::json;
 
-use super::call::{Answer, Call, wrong};
-use super::route::{Body, Doing, Field, Form, READ, Route, WRITE};
-use crate::told;
+use super::call::{ApiAnswer, ApiCall, usage_error};
+use super::route::{BodySpec, HandlerFuture, InputField, READ, RouteSpec, ValueType, WRITE};
+use crate::json_output;
 
 const GROUP: &str = "Knowledge";
 /// The default number of versions.
-const VERSIONS: usize = 100;
+const DEFAULT_VERSIONS: usize = 100;
 /// The most versions.
-const MOST_VERSIONS: usize = 1_000;
+const MAX_VERSIONS: usize = 1_000;
 
 /// The routes of knowledge pages.
-pub const ROUTES: &[Route] = &[
-    Route::get(
+pub const ROUTES: &[RouteSpec] = &[
+    RouteSpec::get(
         READ,
         "/api/pages",
         GROUP,
@@ -23,9 +23,9 @@ pub const ROUTES: &[Route] = &[
         "Pages",
         list,
     ),
-    Route::get(READ, "/api/pages/{kind}/{slug}", GROUP, "A page: its Markdown, its hash, and the events it shows", "Page", show)
+    RouteSpec::get(READ, "/api/pages/{kind}/{slug}", GROUP, "A page: its Markdown, its hash, and the events it shows", "Page", show)
         .example("/api/pages/entities/apollo", None),
-    Route::post(
+    RouteSpec::post(
         WRITE,
         "/api/pages/{kind}/{slug}",
         GROUP,
@@ -33,93 +33,100 @@ pub const ROUTES: &[Route] = &[
         "PageSaved",
         save,
     )
-    .body(Body::One(&[
-        Field::text("text", "The whole page").must(),
-        Field::text("hash", "The hash of the text that was read; omitted for a new page"),
+    .body(BodySpec::One(&[
+        InputField::text("text", "The whole page").required(),
+        InputField::text("hash", "The hash of the text that was read; omitted for a new page"),
     ]))
     .example("/api/pages/entities/apollo", Some(r##"{"text":"# Apollo\n\n## Key Facts\n- The port is 7431\n"}"##)),
-    Route::get(
+    RouteSpec::get(
         READ,
         "/api/pages/{kind}/{slug}/versions",
         GROUP,
         "The snapshots that changed a page, newest first",
         "PageVersions",
-        versions,
+        list_page_versions,
     )
-    .query(&[Field::new("limit", Form::Between(1, MOST_VERSIONS), "Maximum number; default 100")])
+    .query(&[InputField::new("limit", ValueType::Between(1, MAX_VERSIONS), "Maximum number; default 100")])
     .example("/api/pages/entities/apollo/versions", None),
-    Route::get(
+    RouteSpec::get(
         READ,
         "/api/pages/{kind}/{slug}/versions/{snapshot}",
         GROUP,
         "A page as of a snapshot; `now` is the current state",
         "PageThen",
-        version,
+        show_page_version,
     )
     .example("/api/pages/entities/apollo/versions/now", None),
-    Route::get(READ, "/api/pages/{kind}/{slug}/diff", GROUP, "The unified diff of a page between two snapshots", "Diff", diff)
-        .query(&[Field::text("from", "The earlier snapshot").must(), Field::text("to", "The later snapshot; default the current state")])
+    RouteSpec::get(READ, "/api/pages/{kind}/{slug}/diff", GROUP, "The unified diff of a page between two snapshots", "Diff", diff)
+        .query(&[InputField::text("from", "The earlier snapshot").required(), InputField::text("to", "The later snapshot; default the current state")])
         .example("/api/pages/entities/apollo/diff?from=now", None),
 ];
 
-fn key(call: &Call) -> anyhow::Result<PageKey> {
-    let kind = call.path("kind").parse::<PageKind>().map_err(|error| wrong(error.to_string()))?;
-    let place = format!("knowledge/{kind}/{}.md", call.path("slug"));
-    let key = place.parse().ok().and_then(|place| PageKey::of_path(&place));
+fn page_key(call: &ApiCall) -> anyhow::Result<PageKey> {
+    let kind = call
+        .path_param("kind")
+        .parse::<PageKind>()
+        .map_err(|error| usage_error(error.to_string()))?;
+    let place = format!("knowledge/{kind}/{}.md", call.path_param("slug"));
+    let key = place.parse().ok().and_then(|place| PageKey::from_path(&place));
     key.ok_or_else(|| {
-        wrong("a page name has lowercase letters, digits and dashes, such as `client-x`")
+        usage_error("a page name has lowercase letters, digits and dashes, such as `client-x`")
     })
 }
 
-fn list(call: Call) -> Doing {
-    Box::pin(async move { Answer::named("pages", &call.memory().await?.pages().await?) })
+fn list(call: ApiCall) -> HandlerFuture {
+    Box::pin(
+        async move { ApiAnswer::with_key("pages", &call.open_memory().await?.list_pages().await?) },
+    )
 }
 
-fn show(call: Call) -> Doing {
+fn show(call: ApiCall) -> HandlerFuture {
     Box::pin(async move {
-        let key = key(&call)?;
-        Answer::of(&call.memory().await?.page(&key).await?)
+        let key = page_key(&call)?;
+        ApiAnswer::from_value(&call.open_memory().await?.load_page(&key).await?)
     })
 }
 
-fn save(call: Call) -> Doing {
+fn save(call: ApiCall) -> HandlerFuture {
     Box::pin(async move {
-        let (key, said) = (key(&call)?, call.body()?);
-        let text = said.text("text").unwrap_or_default();
+        let (key, said) = (page_key(&call)?, call.body()?);
+        let text = said.get_owned("text").unwrap_or_default();
         if text.trim().is_empty() {
-            return Err(wrong(
+            return Err(usage_error(
                 "the page is empty; strike through what is wrong, or retract its events",
             ));
         }
-        Answer::of(&call.memory().await?.edit_page(&key, &text, said.one("hash")).await?)
-    })
-}
-
-fn versions(call: Call) -> Doing {
-    Box::pin(async move {
-        let key = key(&call)?;
-        let most = call.query.number("limit").unwrap_or(VERSIONS);
-        let memory = call.memory().await?;
-        Answer::named(
-            "versions",
-            &told::snapshots(&memory, &memory.page_versions(&key, most).await?)?,
+        ApiAnswer::from_value(
+            &call.open_memory().await?.save_page(&key, &text, said.get("hash")).await?,
         )
     })
 }
 
-fn version(call: Call) -> Doing {
+fn list_page_versions(call: ApiCall) -> HandlerFuture {
     Box::pin(async move {
-        let (key, id) = (key(&call)?, call.path("snapshot"));
-        let text = call.memory().await?.page_then(&key, id).await?;
-        Answer::of(&json!({ "path": key.path().as_str(), "snapshot": id, "text": text }))
+        let key = page_key(&call)?;
+        let most = call.query.get_number("limit").unwrap_or(DEFAULT_VERSIONS);
+        let memory = call.open_memory().await?;
+        ApiAnswer::with_key(
+            "versions",
+            &json_output::snapshots(&memory, &memory.list_page_versions(&key, most).await?)?,
+        )
     })
 }
 
-fn diff(call: Call) -> Doing {
+fn show_page_version(call: ApiCall) -> HandlerFuture {
     Box::pin(async move {
-        let key = key(&call)?;
+        let (key, id) = (page_key(&call)?, call.path_param("snapshot"));
+        let text = call.open_memory().await?.load_page_at_snapshot(&key, id).await?;
+        ApiAnswer::from_value(&json!({ "path": key.path().as_str(), "snapshot": id, "text": text }))
+    })
+}
+
+fn diff(call: ApiCall) -> HandlerFuture {
+    Box::pin(async move {
+        let key = page_key(&call)?;
         let (from, to) =
-            (call.query.one("from").unwrap_or_default(), call.query.one("to").unwrap_or("now"));
-        Answer::named("diff", &call.memory().await?.page_diff(&key, from, to).await?)
+            (call.query.get("from").unwrap_or_default(), call.query.get("to").unwrap_or("now"));
+        ApiAnswer::with_key("diff", &call.open_memory().await?.diff_page(&key, from, to).await?)
     })
 }

@@ -7,12 +7,12 @@ use anyhow::Result;
 use axum::http::Method;
 use serde_json::{Value, json};
 
-use super::call::{Answer, Call, MOST};
-use crate::rights::Right;
+use super::call::{ApiAnswer, ApiCall, MAX_NUMBER};
+use crate::permissions::Permission;
 
 /// The type of a value.
 #[derive(Clone, Copy)]
-pub enum Form {
+pub enum ValueType {
     Text,
     Word(fn() -> Vec<&'static str>),
     /// A non-negative integer.
@@ -35,13 +35,13 @@ pub enum Form {
     Files,
 }
 
-impl Form {
+impl ValueType {
     /// The JSON schema of the type.
     pub fn schema(self) -> Value {
         match self {
             Self::Text => json!({ "type": "string" }),
             Self::Word(words) => json!({ "type": "string", "enum": words() }),
-            Self::Number => json!({ "type": "integer", "minimum": 0, "maximum": MOST }),
+            Self::Number => json!({ "type": "integer", "minimum": 0, "maximum": MAX_NUMBER }),
             Self::Between(least, most) => {
                 json!({ "type": "integer", "minimum": least, "maximum": most })
             }
@@ -76,29 +76,29 @@ impl Form {
 
 /// A query parameter, or a field of a body.
 #[derive(Clone, Copy)]
-pub struct Field {
+pub struct InputField {
     pub name: &'static str,
-    pub form: Form,
+    pub form: ValueType,
     /// The description.
-    pub about: &'static str,
+    pub description: &'static str,
     pub required: bool,
     /// Whether it may be repeated.
     pub many: bool,
 }
 
-impl Field {
+impl InputField {
     /// An optional field.
-    pub const fn new(name: &'static str, form: Form, about: &'static str) -> Self {
-        Self { name, form, about, required: false, many: false }
+    pub const fn new(name: &'static str, form: ValueType, description: &'static str) -> Self {
+        Self { name, form, description, required: false, many: false }
     }
 
     /// An optional text field.
     pub const fn text(name: &'static str, about: &'static str) -> Self {
-        Self::new(name, Form::Text, about)
+        Self::new(name, ValueType::Text, about)
     }
 
     /// Makes the field required.
-    pub const fn must(self) -> Self {
+    pub const fn required(self) -> Self {
         Self { required: true, ..self }
     }
 
@@ -110,7 +110,7 @@ impl Field {
     /// The JSON schema of the field.
     pub fn schema(&self) -> Value {
         let mut schema = self.form.schema();
-        if self.required && matches!(self.form, Form::Text) {
+        if self.required && matches!(self.form, ValueType::Text) {
             schema["minLength"] = 1.into();
         }
         match (self.many, self.required) {
@@ -123,18 +123,18 @@ impl Field {
 
 /// The body of a request.
 #[derive(Clone, Copy)]
-pub enum Body {
+pub enum BodySpec {
     None,
-    One(&'static [Field]),
-    OneOrMany(&'static [Field]),
+    One(&'static [InputField]),
+    OneOrMany(&'static [InputField]),
     /// An object written by a model, usually with these fields. Errors in it are returned to the
     /// model as a result, not as an HTTP error.
-    Open(&'static [Field]),
+    Open(&'static [InputField]),
 }
 
-impl Body {
+impl BodySpec {
     /// The fields of its objects.
-    pub fn fields(self) -> &'static [Field] {
+    pub fn fields(self) -> &'static [InputField] {
         match self {
             Self::None => &[],
             Self::One(fields) | Self::OneOrMany(fields) | Self::Open(fields) => fields,
@@ -144,7 +144,7 @@ impl Body {
 
 /// Whose memory a route uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Whose {
+pub enum SpaceTarget {
     /// The user in `X-Icecore-User`, who must have a space.
     Theirs,
     /// The same, but a missing space is created.
@@ -157,112 +157,112 @@ pub enum Whose {
     Callers,
 }
 
-impl Whose {
+impl SpaceTarget {
     /// Whether `X-Icecore-User` names the user.
-    pub fn is_by_header(self) -> bool {
+    pub fn uses_user_header(self) -> bool {
         matches!(self, Self::Theirs | Self::TheirsOrNew)
     }
 }
 
 /// The permission to read memory.
-pub const READ: Option<Right> = Some(Right::Read);
+pub const READ: Option<Permission> = Some(Permission::Read);
 /// The permission to change memory.
-pub const WRITE: Option<Right> = Some(Right::Write);
+pub const WRITE: Option<Permission> = Some(Permission::Write);
 /// The permission to manage tokens, spaces and limits.
-pub const ADMIN: Option<Right> = Some(Right::Admin);
+pub const ADMIN: Option<Permission> = Some(Permission::Admin);
 /// No permission: every authenticated caller is allowed.
-pub const KNOWN: Option<Right> = None;
+pub const AUTHENTICATED: Option<Permission> = None;
 
 /// A running handler, on the thread it was started on.
-pub type Doing = Pin<Box<dyn Future<Output = Result<Answer>>>>;
+pub type HandlerFuture = Pin<Box<dyn Future<Output = Result<ApiAnswer>>>>;
 
 /// A route.
 #[derive(Clone, Copy)]
-pub struct Route {
+pub struct RouteSpec {
     pub method: &'static Method,
     /// The required permission. There is no default: a route without one does not compile.
-    pub needs: Option<Right>,
+    pub needs: Option<Permission>,
     /// The path, with parameters in braces.
     pub path: &'static str,
     /// The tag in the OpenAPI document.
     pub group: &'static str,
     /// The summary, one line.
-    pub about: &'static str,
-    pub query: &'static [Field],
-    pub body: Body,
-    pub whose: Whose,
+    pub summary: &'static str,
+    pub query: &'static [InputField],
+    pub body: BodySpec,
+    pub target: SpaceTarget,
     /// The name of the response schema.
     pub reply: &'static str,
     /// An example target and body.
     pub example: (&'static str, Option<&'static str>),
     /// The handler.
-    pub does: fn(Call) -> Doing,
+    pub handler: fn(ApiCall) -> HandlerFuture,
 }
 
-impl Route {
+impl RouteSpec {
     /// A route that reads.
     pub const fn get(
-        needs: Option<Right>,
+        needs: Option<Permission>,
         path: &'static str,
         group: &'static str,
-        about: &'static str,
+        summary: &'static str,
         reply: &'static str,
-        does: fn(Call) -> Doing,
+        handler: fn(ApiCall) -> HandlerFuture,
     ) -> Self {
-        let (query, body, whose, example) =
-            (&[] as &[Field], Body::None, Whose::Theirs, (path, None));
+        let (query, body, target, example) =
+            (&[] as &[InputField], BodySpec::None, SpaceTarget::Theirs, (path, None));
         Self {
             method: &Method::GET,
             needs,
             path,
             group,
-            about,
+            summary,
             query,
             body,
-            whose,
+            target,
             reply,
             example,
-            does,
+            handler,
         }
     }
 
     /// A route that changes something.
     pub const fn post(
-        needs: Option<Right>,
+        needs: Option<Permission>,
         path: &'static str,
         group: &'static str,
         about: &'static str,
         reply: &'static str,
-        does: fn(Call) -> Doing,
+        does: fn(ApiCall) -> HandlerFuture,
     ) -> Self {
         Self { method: &Method::POST, ..Self::get(needs, path, group, about, reply, does) }
     }
 
     /// A route that deletes something.
     pub const fn delete(
-        needs: Option<Right>,
+        needs: Option<Permission>,
         path: &'static str,
         group: &'static str,
         about: &'static str,
         reply: &'static str,
-        does: fn(Call) -> Doing,
+        does: fn(ApiCall) -> HandlerFuture,
     ) -> Self {
         Self { method: &Method::DELETE, ..Self::get(needs, path, group, about, reply, does) }
     }
 
     /// Sets the query parameters.
-    pub const fn query(self, query: &'static [Field]) -> Self {
+    pub const fn query(self, query: &'static [InputField]) -> Self {
         Self { query, ..self }
     }
 
     /// Sets the body.
-    pub const fn body(self, body: Body) -> Self {
+    pub const fn body(self, body: BodySpec) -> Self {
         Self { body, ..self }
     }
 
     /// Sets whose memory it uses.
-    pub const fn of(self, whose: Whose) -> Self {
-        Self { whose, ..self }
+    pub const fn space(self, whose: SpaceTarget) -> Self {
+        Self { target: whose, ..self }
     }
 
     /// Sets the example.
@@ -271,13 +271,13 @@ impl Route {
     }
 
     /// The names of the path parameters.
-    pub fn names(&self) -> Vec<&'static str> {
+    pub fn path_params(&self) -> Vec<&'static str> {
         self.path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}')).collect()
     }
 }
 
 /// The description of a path parameter.
-pub fn about_name(path: &str, name: &str) -> &'static str {
+pub fn describe_path_param(path: &str, name: &str) -> &'static str {
     match name {
         "id" => "The event, e.g. EVT-20260213-001 or 20260213-1",
         "kind" => "The kind of page: entities, procedures, principles or insights",

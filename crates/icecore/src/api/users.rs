@@ -3,17 +3,24 @@
 use icecore_domain::layout;
 use serde_json::{Map, Value, json};
 
-use super::access::forgotten;
-use super::call::{Answer, Call, no_user, user_name};
-use super::route::{ADMIN, Doing, READ, Route, Whose};
+use super::access::forget_user;
+use super::call::{ApiAnswer, ApiCall, no_such_user, parse_user_name};
+use super::route::{ADMIN, HandlerFuture, READ, RouteSpec, SpaceTarget};
 
 const GROUP: &str = "End users";
 
 /// The routes of end users.
-pub const ROUTES: &[Route] = &[
-    Route::get(READ, "/api/users", GROUP, "List the end users that have a space", "Users", list)
-        .of(Whose::Everybodys),
-    Route::get(
+pub const ROUTES: &[RouteSpec] = &[
+    RouteSpec::get(
+        READ,
+        "/api/users",
+        GROUP,
+        "List the end users that have a space",
+        "Users",
+        list,
+    )
+    .space(SpaceTarget::Everybodys),
+    RouteSpec::get(
         READ,
         "/api/users/{name}/export",
         GROUP,
@@ -21,9 +28,9 @@ pub const ROUTES: &[Route] = &[
         "UserExport",
         export,
     )
-    .of(Whose::Named)
+    .space(SpaceTarget::Named)
     .example("/api/users/ann%40example.org/export", None),
-    Route::delete(
+    RouteSpec::delete(
         ADMIN,
         "/api/users/{name}",
         GROUP,
@@ -31,29 +38,29 @@ pub const ROUTES: &[Route] = &[
         "UserForgotten",
         forget,
     )
-    .of(Whose::Named)
+    .space(SpaceTarget::Named)
     .example("/api/users/ann%40example.org", None),
 ];
 
-fn list(call: Call) -> Doing {
+fn list(call: ApiCall) -> HandlerFuture {
     Box::pin(async move {
         let user =
             |(user, folder): (Option<String>, String)| json!({ "user": user, "folder": folder });
-        Answer::named(
+        ApiAnswer::with_key(
             "users",
-            &call.api.spaces.named().await?.into_iter().map(user).collect::<Vec<_>>(),
+            &call.api.spaces.list_spaces().await?.into_iter().map(user).collect::<Vec<_>>(),
         )
     })
 }
 
-fn export(call: Call) -> Doing {
+fn export(call: ApiCall) -> HandlerFuture {
     Box::pin(async move {
-        let user = user_name(call.path("name"))?;
-        let _held = call.api.spaces.held(Some(&user)).await;
-        if !call.api.spaces.has(Some(&user)).await? {
-            return Err(no_user(&user));
+        let user = parse_user_name(call.path_param("name"))?;
+        let _held = call.api.spaces.acquire_shared(Some(&user)).await;
+        if !call.api.spaces.has_space(Some(&user)).await? {
+            return Err(no_such_user(&user));
         }
-        let chats = call.api.spaces.of(Some(&user)).await?;
+        let chats = call.api.spaces.chats(Some(&user)).await?;
         let store = chats.memory().store();
         let text = |bytes: Vec<u8>| Value::from(String::from_utf8_lossy(&bytes).into_owned());
         let mut files = Map::new();
@@ -62,14 +69,14 @@ fn export(call: Call) -> Doing {
             files
                 .insert(place.to_string(), text(store.document(&place).await?.unwrap_or_default()));
         }
-        Answer::of(
+        ApiAnswer::from_value(
             &json!({ "user": user, "conversations": chats.conversations().await?, "files": files }),
         )
     })
 }
 
-fn forget(call: Call) -> Doing {
-    Box::pin(
-        async move { Answer::of(&json!({ "user": forgotten(&call).await?, "forgotten": true })) },
-    )
+fn forget(call: ApiCall) -> HandlerFuture {
+    Box::pin(async move {
+        ApiAnswer::from_value(&json!({ "user": forget_user(&call).await?, "forgotten": true }))
+    })
 }

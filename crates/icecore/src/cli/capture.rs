@@ -1,4 +1,5 @@
-//! Commands that take things in: messages, transcripts, states, whole histories.
+//! Commands that store messages, transcripts and assistant states. All text passes the capture
+//! filter before anything is written.
 
 use std::io::{IsTerminal, Read};
 use std::path::{Path, PathBuf};
@@ -8,27 +9,27 @@ use clap::{Args, Subcommand};
 use icecore_domain::calendar::Moment;
 use icecore_domain::event::Origin;
 use icecore_domain::layout;
-use icecore_domain::record::{Role, Said};
-use icecore_domain::transcript::Shape;
-use icecore_engine::{Gaps, Rolled, Taken, Wish};
+use icecore_domain::record::{IncomingMessage, Role};
+use icecore_domain::transcript::TranscriptFormat;
+use icecore_engine::{CaptureDefaults, CaptureReport, RollupReport, RollupRequest};
 use serde_json::json;
 
-use super::out::{CYAN, DIM, Out};
-use super::{ledger, press, read};
-use crate::error::{Exit, Stop};
-use crate::wire::Open;
+use super::output::{CYAN, DIM, Output};
+use super::{ledger, parse, summaries};
+use crate::bootstrap::OpenMemory;
+use crate::error::{AppError, Exit};
 
 #[derive(Debug, Subcommand)]
-pub enum Message {
-    /// Keep one message
+pub enum MessageCommand {
+    /// Store one message
     #[command(
-        after_help = "Examples:\n  icecore message add \"we use port 7431\" --conversation app\n  icecore message add --role assistant --conversation app --id m2 \"noted\"\n  some-program | icecore message add -\n\nThe same --conversation and --id twice is one message."
+        after_help = "Examples:\n  icecore message add \"we use port 7431\" --conversation app\n  icecore message add --role assistant --conversation app --id m2 \"noted\"\n  some-program | icecore message add -\n\nA second message with the same --conversation and --id is the same message."
     )]
-    Add(Add),
+    Add(AddMessageArgs),
 }
 
 #[derive(Debug, Args)]
-pub struct Add {
+pub struct AddMessageArgs {
     /// The words; `-` reads standard input
     #[arg(required = true, value_name = "TEXT")]
     text: Vec<String>,
@@ -38,13 +39,13 @@ pub struct Add {
     /// The session within the conversation
     #[arg(long, value_name = "NAME")]
     session: Option<String>,
-    /// Its id within the conversation; made from the words if not given
+    /// Its id within the conversation; derived from the text if not given
     #[arg(long, value_name = "ID")]
     id: Option<String>,
-    /// Who speaks: user, assistant, system, tool
+    /// The speaker: user, assistant, system, tool
     #[arg(long, value_name = "ROLE", default_value = "user", value_parser = read::role)]
     role: Role,
-    /// By which name
+    /// The speaker's name
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
     /// When it was said, e.g. 2026-02-13T09:30:00+01:00; now if not given
@@ -56,38 +57,38 @@ pub struct Add {
 }
 
 #[derive(Debug, Subcommand)]
-pub enum Session {
-    /// Keep a transcript and write its primer
+pub enum SessionCommand {
+    /// Store a transcript and write its primer
     #[command(
-        after_help = "Examples:\n  icecore session add talk.md\n  icecore session add ~/.claude/projects/app/5b0e.jsonl --conversation app\n  icecore session add notes.txt --at 2026-02-13T09:30:00+01:00\n\nPlain text, Markdown and JSONL are told apart by themselves. Adding a transcript that has grown adds what is new."
+        after_help = "Examples:\n  icecore session add talk.md\n  icecore session add ~/.claude/projects/app/5b0e.jsonl --conversation app\n  icecore session add notes.txt --at 2026-02-13T09:30:00+01:00\n\nPlain text, Markdown and JSONL are detected. Adding a transcript that has grown adds what is new."
     )]
-    Add(SessionAdd),
+    Add(AddSessionArgs),
 }
 
 #[derive(Debug, Args)]
-pub struct SessionAdd {
+pub struct AddSessionArgs {
     /// The transcript; `-` reads standard input
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// How it is written; guessed if not given
+    /// Its format; detected if not given
     #[arg(long, value_name = "FORMAT", value_parser = read::shape)]
-    format: Option<Shape>,
+    format: Option<TranscriptFormat>,
     /// The conversation it belongs to
     #[arg(long, value_name = "NAME")]
     conversation: Option<String>,
     /// The session's name; the file's if not given
     #[arg(long, value_name = "NAME")]
     session: Option<String>,
-    /// When it was, for turns without a time of their own; now if not given
+    /// Its time, for turns without a time of their own; now if not given
     #[arg(long, value_name = "RFC3339", value_parser = read::moment)]
     at: Option<Moment>,
-    /// Keep the words only; the primer is written by the next `icecore rollup`
+    /// Store the messages only; the next `icecore rollup` writes the primer
     #[arg(long)]
     no_primer: bool,
 }
 
 #[derive(Debug, Args)]
-pub struct SaveState {
+pub struct SaveStateArgs {
     /// The state; `-` or nothing reads standard input, on a terminal
     /// memory/state/assistant-state.md
     #[arg(value_name = "FILE")]
@@ -95,7 +96,7 @@ pub struct SaveState {
     /// What it is about
     #[arg(long, short, value_name = "TEXT")]
     title: Option<String>,
-    /// Whose words: user, assistant, tool, import, file
+    /// The origin of the words: user, assistant, tool, import, file
     #[arg(long, value_name = "WHO", default_value = "assistant", value_parser = read::origin)]
     origin: Origin,
 }
@@ -108,27 +109,29 @@ fn open_input(path: &Path) -> Result<Box<dyn Read>> {
     }
     let file = std::fs::File::open(path).map_err(|error| match error.kind() {
         std::io::ErrorKind::NotFound => {
-            Stop::new(Exit::NotFound, format!("{} does not exist", path.display()))
+            AppError::new(Exit::NotFound, format!("{} does not exist", path.display()))
         }
-        _ => Stop::new(Exit::Failure, format!("{} cannot be read: {error}", path.display())),
+        _ => AppError::new(Exit::Failure, format!("{} cannot be read: {error}", path.display())),
     })?;
     if file.metadata().is_ok_and(|found| found.is_dir()) {
-        return Err(
-            Stop::new(Exit::Usage, format!("{} is a folder; name a file", path.display())).into()
-        );
+        return Err(AppError::new(
+            Exit::Usage,
+            format!("{} is a folder; name a file", path.display()),
+        )
+        .into());
     }
     Ok(Box::new(file))
 }
 
-/// A whole file as text; what is not UTF-8 is shown as such and told.
-pub fn read_input(path: &Path, out: &mut Out) -> Result<String> {
+/// Reads a whole file as text; invalid UTF-8 is replaced, with a warning.
+pub fn read_input(path: &Path, out: &mut Output) -> Result<String> {
     let mut bytes = Vec::new();
     open_input(path)?
         .take(MAX_FILE_BYTES + 1)
         .read_to_end(&mut bytes)
         .with_context(|| format!("reading {}", path.display()))?;
     if bytes.len() as u64 > MAX_FILE_BYTES {
-        return Err(Stop::new(
+        return Err(AppError::new(
             Exit::Usage,
             format!("{} has more than {MAX_FILE_BYTES} bytes", path.display()),
         )
@@ -137,13 +140,15 @@ pub fn read_input(path: &Path, out: &mut Out) -> Result<String> {
     // A few zeros are the trace of a crash; many are another kind of file, UTF-16 included.
     let zeros = bytes.iter().filter(|&&byte| byte == 0).count();
     if zeros > 0 && (zeros > bytes.len() / 10 || !bytes.is_ascii()) {
-        return Err(Stop::new(Exit::Usage, format!("{} is not a text file", path.display())).into());
+        return Err(
+            AppError::new(Exit::Usage, format!("{} is not a text file", path.display())).into()
+        );
     }
     Ok(match String::from_utf8(bytes) {
         Ok(text) => text,
         Err(error) => {
             out.warn(format!(
-                "{} is not UTF-8; what could not be read stands as \u{fffd}",
+                "{} is not UTF-8; invalid bytes were replaced by \u{fffd}",
                 path.display()
             ));
             String::from_utf8_lossy(error.as_bytes()).into_owned()
@@ -151,12 +156,12 @@ pub fn read_input(path: &Path, out: &mut Out) -> Result<String> {
     })
 }
 
-/// Says what the gate did.
-pub fn tell(taken: &Taken, out: &mut Out) {
-    ledger::tell_hidden(&taken.secrets, out);
+/// Prints what the capture filter did.
+pub fn print_capture_report(taken: &CaptureReport, out: &mut Output) {
+    ledger::warn_hidden_secrets(&taken.secrets, out);
     if taken.own_bytes > 0 {
-        out.say(format!(
-            "{} bytes were icecore's own text coming back; they were left out",
+        out.info(format!(
+            "{} bytes were text that icecore had injected; they were left out",
             taken.own_bytes
         ));
     }
@@ -165,28 +170,28 @@ pub fn tell(taken: &Taken, out: &mut Out) {
             .others
             .iter()
             .take(5)
-            .map(|(name, count)| format!("{} ({count})", icecore_domain::plain::one_line(name)))
+            .map(|(name, count)| format!("{} ({count})", icecore_domain::sanitize::one_line(name)))
             .collect();
         let more = if taken.others.len() > 5 { ", …" } else { "" };
-        out.say(format!(
-            "messages by other people: {}{more}. They make no rules of yours; if one of these names is you, add it to `names` under \
+        out.info(format!(
+            "messages by other people: {}{more}. They cannot set your rules; if one of these names is you, add it to `names` under \
              `[person]` in icecore.toml",
             shown.join(", "),
         ));
     }
     if taken.forgotten > 0 {
-        out.say(format!(
-            "{} messages hold what was forgotten; they came in without it, or not at all",
+        out.info(format!(
+            "{} messages contained forgotten text; it was removed, or the message was skipped",
             taken.forgotten
         ));
     }
     if taken.passed_over > 0 {
-        out.say(format!("{} empty messages were passed over", taken.passed_over));
+        out.info(format!("{} empty messages were skipped", taken.passed_over));
     }
     if !taken.revised.is_empty() {
         let shown: Vec<&str> = taken.revised.iter().take(5).map(String::as_str).collect();
         out.warn(format!(
-            "{} known with other words: {}{}. The new words count; the old ones stay in the file",
+            "{} already stored with other text: {}{}. The new text counts; the old one stays in the file",
             taken.revised.len(),
             shown.join(", "),
             if taken.revised.len() > 5 { ", …" } else { "" }
@@ -203,78 +208,86 @@ pub fn tell(taken: &Taken, out: &mut Out) {
     }
 }
 
-pub async fn message(open: &Open, Message::Add(add): &Message, out: &mut Out) -> Result<()> {
-    let said = Said {
+pub async fn add_message(
+    open: &OpenMemory,
+    MessageCommand::Add(add): &MessageCommand,
+    out: &mut Output,
+) -> Result<()> {
+    let said = IncomingMessage {
         ts: add.ts,
         conversation: add.conversation.clone(),
         session: add.session.clone(),
         id: add.id.clone(),
         role: Some(add.role),
         name: add.name.clone(),
-        text: ledger::text_of(&add.text)?,
+        text: ledger::read_text(&add.text)?,
         parts: add.parts.clone(),
-        ..Said::default()
+        ..IncomingMessage::default()
     };
     if said.text.trim().is_empty() && said.parts.is_none() {
-        return Err(Stop::new(Exit::Usage, "there is nothing to keep: the text is empty").into());
+        return Err(
+            AppError::new(Exit::Usage, "there is nothing to store: the text is empty").into()
+        );
     }
-    let taken = open.memory.add_messages(vec![said], &Gaps::default()).await?;
-    refuse(&taken)?;
+    let taken = open.memory.add_messages(vec![said], &CaptureDefaults::default()).await?;
+    require_accepted(&taken)?;
     if out.is_json() {
         return out.json_named("taken", &taken);
     }
-    tell(&taken, out);
+    print_capture_report(&taken, out);
     out.line(match (taken.new, taken.same, taken.passed_over) {
-        (1, ..) => "kept",
-        (_, 1, _) => "known already",
-        (_, _, 1) => "nothing of it was new: it was icecore's own text",
-        _ => "kept as a revision",
+        (1, ..) => "stored",
+        (_, 1, _) => "already stored",
+        (_, _, 1) => "nothing new: it was text that icecore had injected",
+        _ => "stored as a revision",
     })
 }
 
-/// A single thing that could not be taken is an error.
-fn refuse(taken: &Taken) -> Result<()> {
+/// A single message that was refused is an error.
+fn require_accepted(taken: &CaptureReport) -> Result<()> {
     match taken.complaints.first() {
         Some(complaint) if taken.new + taken.same + taken.revised.len() == 0 => {
-            Err(Stop::new(Exit::Usage, format!("nothing was kept: {complaint}")).into())
+            Err(AppError::new(Exit::Usage, format!("nothing was stored: {complaint}")).into())
         }
         _ => Ok(()),
     }
 }
 
-pub async fn session(open: &Open, Session::Add(add): &Session, out: &mut Out) -> Result<()> {
+pub async fn add_session(
+    open: &OpenMemory,
+    SessionCommand::Add(add): &SessionCommand,
+    out: &mut Output,
+) -> Result<()> {
     let text = read_input(&add.file, out)?;
     let name = add
         .file
         .file_stem()
         .filter(|name| *name != "-")
         .map_or("session".into(), |name| name.to_string_lossy().into_owned());
-    let gaps = Gaps {
+    let gaps = CaptureDefaults {
         conversation: add.conversation.clone(),
         session: add.session.clone(),
         origin: None,
-        ..Gaps::default()
+        ..CaptureDefaults::default()
     };
-    let taken = open.memory.add_session(&text, &name, add.format, add.at, &gaps).await?;
+    let taken = open.memory.import_session(&text, &name, add.format, add.at, &gaps).await?;
     let rolled = if add.no_primer {
-        Rolled::default()
+        RollupReport::default()
     } else {
-        let wish = Wish {
+        let wish = RollupRequest {
             tier: Some(icecore_domain::summary::Tier::Session),
             days: None,
             sessions: Some(taken.sessions.clone()),
         };
-        match press::roll(open, &wish, out).await {
-            // The words are kept; only the primer has to wait.
+        match summaries::run_rollup(open, &wish, out).await {
+            // The messages are stored; only the primer has to wait.
             Err(error)
                 if error
                     .downcast_ref::<icecore_engine::Error>()
                     .is_some_and(|error| matches!(error, icecore_engine::Error::Busy(_))) =>
             {
-                out.warn(
-                    "another run is pressing; the primer comes with the next `icecore rollup`",
-                );
-                Rolled::default()
+                out.warn("another rollup is running; the next `icecore rollup` writes the primer");
+                RollupReport::default()
             }
             other => other?,
         }
@@ -282,31 +295,29 @@ pub async fn session(open: &Open, Session::Add(add): &Session, out: &mut Out) ->
     if out.is_json() {
         return out.json(&json!({ "session": taken, "rolled": rolled }));
     }
-    tell(&taken.taken, out);
+    print_capture_report(&taken.taken, out);
     for (what, count) in &taken.skipped {
-        out.whisper(format!("passed over: {count} × {what}"));
+        out.detail(format!("skipped: {count} × {what}"));
     }
     out.line(format!(
-        "{} turns read as {}: {} new, {} known already",
+        "{} turns read as {}: {} new, {} already stored",
         taken.turns, taken.shape, taken.taken.new, taken.taken.same
     ))?;
     match add.no_primer {
-        true if taken.taken.new > 0 => {
-            out.say("its primer is written by the next `icecore rollup`")
-        }
+        true if taken.taken.new > 0 => out.info("the next `icecore rollup` writes its primer"),
         true => {}
-        false => press::tell_what_was_done(&rolled, out)?,
+        false => summaries::print_summaries(&rolled, out)?,
     }
     Ok(())
 }
 
-pub async fn save_state(open: &Open, save: &SaveState, out: &mut Out) -> Result<()> {
+pub async fn save_state(open: &OpenMemory, save: &SaveStateArgs, out: &mut Output) -> Result<()> {
     let text = match &save.file {
         Some(file) => read_input(file, out)?,
         None if std::io::stdin().is_terminal() => {
             let bytes = open.memory.store().document(&layout::STATE.parse()?).await?;
             let bytes = bytes.ok_or_else(|| {
-                Stop::new(
+                AppError::new(
                     Exit::NotFound,
                     format!("there is no {} yet; name a file or pipe the state in", layout::STATE),
                 )
@@ -316,13 +327,15 @@ pub async fn save_state(open: &Open, save: &SaveState, out: &mut Out) -> Result<
         None => read_input(Path::new("-"), out)?,
     };
     if text.trim().is_empty() {
-        return Err(Stop::new(Exit::Usage, "there is nothing to save: the state is empty").into());
+        return Err(
+            AppError::new(Exit::Usage, "there is nothing to save: the state is empty").into()
+        );
     }
     let saved = open.memory.save_state(&text, save.title.as_deref(), save.origin).await?;
     if out.is_json() {
         return out.json_named("saved", &saved);
     }
-    tell(&saved.taken, out);
+    print_capture_report(&saved.taken, out);
     out.line(format!("saved in {CYAN}{}{CYAN:#}, kept in {}", saved.state, saved.snapshot))?;
     match &saved.why_not {
         None => out.line(format!("entered in {}", layout::LAST_DAY)),

@@ -1,4 +1,4 @@
-//! `dashboard`: a link that lets a browser into a server that runs.
+//! `dashboard`: asks a running server for a login link.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -7,38 +7,38 @@ use anyhow::Result;
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::out::Out;
-use crate::error::{Exit, Stop};
-use crate::http::Token;
-use crate::wire;
+use super::output::Output;
+use crate::bootstrap;
+use crate::error::{AppError, Exit};
+use crate::http::ServerToken;
 
-/// How long the server may take.
-const PATIENCE: Duration = Duration::from_secs(10);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Args)]
-pub struct Dashboard {
+pub struct DashboardArgs {
     /// Where the server listens; `[server] addr` of your config.toml if not given
     #[arg(long, value_name = "ADDRESS")]
     addr: Option<SocketAddr>,
 }
 
-pub async fn dashboard(dashboard: &Dashboard, out: &mut Out) -> Result<()> {
+pub async fn print_login_link(dashboard: &DashboardArgs, out: &mut Output) -> Result<()> {
     icecore_engine::llm::install_crypto();
     let addr = match dashboard.addr {
         Some(addr) => addr,
-        None => wire::models()?.settings.server.addr,
+        None => bootstrap::open_models()?.settings.server.addr,
     };
     if !addr.ip().is_loopback() {
-        // The token goes over the wire as it is.
+        // The token is sent in plain text.
         let message = format!(
             "{addr} is another machine; run `icecore dashboard` there, or log in with its token"
         );
-        return Err(Stop::new(Exit::NotAllowed, message).into());
+        return Err(AppError::new(Exit::NotAllowed, message).into());
     }
-    let token = Token::shown(&|name: &str| std::env::var(name).ok(), &wire::token_file())?;
+    let token =
+        ServerToken::read_secret(&|name: &str| std::env::var(name).ok(), &bootstrap::token_path())?;
     let client = reqwest::Client::builder()
         .no_proxy()
-        .timeout(PATIENCE)
+        .timeout(REQUEST_TIMEOUT)
         .redirect(reqwest::redirect::Policy::none())
         .build()?;
     let asked = client
@@ -51,16 +51,17 @@ pub async fn dashboard(dashboard: &Dashboard, out: &mut Out) -> Result<()> {
         let message = format!(
             "no server answers at {addr}; `icecore serve` starts one and prints a link, --addr names another"
         );
-        return Err(Stop::new(Exit::NotFound, message).into());
+        return Err(AppError::new(Exit::NotFound, message).into());
     };
     let status = answer.status();
     let told: Value = answer.json().await.unwrap_or_default();
     let Some(code) = told["code"].as_str().filter(|_| status.is_success()) else {
-        let said =
-            told["error"]["message"].as_str().unwrap_or("it is no icecore server, or an older one");
-        return Err(Stop::new(
+        let said = told["error"]["message"]
+            .as_str()
+            .unwrap_or("it is not an icecore server, or an older one");
+        return Err(AppError::new(
             Exit::NotAllowed,
-            format!("{addr} gives no link: {}", icecore_domain::plain::one_line(said)),
+            format!("{addr} refused to give a link: {}", icecore_domain::sanitize::one_line(said)),
         )
         .into());
     };
@@ -69,6 +70,6 @@ pub async fn dashboard(dashboard: &Dashboard, out: &mut Out) -> Result<()> {
         return out.json(&json!({ "url": url, "expires_in_seconds": told["expires_in_seconds"] }));
     }
     out.line(&url)?;
-    out.say("Open it in a browser. It is good once, for ten minutes.");
+    out.info("Open it in a browser. It works once, within ten minutes.");
     Ok(())
 }

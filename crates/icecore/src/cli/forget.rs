@@ -1,45 +1,45 @@
-//! `forget`: what is to go is shown, asked about, taken away, and told.
+//! `forget`: shows what would be erased, asks for confirmation, erases it and reports the result.
 
 use std::io::{IsTerminal, Write};
 
 use anyhow::Result;
 use clap::Args;
-use icecore_domain::plain;
-use icecore_engine::{Forget as Wish, Forgetting, Forgot};
+use icecore_domain::sanitize;
+use icecore_engine::{ForgetPlan, ForgetReport, ForgetRequest as Wish};
 
-use super::out::{BOLD, DIM, GREEN, Out, YELLOW};
-use crate::error::{Exit, Stop};
-use crate::wire::{self, Open};
+use super::output::{BOLD, DIM, GREEN, Output, YELLOW};
+use crate::bootstrap::{self, OpenMemory};
+use crate::error::{AppError, Exit};
 
-/// So many places are listed; -v lists all.
-const SHOWN: usize = 20;
+/// At most this many files are listed; -v lists all.
+const MAX_SHOWN_FILES: usize = 20;
 
 #[derive(Debug, Args)]
-pub struct Forget {
+pub struct ForgetArgs {
     /// An event, the id of a message, a memory's name, or conversation/NAME
     #[arg(value_name = "ID", required_unless_present_any = ["matching", "unfinished"])]
     ids: Vec<String>,
-    /// Every line with these words, wherever it stands; may be given several times
+    /// Every line with these words, in any file; may be given several times
     #[arg(long, value_name = "TEXT")]
     matching: Vec<String>,
-    /// Only show what would go
+    /// Only show what would be erased
     #[arg(long)]
     dry_run: bool,
-    /// Also from every snapshot; their ids change
+    /// Also erase it from every snapshot; their ids change
     #[arg(long)]
     history: bool,
-    /// Do it without asking
+    /// Do not ask for confirmation
     #[arg(long)]
     yes: bool,
-    /// Why; kept with the tombstone
+    /// The reason; stored in the tombstone
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
-    /// Finish what an earlier call began and could not finish
+    /// Finish an earlier call that was interrupted
     #[arg(long)]
     unfinished: bool,
 }
 
-pub async fn forget(open: &Open, forget: &Forget, out: &mut Out) -> Result<()> {
+pub async fn forget(open: &OpenMemory, forget: &ForgetArgs, out: &mut Output) -> Result<()> {
     let wish = Wish {
         ids: forget.ids.clone(),
         matching: forget.matching.clone(),
@@ -48,59 +48,59 @@ pub async fn forget(open: &Open, forget: &Forget, out: &mut Out) -> Result<()> {
         by: "command line".into(),
     };
     if forget.dry_run {
-        let would = open.memory.would_forget(&wish).await?;
+        let would = open.memory.preview_forget(&wish).await?;
         if out.is_json() {
             return out.json(&would);
         }
-        return tell(&would, true, out);
+        return print_forgetting(&would, true, out);
     }
     if !forget.yes {
-        let would = open.memory.would_forget(&wish).await?;
+        let would = open.memory.preview_forget(&wish).await?;
         if !std::io::stdin().is_terminal() || out.is_json() {
             let message = format!(
-                "{} would be gone for good; say so with --yes, or look first with --dry-run",
-                counted(&would)
+                "this erases {} permanently; pass --yes to do it, or --dry-run to see it",
+                describe_counts(&would)
             );
-            return Err(Stop::new(Exit::Usage, message).into());
+            return Err(AppError::new(Exit::Usage, message).into());
         }
-        tell(&would, true, out)?;
-        if !asked(out)? {
-            out.say("Nothing was changed.");
+        print_forgetting(&would, true, out)?;
+        if !confirm_forget(out)? {
+            out.info("Nothing was changed.");
             return Ok(());
         }
     }
-    let models = wire::models()?;
-    let bar = out.bar("Forgetting");
+    let models = bootstrap::open_models()?;
+    let bar = out.byte_bar("Forgetting");
     let watch = |what: &str, done: usize, all: usize| {
         bar.set_message(what.to_owned());
         bar.set_length(all as u64);
         bar.set_position(done as u64);
     };
-    let forgot = open.memory.forget(&wish, models.asking().as_ref(), &watch).await;
+    let forgot = open.memory.forget(&wish, models.model_budget().as_ref(), &watch).await;
     bar.finish_and_clear();
     let forgot = forgot?;
     if out.is_json() {
         return out.json(&forgot);
     }
-    tell(&forgot.gone, false, out)?;
-    tell_rest(&forgot, out)
+    print_forgetting(&forgot.gone, false, out)?;
+    print_follow_up(&forgot, out)
 }
 
-fn asked(out: &mut Out) -> Result<bool> {
+fn confirm_forget(out: &mut Output) -> Result<bool> {
     out.flush()?;
     let mut talk = std::io::stderr();
-    write!(talk, "Forget this for good? [y/N] ")?;
+    write!(talk, "Erase this permanently? [y/N] ")?;
     talk.flush()?;
     let mut answer = String::new();
     std::io::stdin().read_line(&mut answer)?;
     Ok(matches!(answer.trim().to_lowercase().as_str(), "y" | "yes"))
 }
 
-fn many(count: usize, what: &str) -> String {
+fn pluralize(count: usize, what: &str) -> String {
     if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
 }
 
-fn counted(gone: &Forgetting) -> String {
+fn describe_counts(gone: &ForgetPlan) -> String {
     let parts = [
         (gone.records, "message"),
         (gone.events.len(), "event"),
@@ -110,38 +110,38 @@ fn counted(gone: &Forgetting) -> String {
     let told: Vec<String> = parts
         .iter()
         .filter(|(count, _)| *count > 0)
-        .map(|(count, what)| many(*count, what))
+        .map(|(count, what)| pluralize(*count, what))
         .collect();
-    if told.is_empty() { "nothing".into() } else { format!("what it says in {}", told.join(", ")) }
+    if told.is_empty() {
+        "nothing".into()
+    } else {
+        format!("the matching text in {}", told.join(", "))
+    }
 }
 
-fn tell(gone: &Forgetting, would: bool, out: &mut Out) -> Result<()> {
+fn print_forgetting(gone: &ForgetPlan, would: bool, out: &mut Output) -> Result<()> {
     if gone.is_empty() {
-        out.line(if would {
-            "There is nothing of it in memory."
-        } else {
-            "There was nothing of it in memory."
-        })?;
+        out.line(if would { "Nothing in memory matches." } else { "Nothing in memory matched." })?;
     } else {
         out.line(format!(
-            "{BOLD}{}{BOLD:#} {}, {}, {}; {} told of their days and {}",
+            "{BOLD}{}{BOLD:#} {}, {}, {}; {} of their days {}",
             if would { "Would forget" } else { "Forgot" },
-            many(gone.records, "message"),
-            many(gone.events.len(), "event"),
-            many(gone.turns, "turn"),
+            pluralize(gone.records, "message"),
+            pluralize(gone.events.len(), "event"),
+            pluralize(gone.turns, "turn"),
             if gone.summaries.len() == 1 {
                 "1 summary".into()
             } else {
                 format!("{} summaries", gone.summaries.len())
             },
-            if would { "would go, too" } else { "went, too" },
+            if would { "would be erased, too" } else { "erased, too" },
         ))?;
-        let shown = if out.is_verbose() { gone.places.len() } else { SHOWN };
+        let shown = if out.is_verbose() { gone.places.len() } else { MAX_SHOWN_FILES };
         for place in gone.places.iter().take(shown) {
             let what = place
                 .lines
-                .map_or_else(|| "the whole file".to_owned(), |lines| many(lines, "line"));
-            out.line(format!("  {} {DIM}{what}{DIM:#}", plain::one_line(&place.path)))?;
+                .map_or_else(|| "the whole file".to_owned(), |lines| pluralize(lines, "line"));
+            out.line(format!("  {} {DIM}{what}{DIM:#}", sanitize::one_line(&place.path)))?;
         }
         if gone.places.len() > shown {
             out.line(format!(
@@ -152,38 +152,38 @@ fn tell(gone: &Forgetting, would: bool, out: &mut Out) -> Result<()> {
     }
     for path in &gone.left {
         out.line(format!(
-            "{YELLOW}!{YELLOW:#} {} says it and is not icecore's to change; take it out by hand",
-            plain::one_line(path)
+            "{YELLOW}!{YELLOW:#} {} contains it and does not belong to icecore; edit it by hand",
+            sanitize::one_line(path)
         ))?;
     }
     Ok(())
 }
 
-fn tell_rest(forgot: &Forgot, out: &mut Out) -> Result<()> {
+fn print_follow_up(forgot: &ForgetReport, out: &mut Output) -> Result<()> {
     if !forgot.pressed.is_empty() {
         out.line(format!(
-            "{GREEN}+{GREEN:#} made again from what is left: {}",
+            "{GREEN}+{GREEN:#} rebuilt from the remaining sources: {}",
             forgot.pressed.join(", ")
         ))?;
     }
     if let Some((snapshots, files)) = forgot.rewritten {
         out.line(format!(
-            "{GREEN}+{GREEN:#} {} made anew, {} in them changed; a clone elsewhere still has the old ones, and pushing needs --force",
-            many(snapshots, "snapshot"),
-            many(files, "file"),
+            "{GREEN}+{GREEN:#} {} rewritten, {} in them changed; clones elsewhere still have the old ones, and pushing needs --force",
+            pluralize(snapshots, "snapshot"),
+            pluralize(files, "file"),
         ))?;
     }
     if let Some((standing, all)) = forgot.snapshots.filter(|(standing, _)| *standing > 0) {
         out.line(format!(
-            "{YELLOW}!{YELLOW:#} it still stands in {standing} of {}; the same call with --history takes it out of them",
-            many(all, "snapshot")
+            "{YELLOW}!{YELLOW:#} it is still in {standing} of {}; repeat the call with --history to erase it there",
+            pluralize(all, "snapshot")
         ))?;
     }
     for note in &forgot.notes {
         out.line(format!("{YELLOW}!{YELLOW:#} {note}"))?;
     }
     if let Some(stone) = &forgot.tombstone {
-        out.say(format!("{stone} in memory/forgotten.jsonl keeps when and a hash. Backups and clones elsewhere are out of reach."));
+        out.info(format!("{stone} in memory/forgotten.jsonl keeps the time and a hash. Backups and clones elsewhere are out of reach."));
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Commands that connect clients, and take us out of them again.
+//! `install` and `uninstall`: connect a client, and remove icecore from its settings.
 
 use std::ffi::OsStr;
 use std::os::unix::fs::PermissionsExt as _;
@@ -9,43 +9,47 @@ use clap::Args;
 use comfy_table::Cell;
 use etcetera::BaseStrategy as _;
 use icecore_domain::converse::artifact;
-use icecore_domain::{layout, plain, secrets};
+use icecore_domain::{layout, sanitize, secrets};
 use serde_json::{Value, json};
 
-use super::Global;
-use super::care;
-use super::out::{BOLD, CYAN, DIM, GREEN, Out, RED};
-use crate::error::{Exit, Stop};
-use crate::install::clients::{Client, Machine, Place, System, What};
-use crate::install::{self, Caller, Change, Records, State, Trouble, Version};
-use crate::place::needs_folder;
-use crate::wire;
+use super::GlobalArgs;
+use super::output::{BOLD, CYAN, DIM, GREEN, Output, RED};
+use super::vault;
+use crate::bootstrap;
+use crate::error::{AppError, Exit};
+use crate::install::clients::{
+    ClientApp, ClientMachine, IntegrationKind, OperatingSystem, SettingsFile,
+};
+use crate::install::{
+    self, BackupRecords, ConnectionState, InstallError, Invocation, SettingsChange, Version,
+};
+use crate::store_location::folder_required;
 
 #[derive(Debug, Args)]
-pub struct Install {
-    /// Which client; without it, those of this machine are listed
-    client: Option<Client>,
+pub struct InstallArgs {
+    /// The client; without it, the clients of this machine are listed
+    client: Option<ClientApp>,
     #[command(flatten)]
-    how: How,
+    how: InstallOptions,
 }
 
 #[derive(Debug, Args)]
-pub struct Uninstall {
-    /// Which client
-    client: Client,
+pub struct UninstallArgs {
+    /// The client
+    client: ClientApp,
     #[command(flatten)]
-    how: How,
+    how: InstallOptions,
 }
 
 #[derive(Debug, Args)]
-struct How {
-    /// The files of this project instead of your own
+struct InstallOptions {
+    /// The settings of this project instead of your own
     #[arg(long)]
     project: bool,
     /// Only the hooks, or only the MCP server
     #[arg(long, value_name = "WHAT")]
-    only: Option<What>,
-    /// Show the change and leave it at that
+    only: Option<IntegrationKind>,
+    /// Show the change and write nothing
     #[arg(long)]
     dry_run: bool,
     /// Do not ask
@@ -53,32 +57,35 @@ struct How {
     yes: bool,
 }
 
-fn usage(message: impl Into<String>) -> anyhow::Error {
-    Stop::new(Exit::Usage, message).into()
+fn usage_error(message: impl Into<String>) -> anyhow::Error {
+    AppError::new(Exit::Usage, message).into()
 }
 
-fn troubled(trouble: Trouble) -> anyhow::Error {
+fn install_error(trouble: InstallError) -> anyhow::Error {
     match trouble {
-        Trouble::Store(error) => error.into(),
-        Trouble::Client(why) => usage(why.to_string()),
-        refused @ Trouble::Refused { .. } => Stop::new(Exit::Conflict, refused.to_string()).into(),
+        InstallError::Store(error) => error.into(),
+        InstallError::Client(why) => usage_error(why.to_string()),
+        refused @ InstallError::Refused { .. } => {
+            AppError::new(Exit::Conflict, refused.to_string()).into()
+        }
     }
 }
 
-/// What of this machine decides where settings are.
-fn machine() -> Result<Machine> {
+/// Reads what decides where clients keep their settings on this machine.
+fn detect_machine() -> Result<ClientMachine> {
     let folder =
         |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let system = match std::env::consts::OS {
-        "macos" => System::Mac,
-        "windows" => System::Windows,
-        _ => System::Linux,
+        "macos" => OperatingSystem::Mac,
+        "windows" => OperatingSystem::Windows,
+        _ => OperatingSystem::Linux,
     };
     let home = etcetera::home_dir().map_err(|_| {
-        usage("HOME is not set, so it is not known where clients have their settings")
+        usage_error("HOME is not set, so the settings of clients cannot be located")
     })?;
-    let config = folder(if system == System::Windows { "APPDATA" } else { "XDG_CONFIG_HOME" });
-    Ok(Machine {
+    let config =
+        folder(if system == OperatingSystem::Windows { "APPDATA" } else { "XDG_CONFIG_HOME" });
+    Ok(ClientMachine {
         system,
         home,
         config,
@@ -87,9 +94,9 @@ fn machine() -> Result<Machine> {
     })
 }
 
-fn records(machine: &Machine) -> Records {
+fn backup_records(machine: &ClientMachine) -> BackupRecords {
     let state = etcetera::choose_base_strategy().ok().and_then(|folders| folders.state_dir());
-    Records::new(
+    BackupRecords::new(
         state
             .unwrap_or_else(|| machine.home.join(".local").join("state"))
             .join("icecore")
@@ -99,7 +106,7 @@ fn records(machine: &Machine) -> Records {
 }
 
 /// Where the search path leads to, for a program that can be run.
-fn on_path(name: impl AsRef<OsStr>) -> Option<PathBuf> {
+fn find_on_path(name: impl AsRef<OsStr>) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
     let can_run = |place: &PathBuf| {
         std::fs::metadata(place)
@@ -113,9 +120,9 @@ fn on_path(name: impl AsRef<OsStr>) -> Option<PathBuf> {
 
 /// The version of a client that has hooks: the oldest of those that are installed, because all of
 /// them read the same settings. `None` if there is none, or one does not tell its version.
-fn version(client: Client, machine: &Machine) -> Option<Version> {
+fn oldest_version(client: ClientApp, machine: &ClientMachine) -> Option<Version> {
     client.dialect()?;
-    let first = client.program().and_then(on_path);
+    let first = client.program().and_then(find_on_path);
     let others = client.other_programs(machine).into_iter().filter(|place| place.is_file());
     // By the name they are called with: a version manager's program decides by it what to run.
     let mut programs: Vec<PathBuf> = first.into_iter().chain(others).collect();
@@ -126,10 +133,10 @@ fn version(client: Client, machine: &Machine) -> Option<Version> {
 }
 
 /// What a person should know about the version that the hooks are written for.
-fn version_note(client: Client, version: Option<Version>, is_shared: bool) -> Option<String> {
+fn version_note(client: ClientApp, version: Option<Version>, is_shared: bool) -> Option<String> {
     let missing: Vec<String> = client
         .dialect()?
-        .unknown_events(version)
+        .unsupported_hooks(version)
         .map(|hook| format!("{} ({})", hook.event, hook.since))
         .collect();
     if missing.is_empty() {
@@ -137,13 +144,13 @@ fn version_note(client: Client, version: Option<Version>, is_shared: bool) -> Op
     }
     let (name, missing) = (client.name(), missing.join(", "));
     if is_shared {
-        let why = "Older versions drop a whole settings file over an event they do not know, and these files are read by all who work on the project";
-        return Some(format!("{why}. So these hooks are left out: {missing}."));
+        let why = "Older versions ignore a whole settings file that names an unknown event, and everyone on the project shares these files";
+        return Some(format!("{why}. These hooks are left out: {missing}."));
     }
     let who = match version {
         Some(version) => format!("{name} {version} does not know"),
         None => format!(
-            "No {name} on this machine tells its version, so these are left out, which need a newer one:"
+            "No {name} on this machine reports its version, so hooks that need a newer one are left out:"
         ),
     };
     let again = format!("After an upgrade, run `icecore install {}` again.", client.word());
@@ -151,31 +158,34 @@ fn version_note(client: Client, version: Option<Version>, is_shared: bool) -> Op
 }
 
 /// This program, and where the search path leads to it.
-fn ourselves() -> Result<(PathBuf, Option<PathBuf>)> {
+fn own_program() -> Result<(PathBuf, Option<PathBuf>)> {
     let own = std::env::current_exe().map_err(|error| {
-        Stop::new(Exit::Failure, format!("where this program is cannot be found out: {error}"))
+        AppError::new(
+            Exit::Failure,
+            format!("the path of this program cannot be determined: {error}"),
+        )
     })?;
     let same = |place: &PathBuf| {
         std::fs::canonicalize(place)
             .is_ok_and(|place| std::fs::canonicalize(&own).is_ok_and(|own| own == place))
     };
-    let found = on_path("icecore").filter(same);
+    let found = find_on_path("icecore").filter(same);
     Ok((own, found))
 }
 
 /// The folder of this project: the nearest above that is a repository, else this one.
-fn project() -> Result<PathBuf> {
+fn find_project() -> Result<PathBuf> {
     let here = std::env::current_dir().map_err(|error| {
-        Stop::new(Exit::Failure, format!("this folder cannot be found out: {error}"))
+        AppError::new(Exit::Failure, format!("the current folder cannot be determined: {error}"))
     })?;
     Ok(here.ancestors().find(|folder| folder.join(".git").exists()).unwrap_or(&here).to_owned())
 }
 
 /// The vault to bind a client to: an absolute path, and a vault.
-fn pinned(global: &Global) -> Result<Option<String>> {
+fn named_vault(global: &GlobalArgs) -> Result<Option<String>> {
     if global.store.is_some() || global.space_is_meant {
-        let instead = "its address does not belong into a client's settings. Set ICECORE_STORE_FILE and ICECORE_SPACE where the client is started, and leave --store and --space out";
-        return Err(needs_folder("binding a client", instead));
+        let instead = "its address does not belong in a client's settings. Set ICECORE_STORE_FILE and ICECORE_SPACE where the client is started, and leave --store and --space out";
+        return Err(folder_required("binding a client", instead));
     }
     let Some(named) = global.vault.as_ref().filter(|named| !named.as_os_str().is_empty()) else {
         return Ok(None);
@@ -184,88 +194,95 @@ fn pinned(global: &Global) -> Result<Option<String>> {
         std::fs::canonicalize(named).ok().filter(|place| place.join(layout::CONFIG).is_file());
     let Some(place) = place else {
         let message = format!(
-            "{} is not a vault, so no client can be bound to it; `icecore init {}` makes one",
+            "{} is not a vault, so no client can be bound to it; `icecore init {}` creates one",
             named.display(),
             named.display()
         );
-        return Err(Stop::new(Exit::NotFound, message).into());
+        return Err(AppError::new(Exit::NotFound, message).into());
     };
     place.into_os_string().into_string().map(Some).map_err(|_| {
-        usage("the path of the vault is not UTF-8; settings files have no way to say it")
+        usage_error("the path of the vault is not UTF-8; settings files cannot express it")
     })
 }
 
-struct Asked {
-    client: Client,
+struct InstallTarget {
+    client: ClientApp,
     project: Option<PathBuf>,
-    places: Vec<Place>,
-    records: Records,
+    places: Vec<SettingsFile>,
+    records: BackupRecords,
 }
 
-/// What an installation does besides changing settings, and what it tells.
+/// What an installation does besides changing settings, and its notes.
 #[derive(Default)]
-struct Plan {
-    /// Where a vault is to be made, because the client would find none.
+struct InstallPlan {
+    /// Where to create a vault, because the client would find none.
     new_vault: Option<PathBuf>,
-    /// The memory that the client will use, for the person to read.
+    /// The memory that the client will use, for display.
     memory: String,
     notes: Vec<String>,
 }
 
-fn asked(client: Client, how: &How, machine: &Machine) -> Result<Asked> {
-    let project = if how.project { Some(project()?) } else { None };
-    let mut places =
-        client.places(machine, project.as_deref()).map_err(|why| troubled(why.into()))?;
-    places.retain(|place| how.only.is_none_or(|only| place.part.what() == only));
+fn resolve_target(
+    client: ClientApp,
+    how: &InstallOptions,
+    machine: &ClientMachine,
+) -> Result<InstallTarget> {
+    let project = if how.project { Some(find_project()?) } else { None };
+    let mut places = client
+        .settings_files(machine, project.as_deref())
+        .map_err(|why| install_error(why.into()))?;
+    places.retain(|place| how.only.is_none_or(|only| place.part.kind() == only));
     if places.is_empty() {
-        return Err(usage(format!("{} has no hooks; leave --only out", client.name())));
+        return Err(usage_error(format!("{} has no hooks; leave --only out", client.name())));
     }
-    Ok(Asked { client, project, places, records: records(machine) })
+    Ok(InstallTarget { client, project, places, records: backup_records(machine) })
 }
 
 /// `icecore install`
-pub async fn install(global: &Global, install: &Install, out: &mut Out) -> Result<()> {
-    let machine = machine()?;
-    let (own, found) = ourselves()?;
-    let Some(client) = install.client else { return list(&machine, &own, found.as_deref(), out) };
-    let asked = asked(client, &install.how, &machine)?;
-    let vault = pinned(global)?;
-    // Before the settings are read: some versions write them when they are asked.
-    let version = if asked.places.iter().any(|place| place.part.what() == What::Hooks) {
-        version(client, &machine)
+pub async fn install(global: &GlobalArgs, install: &InstallArgs, out: &mut Output) -> Result<()> {
+    let machine = detect_machine()?;
+    let (own, found) = own_program()?;
+    let Some(client) = install.client else {
+        return list_clients(&machine, &own, found.as_deref(), out);
+    };
+    let asked = resolve_target(client, &install.how, &machine)?;
+    let vault = named_vault(global)?;
+    // Asked before the settings are read: some versions write them on --version.
+    let version = if asked.places.iter().any(|place| place.part.kind() == IntegrationKind::Hooks) {
+        oldest_version(client, &machine)
     } else {
         None
     };
-    // Files of a project are read by whatever version its people have.
+    // Anyone on the project may read its files with any version.
     let shared = asked
         .project
         .is_some()
         .then_some(install::ASSUMED_CLAUDE_CODE)
-        .filter(|_| client == Client::ClaudeCode);
+        .filter(|_| client == ClientApp::ClaudeCode);
     let written = version.map(|own| shared.map_or(own, |shared| own.min(shared)));
-    let caller = Caller {
+    let caller = Invocation {
         vault,
         version: written,
-        ..install::caller(client, &own, found.as_deref(), asked.project.is_some())
+        ..install::invocation_for(client, &own, found.as_deref(), asked.project.is_some())
     };
     let changes =
-        install::connecting(&asked.places, &caller, asked.project.as_deref(), &asked.records)
-            .map_err(troubled)?;
-    let plan = plan(global, &asked, &caller, &changes)?;
-    let any = changes.iter().any(Change::is_any) || plan.new_vault.is_some();
+        install::plan_connect(&asked.places, &caller, asked.project.as_deref(), &asked.records)
+            .map_err(install_error)?;
+    let plan = plan_install(global, &asked, &caller, &changes)?;
+    let any = changes.iter().any(SettingsChange::has_effect) || plan.new_vault.is_some();
     show_plan(&changes, plan.new_vault.as_deref(), &install.how, out)?;
-    let Some(done) = agreed(any, &install.how, "Write this?", out)? else { return Ok(()) };
+    let Some(done) = confirm_changes(any, &install.how, "Write this?", out)? else { return Ok(()) };
     let mut notes = plan.notes;
     if done && let Some(folder) = &plan.new_vault {
-        // Before the settings: a client that finds no vault would fail.
-        notes.extend(care::make_vault(global, Some(folder), None).await?.notes);
+        // Created before the settings are written: a client without a vault would fail.
+        notes.extend(vault::create_vault(global, Some(folder), None).await?.notes);
     }
-    let backups = write(&asked, &changes, done, out)?;
+    let backups = write_changes(&asked, &changes, done, out)?;
     if out.is_json() {
         let told: Vec<Value> = changes
             .iter()
             .zip(&backups)
-            .map(|(change, backup)| told(change, backup.as_deref()))
+            .map(|(change, backup)| change_json(change, backup.as_deref()))
             .collect();
         return out.json(&json!({
             "client": client.word(),
@@ -280,47 +297,52 @@ pub async fn install(global: &Global, install: &Install, out: &mut Out) -> Resul
     }
     let name = client.name();
     match (any, done) {
-        (false, _) => out.line(format!("{name} is connected already; there is nothing to do."))?,
-        (true, false) => out.say(format!("{DIM}Nothing was written.{DIM:#}")),
+        (false, _) => out.line(format!("{name} is already connected; nothing to do."))?,
+        (true, false) => out.info(format!("{DIM}Nothing was written.{DIM:#}")),
         (true, true) => out.line(format!("{GREEN}{name} is connected.{GREEN:#}"))?,
     }
-    tell_backups(&backups, out);
+    print_backups(&backups, out);
     for note in notes {
-        out.say(note);
+        out.info(note);
     }
     if done {
-        tell_next(&asked, &plan.memory, out);
+        print_next_steps(&asked, &plan.memory, out);
     }
     Ok(())
 }
 
-fn plan(global: &Global, asked: &Asked, caller: &Caller, changes: &[Change]) -> Result<Plan> {
-    let mut plan = Plan::default();
+fn plan_install(
+    global: &GlobalArgs,
+    asked: &InstallTarget,
+    caller: &Invocation,
+    changes: &[SettingsChange],
+) -> Result<InstallPlan> {
+    let mut plan = InstallPlan::default();
     if asked.project.is_some()
         && (Path::new(&caller.command).is_absolute() || caller.vault.is_some())
     {
-        plan.notes.push("These files belong to the project, and they name a path of this machine; others have it elsewhere.".to_owned());
+        plan.notes.push("These files belong to the project but name a path of this machine; it differs on other machines.".to_owned());
     }
-    for change in changes.iter().filter(|change| change.is_in_vain()) {
+    for change in changes.iter().filter(|change| change.is_disabled_by_client()) {
         plan.notes.push(format!(
-            "{} has `disableAllHooks`, so no hook runs until that is taken out.",
+            "{} has `disableAllHooks`, so no hook runs until you remove it.",
             change.place.path.display()
         ));
     }
-    if asked.places.iter().any(|place| place.part.what() == What::Hooks) {
+    if asked.places.iter().any(|place| place.part.kind() == IntegrationKind::Hooks) {
         plan.notes.extend(version_note(asked.client, caller.version, asked.project.is_some()));
     }
     let unbound = changes.iter().any(|change| change.vault.is_none());
     let bound_to = changes.iter().find_map(|change| change.vault.clone());
-    if unbound && wire::address(&global.named())?.is_some() {
+    if unbound && bootstrap::database_address(&global.store_selection())?.is_some() {
         plan.notes.push(format!(
-            "Memory is in a database here, and these files do not say so: set {}_FILE and ICECORE_SPACE where the client is started too.",
-            wire::STORE
+            "Memory is in a database here, which these files do not name: set {}_FILE and ICECORE_SPACE where the client is started too.",
+            bootstrap::STORE_VAR
         ));
         plan.memory = "your database".to_owned();
     } else if unbound {
-        plan.new_vault = wire::missing_own_vault()?;
-        plan.memory = wire::own_vault()?.display().to_string();
+        plan.new_vault = bootstrap::missing_own_vault()?;
+        plan.memory = bootstrap::own_vault_path()?.display().to_string();
     } else {
         plan.memory = bound_to.unwrap_or_default();
     }
@@ -328,21 +350,23 @@ fn plan(global: &Global, asked: &Asked, caller: &Caller, changes: &[Change]) -> 
 }
 
 /// `icecore uninstall`
-pub fn uninstall(uninstall: &Uninstall, out: &mut Out) -> Result<()> {
-    let machine = machine()?;
-    let asked = asked(uninstall.client, &uninstall.how, &machine)?;
-    let changes = install::disconnecting(&asked.places, asked.project.as_deref(), &asked.records)
-        .map_err(troubled)?;
-    let any = changes.iter().any(Change::is_any);
+pub fn uninstall(uninstall: &UninstallArgs, out: &mut Output) -> Result<()> {
+    let machine = detect_machine()?;
+    let asked = resolve_target(uninstall.client, &uninstall.how, &machine)?;
+    let changes = install::plan_disconnect(&asked.places, asked.project.as_deref(), &asked.records)
+        .map_err(install_error)?;
+    let any = changes.iter().any(SettingsChange::has_effect);
     show_plan(&changes, None, &uninstall.how, out)?;
-    let Some(done) = agreed(any, &uninstall.how, "Take this out?", out)? else { return Ok(()) };
-    // Where there is nothing to take out, what was kept of the settings still goes.
-    let backups = write(&asked, &changes, !uninstall.how.dry_run, out)?;
+    let Some(done) = confirm_changes(any, &uninstall.how, "Remove this?", out)? else {
+        return Ok(());
+    };
+    // Even without a change the backup records are removed.
+    let backups = write_changes(&asked, &changes, !uninstall.how.dry_run, out)?;
     if out.is_json() {
         let told: Vec<Value> = changes
             .iter()
             .zip(&backups)
-            .map(|(change, backup)| told(change, backup.as_deref()))
+            .map(|(change, backup)| change_json(change, backup.as_deref()))
             .collect();
         let (client, dry_run) = (asked.client.word(), uninstall.how.dry_run);
         let notes: [&str; 0] = [];
@@ -352,26 +376,28 @@ pub fn uninstall(uninstall: &Uninstall, out: &mut Out) -> Result<()> {
     }
     let name = asked.client.name();
     match (any, done) {
-        (false, _) => {
-            out.line(format!("There is nothing of icecore in the settings of {name}."))?
-        }
-        (true, false) => out.say(format!("{DIM}Nothing was written.{DIM:#}")),
+        (false, _) => out.line(format!("The settings of {name} do not mention icecore."))?,
+        (true, false) => out.info(format!("{DIM}Nothing was written.{DIM:#}")),
         (true, true) => {
-            out.line(format!("{GREEN}icecore is out of the settings of {name}.{GREEN:#}"))?;
-            out.say(format!("{DIM}Your memory stays where it is.{DIM:#}"));
+            out.line(format!("{GREEN}icecore is removed from the settings of {name}.{GREEN:#}"))?;
+            out.info(format!("{DIM}Your memory stays where it is.{DIM:#}"));
         }
     }
     Ok(())
 }
 
-/// Shows everything that would be done, unless the person wants to hear little and has agreed
-/// already.
-fn show_plan(changes: &[Change], new_vault: Option<&Path>, how: &How, out: &mut Out) -> Result<()> {
+/// Shows everything that would be done, unless both --quiet and --yes are given.
+fn show_plan(
+    changes: &[SettingsChange],
+    new_vault: Option<&Path>,
+    how: &InstallOptions,
+    out: &mut Output,
+) -> Result<()> {
     if out.is_json() || out.is_quiet() && how.yes {
         return Ok(());
     }
-    for change in changes.iter().filter(|change| change.is_any()) {
-        show(change, out)?;
+    for change in changes.iter().filter(|change| change.has_effect()) {
+        print_change(change, out)?;
     }
     if let Some(folder) = new_vault {
         out.line(format!(
@@ -382,8 +408,13 @@ fn show_plan(changes: &[Change], new_vault: Option<&Path>, how: &How, out: &mut 
     Ok(())
 }
 
-/// Whether the change is made: asks where that is possible. `None` if the person says no.
-fn agreed(any: bool, how: &How, question: &str, out: &mut Out) -> Result<Option<bool>> {
+/// Whether to apply the change: asks on a terminal. `None` if the answer is no.
+fn confirm_changes(
+    any: bool,
+    how: &InstallOptions,
+    question: &str,
+    out: &mut Output,
+) -> Result<Option<bool>> {
     if !any || how.dry_run {
         return Ok(Some(false));
     }
@@ -391,7 +422,7 @@ fn agreed(any: bool, how: &How, question: &str, out: &mut Out) -> Result<Option<
         return Ok(Some(true));
     }
     if out.is_json() || !out.can_ask() {
-        return Err(usage(
+        return Err(usage_error(
             "not a terminal; pass --yes to apply this change, or --dry-run to see it",
         ));
     }
@@ -399,86 +430,90 @@ fn agreed(any: bool, how: &How, question: &str, out: &mut Out) -> Result<Option<
     if out.ask(question)? {
         return Ok(Some(true));
     }
-    out.say("Nothing was written.");
+    out.info("Nothing was written.");
     Ok(None)
 }
 
-/// Writes the changes; where each file's former text is kept.
-fn write(
-    asked: &Asked,
-    changes: &[Change],
+/// Writes the changes and returns the paths of the backups.
+fn write_changes(
+    asked: &InstallTarget,
+    changes: &[SettingsChange],
     done: bool,
-    out: &mut Out,
+    out: &mut Output,
 ) -> Result<Vec<Option<PathBuf>>> {
     out.flush()?;
     let backups = changes
         .iter()
-        .map(|change| if done { change.backup(&asked.records) } else { None })
+        .map(|change| if done { change.backup_path(&asked.records) } else { None })
         .collect();
     if done {
-        changes.iter().try_for_each(|change| change.write(&asked.records)).map_err(troubled)?;
+        changes
+            .iter()
+            .try_for_each(|change| change.write(&asked.records))
+            .map_err(install_error)?;
     }
     Ok(backups)
 }
 
-fn tell_backups(backups: &[Option<PathBuf>], out: &mut Out) {
+fn print_backups(backups: &[Option<PathBuf>], out: &mut Output) {
     for backup in backups.iter().flatten() {
-        out.say(format!("{DIM}What was there is kept in {}{DIM:#}", backup.display()));
+        out.info(format!("{DIM}What was there is kept in {}{DIM:#}", backup.display()));
     }
 }
 
 /// Tells what happens from now on, where to see it, and how to undo it.
-fn tell_next(asked: &Asked, memory: &str, out: &mut Out) {
+fn print_next_steps(asked: &InstallTarget, memory: &str, out: &mut Output) {
     let client = asked.client;
-    out.say("");
-    out.say(format!("Next:  {CYAN}{}{CYAN:#}", client.next()));
-    if asked.places.iter().any(|place| place.part.what() == What::Hooks) {
-        out.say(format!("  From then on your prompts and its answers are kept in {memory}; secrets are replaced first."));
-        out.say(
+    out.info("");
+    out.info(format!("Next:  {CYAN}{}{CYAN:#}", client.next_step()));
+    if asked.places.iter().any(|place| place.part.kind() == IntegrationKind::Hooks) {
+        out.info(format!("  From then on your prompts and its answers are kept in {memory}; secrets are replaced first."));
+        out.info(
             "  A session is summarized when it ends; days, weeks and months when they are over.",
         );
-        out.say(format!(
-            "  {CYAN}icecore injected{CYAN:#} shows what a session was given and why; {CYAN}icecore status{CYAN:#} what there is."
+        out.info(format!(
+            "  {CYAN}icecore hook log{CYAN:#} shows what a session was given and why; {CYAN}icecore status{CYAN:#} what there is."
         ));
-        out.say(format!("  {CYAN}icecore pause{CYAN:#} stops capturing for a while."));
+        out.info(format!("  {CYAN}icecore pause{CYAN:#} stops capturing for a while."));
     } else {
-        out.say(format!("  Its model can then search {memory} and write things down there. Nothing is captured by itself."));
+        out.info(format!("  Its model can then search {memory} and record statements there. Nothing is captured automatically."));
     }
     let project = if asked.project.is_some() { " --project" } else { "" };
-    out.say(format!(
+    out.info(format!(
         "  {CYAN}icecore uninstall {}{project}{CYAN:#} undoes this; your memory stays.",
         client.word()
     ));
 }
 
-fn difference(change: &Change) -> String {
+fn change_diff(change: &SettingsChange) -> String {
     let named = |text: Option<&str>, file: &Path| {
         text.map_or_else(|| "/dev/null".to_owned(), |_| file.display().to_string())
     };
     let (old, new) = (change.text.as_deref(), change.after.as_deref());
     let file = &change.target;
     let shown = |text: Option<&str>| text.unwrap_or_default().replace("\r\n", "\n");
-    let diff = artifact::diff(&shown(old), &shown(new), &named(old, file), &named(new, file));
-    // Settings hold other programs' keys, and what is shown ends up in logs.
+    let diff =
+        artifact::unified_diff(&shown(old), &shown(new), &named(old, file), &named(new, file));
+    // Settings hold other programs' keys, and printed diffs end up in logs.
     secrets::redact_for_display(&diff)
 }
 
-fn show(change: &Change, out: &mut Out) -> Result<()> {
+fn print_change(change: &SettingsChange, out: &mut Output) -> Result<()> {
     if change.target != change.place.path {
-        out.say(format!(
+        out.info(format!(
             "{DIM}{} is a link to {}{DIM:#}",
             change.place.path.display(),
             change.target.display()
         ));
     }
-    let diff = difference(change);
+    let diff = change_diff(change);
     if diff.is_empty() {
-        // Line breaks alone, or a file without anything in it.
-        let what = if change.after.is_none() { "goes" } else { "comes back as it was" };
+        // Line breaks alone, or an empty file.
+        let what = if change.after.is_none() { "is removed" } else { "is restored" };
         return out.line(format!("{} {what}", change.target.display()));
     }
     for line in diff.lines() {
-        let line = plain::visible(line);
+        let line = sanitize::escape_for_terminal(line);
         match line.as_bytes().first() {
             _ if line.starts_with("+++") || line.starts_with("---") => {
                 out.line(format!("{BOLD}{line}{BOLD:#}"))?
@@ -492,7 +527,7 @@ fn show(change: &Change, out: &mut Out) -> Result<()> {
     out.line("")
 }
 
-fn told(change: &Change, backup: Option<&Path>) -> Value {
+fn change_json(change: &SettingsChange, backup: Option<&Path>) -> Value {
     let did = match (&change.text, &change.after) {
         (old, new) if old == new => "nothing",
         (None, _) => "create",
@@ -502,29 +537,34 @@ fn told(change: &Change, backup: Option<&Path>) -> Value {
     json!({
         "file": change.place.path,
         "target": change.target,
-        "what": word(change.place.part.what()),
+        "what": kind_word(change.place.part.kind()),
         "did": did,
-        "diff": if change.is_any() { difference(change) } else { String::new() },
+        "diff": if change.has_effect() { change_diff(change) } else { String::new() },
         "backup": backup,
     })
 }
 
-fn word(what: What) -> &'static str {
+fn kind_word(what: IntegrationKind) -> &'static str {
     match what {
-        What::Hooks => "hooks",
-        What::Mcp => "mcp",
+        IntegrationKind::Hooks => "hooks",
+        IntegrationKind::Mcp => "mcp",
     }
 }
 
-fn is_here(client: Client, machine: &Machine) -> bool {
+fn is_installed(client: ClientApp, machine: &ClientMachine) -> bool {
     client.folder(machine).exists()
-        || client.program().is_some_and(|program| on_path(program).is_some())
+        || client.program().is_some_and(|program| find_on_path(program).is_some())
 }
 
-fn list(machine: &Machine, own: &Path, found: Option<&Path>, out: &mut Out) -> Result<()> {
-    let all = install::connected(machine, |client| Caller {
-        version: version(client, machine),
-        ..install::caller(client, own, found, false)
+fn list_clients(
+    machine: &ClientMachine,
+    own: &Path,
+    found: Option<&Path>,
+    out: &mut Output,
+) -> Result<()> {
+    let all = install::client_states(machine, |client| Invocation {
+        version: oldest_version(client, machine),
+        ..install::invocation_for(client, own, found, false)
     });
     if out.is_json() {
         let told: Vec<Value> = all
@@ -532,57 +572,62 @@ fn list(machine: &Machine, own: &Path, found: Option<&Path>, out: &mut Out) -> R
             .map(|(client, places)| {
                 let files = places
                     .iter()
-                    .map(|one| json!({ "file": one.place.path, "what": word(one.place.part.what()), "state": one.state, "why": one.why }));
-                json!({ "client": client.word(), "found": is_here(*client, machine), "files": files.collect::<Vec<_>>() })
+                    .map(|one| json!({ "file": one.place.path, "what": kind_word(one.place.part.kind()), "state": one.state, "why": one.why }));
+                json!({ "client": client.word(), "found": is_installed(*client, machine), "files": files.collect::<Vec<_>>() })
             })
             .collect();
         return out.json(&json!({ "clients": told }));
     }
     let mut rows = Vec::new();
     for (client, places) in &all {
-        let of = |what: What| match places
+        let of = |what: IntegrationKind| match places
             .iter()
-            .find(|one| one.place.part.what() == what)
+            .find(|one| one.place.part.kind() == what)
             .map(|one| one.state)
         {
             None => Cell::new(""),
-            Some(State::Connected) => Cell::new("connected").fg(comfy_table::Color::Green),
-            Some(State::Outdated) => Cell::new("outdated").fg(comfy_table::Color::Yellow),
-            Some(State::Absent) => Cell::new("-"),
-            Some(State::Refused) => Cell::new("unreadable").fg(comfy_table::Color::Red),
+            Some(ConnectionState::Connected) => {
+                Cell::new("connected").fg(comfy_table::Color::Green)
+            }
+            Some(ConnectionState::Outdated) => Cell::new("outdated").fg(comfy_table::Color::Yellow),
+            Some(ConnectionState::Absent) => Cell::new("-"),
+            Some(ConnectionState::Refused) => Cell::new("unreadable").fg(comfy_table::Color::Red),
         };
-        let here = if is_here(*client, machine) { "found" } else { "not found" };
-        rows.push(vec![Cell::new(client.word()), Cell::new(here), of(What::Hooks), of(What::Mcp)]);
+        let here = if is_installed(*client, machine) { "found" } else { "not found" };
+        rows.push(vec![
+            Cell::new(client.word()),
+            Cell::new(here),
+            of(IntegrationKind::Hooks),
+            of(IntegrationKind::Mcp),
+        ]);
     }
     out.table(&["client", "on this machine", "hooks", "mcp"], rows)?;
     for one in all.iter().flat_map(|(_, places)| places) {
         if let Some(why) = &one.why {
-            out.warn(format!("{}: {}", one.place.path.display(), plain::one_line(why)));
+            out.warn(format!("{}: {}", one.place.path.display(), sanitize::one_line(why)));
         }
     }
     for (client, places) in &all {
-        if places.iter().any(|one| one.state == State::Outdated) {
-            out.say(format!(
-                "`icecore install {}` brings {} up to date.",
-                client.word(),
-                client.name()
-            ));
+        if places.iter().any(|one| one.state == ConnectionState::Outdated) {
+            out.info(format!("`icecore install {}` updates {}.", client.word(), client.name()));
         }
     }
-    out.say(format!("{DIM}`icecore install CLIENT --dry-run` shows what would change.{DIM:#}"));
+    out.info(format!("{DIM}`icecore install CLIENT --dry-run` shows what would change.{DIM:#}"));
     Ok(())
 }
 
-/// The clients that are connected, in words, for whoever looks at everything.
-pub fn connected() -> Vec<String> {
-    let Ok(machine) = machine() else { return Vec::new() };
-    let caller = |_| Caller { command: "icecore".to_owned(), vault: None, version: None };
+/// The connected clients, for `status`.
+pub fn connected_clients() -> Vec<String> {
+    let Ok(machine) = detect_machine() else { return Vec::new() };
+    let caller = |_| Invocation { command: "icecore".to_owned(), vault: None, version: None };
     let mut found = Vec::new();
-    for (client, places) in install::connected(&machine, caller) {
+    for (client, places) in install::client_states(&machine, caller) {
         let parts: Vec<&str> = places
             .iter()
-            .filter(|one| matches!(one.state, State::Connected | State::Outdated))
-            .map(|one| word(one.place.part.what()))
+            .filter(|one| {
+                matches!(one.state, ConnectionState::Connected | ConnectionState::Outdated)
+            })
+            .map(|one| kind_word(one.place.part.kind()))
             .collect();
         if !parts.is_empty() {
             found.push(format!("{} ({})", client.name(), parts.join(", ")));

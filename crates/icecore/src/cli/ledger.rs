@@ -1,43 +1,44 @@
-//! Commands that write to the ledger and read from it.
+//! Commands that append to the ledger and read it.
 
 use std::io::Read;
 
 use anyhow::Result;
 use clap::Args;
-use icecore_domain::calendar::read_day;
-use icecore_domain::event::{Act, EntityKind, Kind, Origin, Priority, Scope};
+use icecore_domain::calendar::parse_day;
+use icecore_domain::event::{Act, EntityKind, EventType, Origin, Priority, Scope};
 use icecore_domain::id::EventId;
-use icecore_domain::ledger::Entry;
-use icecore_domain::ledger::query::{EventQuery, Wanted};
-use icecore_domain::plain;
-use icecore_engine::{Because, Noticed, SummaryTrail, Trail, TrailSource};
+use icecore_domain::ledger::LedgerEntry;
+use icecore_domain::ledger::query::{EventQuery, EventStateFilter};
+use icecore_domain::sanitize;
+use icecore_engine::{
+    EventProvenance, LogScanReport, OriginalSource, Provenance, SummaryProvenance,
+};
 use jiff::civil::Date;
 
-use super::out::{BOLD, CYAN, DIM, GREEN, Out, YELLOW};
-use super::{read, show};
-use crate::error::{Exit, Stop};
-use crate::told;
-use crate::wire::Open;
+use super::output::{BOLD, CYAN, DIM, GREEN, Output, YELLOW};
+use super::{event_format, parse};
+use crate::bootstrap::OpenMemory;
+use crate::error::{AppError, Exit};
+use crate::json_output;
 
-/// What is read from standard input at most, in bytes.
 const MAX_INPUT_BYTES: u64 = 8 * 1024 * 1024;
 
 #[derive(Debug, Args)]
-pub struct Log {
-    /// What happened; `-` reads it from standard input
+pub struct LogArgs {
+    /// The text; `-` reads standard input
     #[arg(required = true, value_name = "TEXT")]
     text: Vec<String>,
 }
 
 #[derive(Debug, Args)]
-pub struct Remember {
-    /// What is to be remembered; `-` reads it from standard input
+pub struct RememberArgs {
+    /// The statement; `-` reads standard input
     #[arg(required = true, value_name = "TEXT")]
     text: Vec<String>,
     /// fact, decision, preference, commitment, constraint, procedure or relationship
     #[arg(long = "type", short = 't', value_name = "TYPE", value_parser = read::kind)]
-    kind: Option<Kind>,
-    /// P0 for good, P1 important, P2 for a quarter, P3 for a month
+    kind: Option<EventType>,
+    /// P0 permanent, P1 important, P2 for a quarter, P3 for a month
     #[arg(long, short, value_name = "P0-P3", value_parser = read::priority)]
     priority: Option<Priority>,
     /// What it is about
@@ -58,10 +59,10 @@ pub struct Remember {
     /// When it is due: 2026-02-20, tomorrow, friday, +3d, +2w
     #[arg(long, value_name = "DAY", allow_hyphen_values = true)]
     due: Option<String>,
-    /// Whom or what it waits for
+    /// The person or thing it waits for
     #[arg(long, value_name = "WHOM")]
     waiting_on: Option<String>,
-    /// Where it was learnt: a path in the vault, a name; `live` if not given
+    /// Its source: a path in the vault, a name; `live` if not given
     #[arg(long, value_name = "SOURCE")]
     source: Option<String>,
     /// The session it was learnt in
@@ -70,52 +71,52 @@ pub struct Remember {
     /// Where it holds: everywhere, project:NAME, conversation:ID
     #[arg(long, value_name = "SCOPE", value_parser = read::scope)]
     scope: Option<Scope>,
-    /// Whose words it goes back to: user, assistant, tool, import or file
+    /// The origin of the words: user, assistant, tool, import or file
     #[arg(long, value_name = "WHO", value_parser = read::origin)]
     origin: Option<Origin>,
 }
 
 #[derive(Debug, Args)]
-pub struct OnEvents {
+pub struct EventIdsArgs {
     /// The events, e.g. EVT-20260213-001 or 20260213-1
     #[arg(required = true, value_name = "ID", value_parser = read::id)]
     ids: Vec<EventId>,
-    /// Why
+    /// The reason
     #[arg(long, short, value_name = "TEXT")]
     note: Option<String>,
     /// The session it happened in
     #[arg(long, value_name = "NAME")]
     session: Option<String>,
-    /// Whose words it goes back to: user, assistant, tool, import or file
+    /// The origin of the words: user, assistant, tool, import or file
     #[arg(long, value_name = "WHO", value_parser = read::origin, default_value = "user", hide_default_value = true)]
     origin: Origin,
 }
 
 #[derive(Debug, Args)]
-pub struct OneEvent {
+pub struct ShowArgs {
     /// The event, e.g. EVT-20260213-001 or 20260213-1
     #[arg(value_name = "ID", value_parser = read::id)]
     id: EventId,
 }
 
 #[derive(Debug, Args)]
-pub struct Why {
+pub struct WhyArgs {
     /// An event, a period, a page's path, [mem:NAME], or a line of a pack
     #[arg(required = true, value_name = "WHAT")]
     what: Vec<String>,
 }
 
 #[derive(Debug, Args)]
-pub struct Events {
+pub struct EventsArgs {
     /// Only with this text
     #[arg(value_name = "TEXT")]
     text: Vec<String>,
-    /// Also what was replaced, closed or taken back, and the acts that did it
+    /// Also what was replaced, closed or retracted, and the acts that did it
     #[arg(long, short)]
     all: bool,
     /// Only of this type; may be given several times
     #[arg(long = "type", short = 't', value_name = "TYPE", value_parser = read::kind)]
-    kinds: Vec<Kind>,
+    kinds: Vec<EventType>,
     /// Only of this priority; may be given several times
     #[arg(long = "priority", short, value_name = "P0-P3", value_parser = read::priority)]
     priorities: Vec<Priority>,
@@ -140,21 +141,21 @@ pub struct Events {
     /// Only recorded on this day or earlier
     #[arg(long, value_name = "DAY", allow_hyphen_values = true)]
     until: Option<String>,
-    /// Only what goes back to tools or strangers and waits for `icecore confirm`
+    /// Only events in quarantine: from tools or strangers, not yet confirmed
     #[arg(long)]
     quarantined: bool,
-    /// At most so many, the newest ones
+    /// At most this many, the newest ones
     #[arg(long, short = 'n', value_name = "N")]
     limit: Option<usize>,
 }
 
 /// The words of the command line, or standard input for a lone `-`.
-pub fn text_of(words: &[String]) -> Result<String> {
+pub fn read_text(words: &[String]) -> Result<String> {
     if words != ["-"] {
         if words.last().is_some_and(|word| word == "-") {
-            return Err(Stop::new(
+            return Err(AppError::new(
                 Exit::Usage,
-                "`-` reads standard input and stands alone; leave the other words out, or the `-`",
+                "`-` reads standard input and must be the only word; leave out the other words or the `-`",
             )
             .into());
         }
@@ -163,14 +164,14 @@ pub fn text_of(words: &[String]) -> Result<String> {
     let mut bytes = Vec::new();
     std::io::stdin().lock().take(MAX_INPUT_BYTES + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > MAX_INPUT_BYTES {
-        return Err(Stop::new(
+        return Err(AppError::new(
             Exit::Usage,
             format!("standard input has more than {MAX_INPUT_BYTES} bytes"),
         )
         .into());
     }
     String::from_utf8(bytes).map_err(|error| {
-        Stop::new(
+        AppError::new(
             Exit::Usage,
             format!(
                 "standard input is not UTF-8 from byte {} on",
@@ -181,11 +182,11 @@ pub fn text_of(words: &[String]) -> Result<String> {
     })
 }
 
-pub fn day_of(option: &str, text: Option<&str>, today: Date) -> Result<Option<Date>> {
+pub fn parse_day(option: &str, text: Option<&str>, today: Date) -> Result<Option<Date>> {
     let Some(text) = text else { return Ok(None) };
-    match read_day(text, today) {
+    match parse_day(text, today) {
         Some(day) => Ok(Some(day)),
-        None => Err(Stop::new(
+        None => Err(AppError::new(
             Exit::Usage,
             format!("{option}: `{text}` is not a day; write 2026-02-20, today, tomorrow, yesterday, friday, +3d or -2w"),
         )
@@ -193,41 +194,45 @@ pub fn day_of(option: &str, text: Option<&str>, today: Date) -> Result<Option<Da
     }
 }
 
-/// Says what was hidden of what came in.
-pub fn tell_hidden(secrets: &icecore_engine::Secrets, out: &mut Out) {
+/// Warns about secrets that were replaced.
+pub fn warn_hidden_secrets(secrets: &icecore_engine::SecretCounts, out: &mut Output) {
     for (kind, count) in secrets {
         out.warn(format!("{count} × a secret ({kind}) was replaced before anything was written"));
     }
 }
 
-fn tell_removed(removed: usize, out: &mut Out) {
+fn warn_removed_characters(removed: usize, out: &mut Output) {
     if removed > 0 {
         out.warn(format!(
-            "{removed} control character{} taken out of the text",
+            "{removed} control character{} removed from the text",
             if removed == 1 { " was" } else { "s were" }
         ));
     }
 }
 
-pub async fn log(open: &Open, log: &Log, out: &mut Out) -> Result<()> {
-    let logged = open.memory.log(&text_of(&log.text)?).await?;
-    tell_removed(logged.characters_removed, out);
-    tell_hidden(&logged.secrets, out);
+pub async fn log(open: &OpenMemory, log: &LogArgs, out: &mut Output) -> Result<()> {
+    let logged = open.memory.append_to_log(&read_text(&log.text)?).await?;
+    warn_removed_characters(logged.characters_removed, out);
+    warn_hidden_secrets(&logged.secrets, out);
     if out.is_json() {
         return out.json(&logged);
     }
     let last = logged.appended.trim_start_matches('\n');
     let line = last.split_once("\n- ").map_or(last, |(_, line)| line).trim_start_matches("- ");
-    out.line(format!("{CYAN}{}{CYAN:#}  {}", logged.path, show::gist(line.trim_end())))
+    out.line(format!(
+        "{CYAN}{}{CYAN:#}  {}",
+        logged.path,
+        event_format::one_line_excerpt(line.trim_end())
+    ))
 }
 
-pub async fn remember(open: &Open, said: &Remember, out: &mut Out) -> Result<()> {
+pub async fn remember(open: &OpenMemory, said: &RememberArgs, out: &mut Output) -> Result<()> {
     let today = open.memory.now().day();
-    let due = day_of("--due", said.due.as_deref(), today)?;
+    let due = parse_day("--due", said.due.as_deref(), today)?;
     let remembered = open
         .memory
-        .remember(icecore_engine::Remember {
-            text: text_of(&said.text)?,
+        .remember(icecore_engine::RememberRequest {
+            text: read_text(&said.text)?,
             kind: said.kind,
             priority: said.priority,
             entity: said.entity.clone(),
@@ -243,8 +248,8 @@ pub async fn remember(open: &Open, said: &Remember, out: &mut Out) -> Result<()>
             origin: said.origin,
         })
         .await?;
-    tell_removed(remembered.characters_removed, out);
-    tell_hidden(&remembered.secrets, out);
+    warn_removed_characters(remembered.characters_removed, out);
+    warn_hidden_secrets(&remembered.secrets, out);
     if out.is_json() {
         return out.json(&remembered);
     }
@@ -255,49 +260,59 @@ pub async fn remember(open: &Open, said: &Remember, out: &mut Out) -> Result<()>
         event.id,
         event.kind,
         event.priority,
-        show::gist(&event.content)
+        event_format::one_line_excerpt(&event.content)
     ))?;
-    if icecore_domain::record::Trust::of(event.origin) == icecore_domain::record::Trust::Low {
-        out.say(format!(
-            "{YELLOW}It goes back to a {} and waits for{YELLOW:#} `icecore confirm {}`; no pack shows it until then.",
+    if icecore_domain::record::Trust::from_origin(event.origin)
+        == icecore_domain::record::Trust::Low
+    {
+        out.info(format!(
+            "{YELLOW}Its origin is {}, so it is quarantined until{YELLOW:#} `icecore confirm {}`; no pack shows it until then.",
             event.origin, event.id
         ));
     }
     if remembered.type_guessed {
-        out.whisper(format!(
-            "The type was guessed; --type says it. To change it: icecore remember … --type TYPE --supersedes {}",
+        out.detail(format!(
+            "The type was guessed. To change it: icecore remember … --type TYPE --supersedes {}",
             event.id
         ));
     }
     for id in &event.supersedes {
-        out.say(format!("{DIM}It replaces {id}.{DIM:#}"));
+        out.info(format!("{DIM}It replaces {id}.{DIM:#}"));
     }
     for conflict in &remembered.conflicts {
         let others: Vec<String> =
             conflict.events.iter().filter(|id| **id != event.id).map(EventId::to_string).collect();
-        out.say(format!(
+        out.info(format!(
             "{YELLOW}It contradicts {} about {}.{YELLOW:#} `icecore conflicts` shows how to settle it.",
             others.join(", "),
-            show::gist(&conflict.about)
+            event_format::one_line_excerpt(&conflict.about)
         ));
     }
     Ok(())
 }
 
-pub async fn act(open: &Open, act: Act, on: &OnEvents, out: &mut Out) -> Result<()> {
-    tell_removed(on.note.as_deref().map_or(0, |note| plain::clean(note).removed), out);
+pub async fn act_on_events(
+    open: &OpenMemory,
+    act: Act,
+    on: &EventIdsArgs,
+    out: &mut Output,
+) -> Result<()> {
+    warn_removed_characters(
+        on.note.as_deref().map_or(0, |note| sanitize::clean(note).removed),
+        out,
+    );
     let acted = open
         .memory
-        .act(act, on.ids.clone(), on.note.clone(), on.origin, on.session.clone())
+        .append_act(act, on.ids.clone(), on.note.clone(), on.origin, on.session.clone())
         .await?;
     if let Some(first) = acted.first() {
-        tell_hidden(&first.secrets, out);
+        warn_hidden_secrets(&first.secrets, out);
     }
-    tell_acted(act, &acted, out)
+    print_acts(act, &acted, out)
 }
 
-/// Says what became of the events that were acted on.
-pub fn tell_acted(act: Act, acted: &[icecore_engine::Acted], out: &mut Out) -> Result<()> {
+/// Prints what happened to the events.
+pub fn print_acts(act: Act, acted: &[icecore_engine::ActReport], out: &mut Output) -> Result<()> {
     if out.is_json() {
         return out.json_named("acts", &acted);
     }
@@ -313,128 +328,130 @@ pub fn tell_acted(act: Act, acted: &[icecore_engine::Acted], out: &mut Out) -> R
             "{CYAN}{}{CYAN:#}  {GREEN}{word}{GREEN:#} {}  {}",
             acted.event.id,
             target.id,
-            show::gist(&target.content)
+            event_format::one_line_excerpt(&target.content)
         ))?;
         if act == Act::Retract {
             for (undone, effect) in target.effects().filter(|(undone, _)| *undone != target.id) {
                 let what = match effect {
-                    icecore_domain::event::Effect::Supersede => "holds again",
+                    icecore_domain::event::Effect::Supersede => "is active again",
                     icecore_domain::event::Effect::Close => "is open again",
                     icecore_domain::event::Effect::Retract => "is back",
                     _ => continue,
                 };
-                out.say(format!("{DIM}{undone} {what}.{DIM:#}"));
+                out.info(format!("{DIM}{undone} {what}.{DIM:#}"));
             }
         }
     }
     Ok(())
 }
 
-/// Takes in what people wrote into the logs, and tells about it.
-pub async fn notice(open: &Open, out: &mut Out) {
-    tell_noticed(&open.memory.notice().await, out);
+/// Imports hand-written extracts from the logs and reports them.
+pub async fn scan_logs(open: &OpenMemory, out: &mut Output) {
+    print_scan(&open.memory.scan_recent_logs().await, out);
 }
 
-pub fn tell_noticed(noticed: &Noticed, out: &mut Out) {
+pub fn print_scan(noticed: &LogScanReport, out: &mut Output) {
     for taken in &noticed.taken {
         let replaces = taken.replaces.map_or(String::new(), |id| format!(", replacing {id}"));
-        out.say(format!("{DIM}Took {} from {}{replaces}.{DIM:#}", taken.event.id, taken.place));
+        out.info(format!(
+            "{DIM}Imported {} from {}{replaces}.{DIM:#}",
+            taken.event.id, taken.place
+        ));
     }
     for (kind, count) in &noticed.secrets {
-        out.warn(format!(
-            "{count} × a secret ({kind}) stood in a log that somebody edited and was replaced there"
-        ));
+        out.warn(format!("{count} × a secret ({kind}) in an edited log was replaced there"));
     }
     for complaint in &noticed.complaints {
         out.warn(complaint);
     }
 }
 
-/// Says what of the ledger cannot be seen or is gone; what is shown is then not all there is.
-pub async fn tell_damage(open: &Open, out: &mut Out) -> Result<()> {
-    const SHOWN: usize = 3;
-    let faults = open.memory.store().faults().await?;
-    for found in faults.iter().take(SHOWN) {
+/// Warns about unreadable or missing lines of the ledger; the output is then incomplete.
+pub async fn warn_damage(open: &OpenMemory, out: &mut Output) -> Result<()> {
+    const MAX_SHOWN_FAULTS: usize = 3;
+    let faults = open.memory.store().line_faults().await?;
+    for found in faults.iter().take(MAX_SHOWN_FAULTS) {
         out.warn(format!(
-            "{}:{} {}. `icecore doctor` says what to do.",
+            "{}:{} {}. `icecore doctor` shows what to do.",
             icecore_domain::layout::LEDGER,
             found.line,
             found.fault.what
         ));
     }
-    if faults.len() > SHOWN {
+    if faults.len() > MAX_SHOWN_FAULTS {
         out.warn(format!(
-            "{} more lines of {} cannot be seen",
-            faults.len() - SHOWN,
+            "{} more lines of {} cannot be read",
+            faults.len() - MAX_SHOWN_FAULTS,
             icecore_domain::layout::LEDGER
         ));
     }
-    let lost = open.memory.store().lost().await?;
+    let lost = open.memory.store().lost_events().await?;
     if let Some(first) = lost.first() {
         let others =
             if lost.len() > 1 { format!(" and {} more", lost.len() - 1) } else { String::new() };
         out.warn(format!(
-            "{first}{others} no longer in {}: somebody removed or broke the lines. `icecore doctor --fix` brings back what a snapshot still has.",
+            "{first}{others} no longer in {}: lines were removed or damaged. `icecore doctor --fix` restores what a snapshot still has.",
             icecore_domain::layout::LEDGER
         ));
     }
     Ok(())
 }
 
-pub async fn events(open: &Open, asked: &Events, out: &mut Out) -> Result<()> {
-    notice(open, out).await;
+pub async fn events(open: &OpenMemory, asked: &EventsArgs, out: &mut Output) -> Result<()> {
+    scan_logs(open, out).await;
     let today = open.memory.now().day();
     let query = EventQuery {
-        standing: if asked.all { Wanted::Any } else { Wanted::Active },
+        state: if asked.all { EventStateFilter::Any } else { EventStateFilter::Active },
         ids: Vec::new(),
         kinds: asked.kinds.clone(),
         priorities: asked.priorities.clone(),
-        entity: asked.entity.as_deref().map(plain::entity_key),
+        entity: asked.entity.as_deref().map(sanitize::entity_key),
         tags: asked.tags.iter().map(|tag| tag.trim().to_lowercase()).collect(),
         source: asked.source.clone(),
         session: asked.session.clone(),
         scope: asked.scope.clone(),
-        since: day_of("--since", asked.since.as_deref(), today)?,
-        until: day_of("--until", asked.until.as_deref(), today)?,
+        since: parse_day("--since", asked.since.as_deref(), today)?,
+        until: parse_day("--until", asked.until.as_deref(), today)?,
         text: (!asked.text.is_empty()).then(|| asked.text.join(" ")),
         limit: asked.limit,
         quarantined: asked.quarantined.then_some(true),
         ..EventQuery::default()
     };
-    let found = open.memory.events(&query).await?;
+    let found = open.memory.query_events(&query).await?;
     if out.is_json() {
         return out.json_named("events", &found);
     }
     if found.is_empty() {
-        out.say("No such events. `icecore events --all` lists every one.");
+        out.info("No matching events. `icecore events --all` lists every event.");
         return Ok(());
     }
     let narrow = out.is_narrow();
-    let rows = found.iter().map(|entry| show::event_row(entry, asked.all, narrow)).collect();
+    let rows =
+        found.iter().map(|entry| event_format::event_row(entry, asked.all, narrow)).collect();
     let header: &[&str] = match (narrow, asked.all) {
         (true, _) => &["ID", "TYPE", "P", "CONTENT"],
-        (false, true) => &["ID", "TYPE", "P", "ENTITY", "STANDING", "CONTENT"],
+        (false, true) => &["ID", "TYPE", "P", "ENTITY", "STATE", "CONTENT"],
         (false, false) => &["ID", "TYPE", "P", "ENTITY", "CONTENT"],
     };
     out.table(header, rows)
 }
 
-pub async fn commitments(open: &Open, out: &mut Out) -> Result<()> {
-    notice(open, out).await;
-    let found = open.memory.commitments().await?;
-    if let Err(error) = open.memory.refresh_loops().await {
-        out.warn(format!("open-loops.json was not brought up to date: {error}"));
+pub async fn commitments(open: &OpenMemory, out: &mut Output) -> Result<()> {
+    scan_logs(open, out).await;
+    let found = open.memory.list_open_commitments().await?;
+    if let Err(error) = open.memory.refresh_open_loops().await {
+        out.warn(format!("open-loops.json was not updated: {error}"));
     }
     if out.is_json() {
         return out.json_named("commitments", &found);
     }
     if found.is_empty() {
-        out.say("Nothing is open. `icecore remember \"Send the offer\" --due friday` writes down a promise.");
+        out.info("Nothing is open. `icecore remember \"Send the offer\" --due friday` records a commitment.");
         return Ok(());
     }
     let now = open.memory.now();
     let narrow = out.is_narrow();
-    let rows = found.iter().map(|entry| show::commitment_row(entry, now, narrow)).collect();
+    let rows = found.iter().map(|entry| event_format::commitment_row(entry, now, narrow)).collect();
     let header: &[&str] = if narrow {
         &["ID", "AGE", "DUE", "CONTENT"]
     } else {
@@ -443,17 +460,17 @@ pub async fn commitments(open: &Open, out: &mut Out) -> Result<()> {
     out.table(header, rows)
 }
 
-pub async fn conflicts(open: &Open, out: &mut Out) -> Result<()> {
-    notice(open, out).await;
-    let found = open.memory.conflicts().await?;
+pub async fn conflicts(open: &OpenMemory, out: &mut Output) -> Result<()> {
+    scan_logs(open, out).await;
+    let found = open.memory.list_conflicts().await?;
     if out.is_json() {
-        return out.json_named("conflicts", &told::conflicts(&found));
+        return out.json_named("conflicts", &json_output::conflicts(&found));
     }
     if found.is_empty() {
-        out.say("No statements contradict each other.");
+        out.info("No statements contradict each other.");
     }
     for (conflict, entries) in &found {
-        out.line(format!("{YELLOW}⚠ {}{YELLOW:#}", plain::one_line(&conflict.about)))?;
+        out.line(format!("{YELLOW}⚠ {}{YELLOW:#}", sanitize::one_line(&conflict.about)))?;
         for entry in entries {
             let waits = if entry.is_quarantined() {
                 format!("  {DIM}(unconfirmed){DIM:#}")
@@ -464,50 +481,50 @@ pub async fn conflicts(open: &Open, out: &mut Out) -> Result<()> {
                 "    {CYAN}{}{CYAN:#}  {}  {}{waits}",
                 entry.event.id,
                 entry.event.ts.day(),
-                show::gist(&entry.event.content)
+                event_format::one_line_excerpt(&entry.event.content)
             ))?;
         }
-        for (what, command) in told::settlements(entries) {
+        for (what, command) in json_output::resolution_commands(entries) {
             out.line(format!("    {DIM}{what:<24} {command}{DIM:#}"))?;
         }
     }
     Ok(())
 }
 
-pub async fn show(open: &Open, one: &OneEvent, out: &mut Out) -> Result<()> {
-    let story = open.memory.show(one.id).await?;
+pub async fn show(open: &OpenMemory, one: &ShowArgs, out: &mut Output) -> Result<()> {
+    let story = open.memory.load_event_details(one.id).await?;
     if out.is_json() {
         return out.json(&story);
     }
-    show::event(&story.entry, out)?;
-    show::chain(&story, out)
+    event_format::print_event(&story.entry, out)?;
+    event_format::print_chain(&story, out)
 }
 
-pub async fn why(open: &Open, why: &Why, out: &mut Out) -> Result<()> {
+pub async fn why(open: &OpenMemory, why: &WhyArgs, out: &mut Output) -> Result<()> {
     let what = why.what.join(" ");
-    let found = open.memory.because(&what).await?;
+    let found = open.memory.trace_provenance(&what).await?;
     if out.is_json() {
-        return out.json(&told::why(&what, &found));
+        return out.json(&json_output::provenance(&what, &found));
     }
     for (at, one) in found.iter().enumerate() {
         if at > 0 {
             out.line("")?;
         }
         match one {
-            Because::Event(trail) => event_trail(trail, out)?,
-            Because::Summary(trail) => summary_trail(trail, out)?,
-            Because::Page { path, events } => {
-                out.line(format!("{BOLD}{}{BOLD:#}", plain::one_line(path)))?;
+            Provenance::Event(trail) => print_event_trail(trail, out)?,
+            Provenance::Summary(trail) => print_summary_trail(trail, out)?,
+            Provenance::Page { path, events } => {
+                out.line(format!("{BOLD}{}{BOLD:#}", sanitize::one_line(path)))?;
                 for entry in events {
                     out.line(format!(
                         "  {CYAN}{}{CYAN:#}  {}  {}",
                         entry.event.id,
-                        entry.standing.word(),
-                        show::gist(&entry.event.content)
+                        entry.state.word(),
+                        event_format::one_line_excerpt(&entry.event.content)
                     ))?;
                 }
-                out.say(format!(
-                    "{DIM}`icecore why ID` walks each of them back to its source.{DIM:#}"
+                out.info(format!(
+                    "{DIM}`icecore why ID` traces each of them to its source.{DIM:#}"
                 ));
             }
         }
@@ -515,81 +532,90 @@ pub async fn why(open: &Open, why: &Why, out: &mut Out) -> Result<()> {
     Ok(())
 }
 
-fn event_trail(trail: &Trail, out: &mut Out) -> Result<()> {
-    show::event(&trail.story.entry, out)?;
+fn print_event_trail(trail: &EventProvenance, out: &mut Output) -> Result<()> {
+    event_format::print_event(&trail.story.entry, out)?;
     out.line("")?;
     out.line(format!("{BOLD}Where it comes from{BOLD:#}"))?;
     out.line(format!("  ledger   {}", trail.ledger))?;
-    let who = |entry: &Entry| format!("said by {} at {}", entry.event.origin, entry.event.ts);
+    let who = |entry: &LedgerEntry| format!("said by {} at {}", entry.event.origin, entry.event.ts);
     match &trail.source {
-        TrailSource::Live => out.line(format!("  source   live: {}; the ledger line is its first record", who(&trail.story.entry)))?,
-        TrailSource::Gone { path } => out.line(format!(
-            "  source   {}, {YELLOW}which is not there any more{YELLOW:#}; the ledger line is what is left",
-            plain::one_line(path)
+        OriginalSource::Live => out.line(format!(
+            "  source   live: {}; the ledger line is its first record",
+            who(&trail.story.entry)
         ))?,
-        TrailSource::Elsewhere { name } => out.line(format!("  source   {}, which icecore does not keep", plain::one_line(name)))?,
-        TrailSource::File { path, line: None, .. } => {
-            out.line(format!("  source   {path}, {YELLOW}where the line is no longer found{YELLOW:#}: it was edited or removed"))?;
+        OriginalSource::Gone { path } => out.line(format!(
+            "  source   {}, {YELLOW}which no longer exists{YELLOW:#}; only the ledger line is left",
+            sanitize::one_line(path)
+        ))?,
+        OriginalSource::Elsewhere { name } => out.line(format!(
+            "  source   {}, which icecore does not store",
+            sanitize::one_line(name)
+        ))?,
+        OriginalSource::File { path, line: None, .. } => {
+            out.line(format!("  source   {path}, {YELLOW}where the line is not found any more{YELLOW:#}: it was edited or removed"))?;
         }
-        file @ TrailSource::File { .. } => tell_source(file, out)?,
-        record @ TrailSource::Record { .. } => tell_record(record, trail.quote.as_deref(), out)?,
+        file @ OriginalSource::File { .. } => print_source(file, out)?,
+        record @ OriginalSource::Record { .. } => {
+            print_record(record, trail.quote.as_deref(), out)?
+        }
     }
-    show::chain(&trail.story, out)
+    event_format::print_chain(&trail.story, out)
 }
 
-fn tell_source(source: &TrailSource, out: &mut Out) -> Result<()> {
-    let TrailSource::File { path, line: Some(line), context } = source else {
-        return tell_record(source, None, out);
+fn print_source(source: &OriginalSource, out: &mut Output) -> Result<()> {
+    let OriginalSource::File { path, line: Some(line), context } = source else {
+        return print_record(source, None, out);
     };
     out.line(format!("  source   {path}:{line}"))?;
     for (number, text) in context {
         let mark = if number == line { ">" } else { " " };
-        out.line(format!("           {mark} {DIM}{number:>4}{DIM:#}  {}", plain::one_line(text)))?;
+        out.line(format!(
+            "           {mark} {DIM}{number:>4}{DIM:#}  {}",
+            sanitize::one_line(text)
+        ))?;
     }
     Ok(())
 }
 
-fn tell_record(source: &TrailSource, quote: Option<&str>, out: &mut Out) -> Result<()> {
-    let TrailSource::Record { path, id, conversation, ts, speaker, text, withdrawn, .. } = source
+fn print_record(source: &OriginalSource, quote: Option<&str>, out: &mut Output) -> Result<()> {
+    let OriginalSource::Record { path, id, conversation, ts, speaker, text, withdrawn, .. } =
+        source
     else {
         return Ok(());
     };
     out.line(format!(
         "  source   {path}  {DIM}{} in {}{DIM:#}",
-        plain::one_line(id),
-        plain::one_line(conversation)
+        sanitize::one_line(id),
+        sanitize::one_line(conversation)
     ))?;
     if let Some(quote) = quote {
-        out.line(format!("  words    \"{}\"", show::gist(quote)))?;
+        out.line(format!("  words    \"{}\"", event_format::one_line_excerpt(quote)))?;
     }
-    let (speaker, gist) = (plain::one_line(speaker), show::gist(text));
+    let (speaker, gist) = (sanitize::one_line(speaker), event_format::one_line_excerpt(text));
     let withdrawn =
         if *withdrawn { format!(" {YELLOW}(withdrawn){YELLOW:#}") } else { String::new() };
     out.line(format!(
         "           {DIM}{} {}{DIM:#} {CYAN}{speaker}{CYAN:#}{withdrawn}: {gist}",
         ts.day(),
-        ts.clock()
+        ts.clock_time()
     ))
 }
 
-fn summary_trail(trail: &SummaryTrail, out: &mut Out) -> Result<()> {
+fn print_summary_trail(trail: &SummaryProvenance, out: &mut Output) -> Result<()> {
     for (at, step) in trail.steps.iter().enumerate() {
         let indent = "  ".repeat(at);
         out.line(format!(
             "{indent}{CYAN}{BOLD}{}{BOLD:#}{CYAN:#}  {DIM}version {} by {}, {}{DIM:#}",
             step.period,
             step.version,
-            plain::one_line(&step.made_by),
+            sanitize::one_line(&step.made_by),
             step.path
         ))?;
-        out.line(format!("{indent}  {}", show::gist(&step.says)))?;
+        out.line(format!("{indent}  {}", event_format::one_line_excerpt(&step.says)))?;
     }
     if !trail.sources.is_empty() {
         out.line(format!("  made from {}", trail.sources.join(", ")))?;
-        out.say(format!(
-            "{DIM}`icecore why {}` goes one step further down.{DIM:#}",
-            trail.sources[0]
-        ));
+        out.info(format!("{DIM}`icecore why {}` goes one step further.{DIM:#}", trail.sources[0]));
     }
-    trail.records.iter().try_for_each(|source| tell_source(source, out))
+    trail.records.iter().try_for_each(|source| print_source(source, out))
 }

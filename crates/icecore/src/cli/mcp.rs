@@ -1,38 +1,39 @@
-//! `mcp`: memory for an assistant that started this program.
+//! `mcp`: the MCP server on standard input and output.
 
 use std::sync::Arc;
 
 use anyhow::Result;
 use clap::Args;
 
-use super::Global;
-use super::out::Out;
-use crate::http::Log;
-use crate::mcp::{Memories, Server, stdio};
-use crate::rights::{Right, Rights};
-use crate::wire::{self, Meanings};
+use super::GlobalArgs;
+use super::output::Output;
+use crate::bootstrap::{self, LazyEmbedder};
+use crate::http::LogFn;
+use crate::mcp::{McpServer, ServedMemories, stdio};
+use crate::permissions::{Permission, Permissions};
 
 #[derive(Debug, Args)]
-pub struct Mcp {
-    /// Offer only tools that look
+pub struct McpArgs {
+    /// Offer only tools that read
     #[arg(long)]
     read_only: bool,
 }
 
-pub async fn mcp(global: &Global, mcp: &Mcp, out: &mut Out) -> Result<()> {
-    let open = wire::open_own(global).await?;
-    for mended in open.memory.store().mended().await {
+pub async fn serve_mcp(global: &GlobalArgs, mcp: &McpArgs, out: &mut Output) -> Result<()> {
+    let open = bootstrap::open_own_memory(global).await?;
+    for mended in open.memory.store().opening_repairs().await {
         out.warn(mended);
     }
     // Standard output belongs to the protocol.
-    let log: Log = Arc::new(|line: &str| {
+    let log: LogFn = Arc::new(|line: &str| {
         use std::io::Write as _;
         let _ = writeln!(std::io::stderr(), "{line}");
     });
-    let rights = Rights::of([if mcp.read_only { Right::Read } else { Right::Write }]);
-    stdio::serve(Server::new(
-        Memories::One(Arc::new(open.memory)),
-        Meanings::new(log.clone()),
+    let rights =
+        Permissions::of([if mcp.read_only { Permission::Read } else { Permission::Write }]);
+    stdio::serve_stdio(McpServer::new(
+        ServedMemories::One(Arc::new(open.memory)),
+        LazyEmbedder::new(log.clone()),
         rights,
         log,
     ))

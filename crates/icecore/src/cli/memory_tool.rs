@@ -4,17 +4,17 @@ use std::path::Path;
 
 use anyhow::Result;
 use clap::Args;
-use icecore_domain::plain;
+use icecore_domain::sanitize;
 use serde_json::json;
 
 use super::capture;
-use super::out::{CYAN, Out};
-use crate::error::{Exit, Stop};
-use crate::wire::Open;
+use super::output::{CYAN, Output};
+use crate::bootstrap::OpenMemory;
+use crate::error::{AppError, Exit};
 
 #[derive(Debug, Args)]
-pub struct MemoryTool {
-    /// List what a file once was, instead of reading a call from standard input
+pub struct MemoryToolArgs {
+    /// List earlier versions of a file, instead of reading a call from standard input
     #[arg(long, value_name = "PATH")]
     versions: Option<String>,
     /// Print that version of the file, from 1
@@ -22,12 +22,16 @@ pub struct MemoryTool {
     version: Option<usize>,
 }
 
-pub async fn memory_tool(open: &Open, asked: &MemoryTool, out: &mut Out) -> Result<()> {
+pub async fn run_memory_tool(
+    open: &OpenMemory,
+    asked: &MemoryToolArgs,
+    out: &mut Output,
+) -> Result<()> {
     if let Some(path) = &asked.versions {
-        return versions(open, path, asked.version, out).await;
+        return print_versions(open, path, asked.version, out).await;
     }
     let input = capture::read_input(Path::new("-"), out)?;
-    let answer = open.memory.memory_tool(input.trim()).await?;
+    let answer = open.memory.run_memory_tool(input.trim()).await?;
     if out.is_json() {
         return out.json(&answer);
     }
@@ -38,21 +42,26 @@ pub async fn memory_tool(open: &Open, asked: &MemoryTool, out: &mut Out) -> Resu
     }
     if answer.is_error {
         let told = answer.content.strip_prefix("Error: ").unwrap_or(&answer.content);
-        return Err(Stop::new(Exit::Usage, plain::visible(told)).into());
+        return Err(AppError::new(Exit::Usage, sanitize::escape_for_terminal(told)).into());
     }
-    out.line(plain::visible(&answer.content))
+    out.line(sanitize::escape_for_terminal(&answer.content))
 }
 
-async fn versions(open: &Open, path: &str, number: Option<usize>, out: &mut Out) -> Result<()> {
-    let all = open.memory.memory_tool_versions(path).await?;
+async fn print_versions(
+    open: &OpenMemory,
+    path: &str,
+    number: Option<usize>,
+    out: &mut Output,
+) -> Result<()> {
+    let all = open.memory.list_memory_tool_versions(path).await?;
     if let Some(number) = number {
         let version = number.checked_sub(1).and_then(|at| all.get(at));
         let version = version.ok_or_else(|| {
-            Stop::new(
+            AppError::new(
                 Exit::NotFound,
                 format!(
                     "there is no version {number} of {}; there are {}",
-                    plain::one_line(path),
+                    sanitize::one_line(path),
                     all.len()
                 ),
             )
@@ -63,19 +72,21 @@ async fn versions(open: &Open, path: &str, number: Option<usize>, out: &mut Out)
         return out.json(&json!({ "path": path, "versions": all }));
     }
     for (at, version) in all.iter().enumerate() {
-        let to =
-            version.to.as_ref().map_or(String::new(), |to| format!(" to {}", plain::one_line(to)));
+        let to = version
+            .to
+            .as_ref()
+            .map_or(String::new(), |to| format!(" to {}", sanitize::one_line(to)));
         out.line(format!(
             "{CYAN}{:>4}{CYAN:#}  {}  {} bytes, before {} {}{to}",
             at + 1,
-            plain::one_line(&version.ts),
+            sanitize::one_line(&version.ts),
             version.text.len(),
-            plain::one_line(&version.did),
-            plain::one_line(&version.path)
+            sanitize::one_line(&version.did),
+            sanitize::one_line(&version.path)
         ))?;
     }
     if all.is_empty() {
-        out.say("It was never anything else than it is now.");
+        out.info("There are no earlier versions.");
     }
     Ok(())
 }

@@ -1,30 +1,32 @@
-//! The command line: what can be said, and who answers it.
+//! The command line: its definition for clap, and the dispatch to the modules that implement it.
 
-mod access;
-mod across;
 mod capture;
-mod care;
-mod carry;
+mod capture_control;
 mod chat;
-mod converse;
+mod conversation;
 mod dashboard;
+mod database_access;
 mod demo;
-mod find;
+mod event_format;
 mod forget;
-mod hooks;
+mod help;
 mod import;
+mod insights;
 mod install;
-mod join;
+mod lazy;
 mod ledger;
+mod maintenance;
 mod mcp;
 mod memory_tool;
-mod night;
-pub mod out;
+mod merge;
+pub mod output;
 mod packs;
-mod press;
 mod quarantine;
+mod search;
 mod serve;
-mod show;
+mod summaries;
+mod transfer;
+mod vault;
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -33,50 +35,51 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::{Args, CommandFactory, FromArgMatches as _, Parser, Subcommand, ValueEnum};
 use icecore_domain::calendar::Moment;
-use icecore_domain::event::{EntityKind, Kind, NotAWord, Origin, Priority, Scope};
-use icecore_domain::id::{EventId, NotAnId};
+use icecore_domain::event::{EntityKind, EventType, Origin, ParseEnumError, Priority, Scope};
+use icecore_domain::id::{EventId, ParseEventIdError};
+use icecore_domain::natural_date::NaturalDate;
 use icecore_domain::record::Role;
-use icecore_domain::summary::{NotAPeriod, Period};
-use icecore_domain::transcript::Shape;
-use icecore_domain::when::When;
+use icecore_domain::summary::{ParsePeriodError, Period};
+use icecore_domain::transcript::TranscriptFormat;
 use secrecy::SecretString;
 
-use self::out::Out;
-use crate::wire;
+use self::lazy::Lazy;
+use self::output::Output;
+use crate::bootstrap;
 
-const AFTER: &str = "\
-Examples:
-  icecore init                                     make your memory, once
-  icecore remember \"Decided on Postgres\"           write something down
-  icecore remember \"Send the offer\" --due friday   promise something
-  icecore commitments                              what is open
-  icecore status                                   the screen to look at first
-
-Exit codes: 0 ok, 1 failure, 2 usage, 3 not found, 4 conflict, 5 not allowed, 6 damaged vault, 75 try later.";
-
-/// Long-term memory for LLM assistants: every day kept, nothing lost, all of it in files you can
-/// read.
+/// Long-term memory for LLM assistants, kept in files you can read
 #[derive(Debug, Parser)]
-#[command(name = "icecore", version, after_help = AFTER, arg_required_else_help = true)]
+#[command(
+    name = "icecore",
+    version,
+    after_help = help::EXIT_CODES,
+    arg_required_else_help = true,
+    disable_help_subcommand = true
+)]
 pub struct Cli {
-    /// Options that hold for every command.
+    /// Options of every command.
     #[command(flatten)]
-    pub global: Global,
+    pub global: GlobalArgs,
     #[command(subcommand)]
-    command: Command,
+    command: CliCommand,
 }
 
 impl Cli {
-    /// Reads a command line.
-    pub fn read(
-        words: impl IntoIterator<Item = impl Into<std::ffi::OsString> + Clone>,
+    /// Parses a command line.
+    pub fn parse_words(
+        words: impl IntoIterator<Item = impl Into<std::ffi::OsString>>,
     ) -> Result<Self, clap::Error> {
-        // One for each process: taking the parser apart costs as much as parsing.
+        let words: Vec<std::ffi::OsString> = words.into_iter().map(Into::into).collect();
+        Self::parse_raw(&words).map_err(|error| help::explain(&words, error))
+    }
+
+    fn parse_raw(words: &[std::ffi::OsString]) -> Result<Self, clap::Error> {
+        // Leaked, once in each process: dropping the parser costs as much as parsing.
         let mut matches = Box::leak(Box::new(Self::command())).try_get_matches_from_mut(words)?;
         let is_meant =
             |name: &str| matches.value_source(name) == Some(clap::parser::ValueSource::CommandLine);
         let (vault_is_meant, space_is_meant) = (is_meant("vault"), is_meant("space"));
-        let command = called(&matches);
+        let command = command_path(&matches);
         let mut cli = Self::from_arg_matches_mut(&mut matches)
             .map_err(|error| error.format(&mut Self::command()))?;
         (cli.global.vault_is_meant, cli.global.space_is_meant) = (vault_is_meant, space_is_meant);
@@ -89,28 +92,28 @@ impl Cli {
         }
     }
 
-    /// The answer to git, if it is git that calls: it wants a code and nothing else.
-    pub fn drives(&self) -> Option<ExitCode> {
+    /// Runs the merge driver if git calls it: git wants an exit code and nothing else.
+    pub fn run_merge_driver(&self) -> Option<ExitCode> {
         match &self.command {
-            Command::MergeDriver(driver) => Some(join::drive(driver)),
+            CliCommand::MergeDriver(driver) => Some(merge::answer_git(driver)),
             _ => None,
         }
     }
 
-    /// Whether many are served at once, so that it needs more than one thread.
-    pub fn serves_many(&self) -> bool {
+    /// Whether the command serves many clients at once and needs several threads.
+    pub fn needs_threads(&self) -> bool {
         match &self.command {
-            Command::Serve(_) | Command::Chat(_) | Command::Mcp(_) => true,
-            Command::Daemon(daemon) => daemon.all_spaces,
+            CliCommand::Serve(_) | CliCommand::Chat(_) | CliCommand::Mcp(_) => true,
+            CliCommand::Daemon(daemon) => daemon.all_spaces,
             _ => false,
         }
     }
 }
 
-/// Options that may stand before or after any command.
+/// Options that are allowed before or after any command.
 #[derive(Debug, Clone, Args)]
-pub struct Global {
-    /// The vault; else the nearest parent folder that is one, else your own
+pub struct GlobalArgs {
+    /// The vault; if not given, the nearest one above this folder, else your own
     #[arg(
         long,
         global = true,
@@ -119,8 +122,7 @@ pub struct Global {
         help_heading = "Global options"
     )]
     pub vault: Option<PathBuf>,
-    /// A database that memory is in, such as postgres://user@host/name; also ICECORE_STORE, or a
-    /// file named by ICECORE_STORE_FILE
+    /// A database: postgres://user@host/name; also ICECORE_STORE or ICECORE_STORE_FILE
     #[arg(long, global = true, value_name = "URL", value_parser = read::secret, help_heading = "Global options")]
     pub store: Option<SecretString>,
     /// The space in that database; `default` if not given
@@ -132,26 +134,26 @@ pub struct Global {
         help_heading = "Global options"
     )]
     pub space: Option<String>,
-    /// Whether the vault stood on the command line, so that the environment does not name a
-    /// database instead
+    /// Whether the vault was given on the command line, which wins over a database from the
+    /// environment
     #[arg(skip)]
     pub vault_is_meant: bool,
-    /// Whether the space stood there
+    /// Whether the space was given on the command line
     #[arg(skip)]
     pub space_is_meant: bool,
-    /// What the command is called, with the one beneath it
+    /// The command with its subcommands, such as `db token add`
     #[arg(skip)]
     pub command: String,
     /// Print JSON for machines
     #[arg(long, global = true, help_heading = "Global options")]
     pub json: bool,
-    /// Run as of this moment, e.g. 2026-02-13T09:30:00+01:00; what is newer is not known
+    /// Run as of this moment, e.g. 2026-02-13T09:30:00+01:00; newer memory is invisible
     #[arg(long, global = true, value_name = "RFC3339", help_heading = "Global options")]
     pub now: Option<String>,
-    /// Say nothing but data, warnings and errors
+    /// Print only data, warnings and errors
     #[arg(short, long, global = true, help_heading = "Global options")]
     pub quiet: bool,
-    /// Say more
+    /// Print details
     #[arg(short, long, global = true, conflicts_with = "quiet", help_heading = "Global options")]
     pub verbose: bool,
     /// Colours: auto, always, never (NO_COLOR is respected)
@@ -167,15 +169,21 @@ pub struct Global {
     pub color: Color,
 }
 
-impl Global {
-    /// What they say of where memory is.
-    pub fn named(&self) -> wire::Named {
+impl GlobalArgs {
+    /// The store that these options select.
+    pub fn store_selection(&self) -> bootstrap::StoreSelection {
         let (vault, store, space) = (self.vault.clone(), self.store.clone(), self.space.clone());
-        wire::Named { vault, is_meant: self.vault_is_meant, store, space, is_hurried: false }
+        bootstrap::StoreSelection {
+            vault,
+            is_meant: self.vault_is_meant,
+            store,
+            space,
+            is_hurried: false,
+        }
     }
 
-    /// What is wrong with naming memory in two ways at once, where both stand on the command line.
-    fn contradiction(&self) -> Option<&'static str> {
+    /// The error if the command line names two stores at once.
+    fn location_conflict(&self) -> Option<&'static str> {
         if self.vault_is_meant && self.store.is_some() {
             return Some("--vault names a folder and --store a database; give one of them");
         }
@@ -191,8 +199,8 @@ impl Global {
         None
     }
 
-    /// The same, about a vault.
-    pub fn about(&self, vault: PathBuf) -> Self {
+    /// The same options for another vault.
+    pub fn with_vault(&self, vault: PathBuf) -> Self {
         Self {
             vault: Some(vault),
             vault_is_meant: true,
@@ -207,344 +215,434 @@ impl Global {
 /// When to use colours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Color {
-    /// On a terminal.
     Auto,
-    /// Always.
     Always,
-    /// Never.
     Never,
 }
 
 #[derive(Debug, Subcommand)]
-enum Command {
-    /// Make a vault: a folder of files, a git repository, your time zone
+enum CliCommand {
+    /// Create a vault: a folder of files with its history in git
     #[command(
         after_help = "Examples:\n  icecore init                     in your data folder\n  icecore init ./memory            in a folder of your choice\n  icecore init --tz Europe/Berlin  with days as in Berlin\n  icecore init --store postgres://me@host/name --space team   in a database: its tables, and a space"
     )]
-    Init(care::Init),
-    /// Show what is here, what is open, what is due and what is wrong
+    Init(Lazy<vault::InitArgs>),
+    /// Show what is known, open, due and wrong
     #[command(after_help = "Examples:\n  icecore status\n  icecore status --json | jq .open")]
     Status,
-    /// Add a line with the time to today's log
+    /// Append a line to today's log
     #[command(
         after_help = "Examples:\n  icecore log \"Met Client X, they want two more weeks\"\n  some-command | icecore log -"
     )]
-    Log(ledger::Log),
-    /// Write down a fact, decision, commitment, preference, constraint, procedure or relationship
+    Log(Lazy<ledger::LogArgs>),
+    /// Record a fact, decision, commitment or other statement
     #[command(
-        after_help = "Examples:\n  icecore remember \"Decided on one price for all\" --entity pricing\n  icecore remember \"Never deploy on Fridays\" --priority P0\n  icecore remember \"Send the offer to Client X\" --due friday --waiting-on \"the lawyers\"\n  icecore remember \"The budget is 600 EUR\" --supersedes EVT-20260213-001\n  echo \"long text\" | icecore remember - --type fact\n\nThe type is guessed from the words if --type is not given."
+        after_help = "Examples:\n  icecore remember \"Decided on one price for all\" --entity pricing\n  icecore remember \"Never deploy on Fridays\" --priority P0\n  icecore remember \"Send the offer to Client X\" --due friday --waiting-on \"the lawyers\"\n  icecore remember \"The budget is 600 EUR\" --supersedes EVT-20260213-001\n  echo \"long text\" | icecore remember - --type fact\n\nTypes: fact, decision, commitment, preference, constraint, procedure, relationship; guessed from the words without --type."
     )]
-    Remember(ledger::Remember),
+    Remember(Lazy<ledger::RememberArgs>),
     /// Close commitments that are done or dropped
     #[command(
         after_help = "Examples:\n  icecore close EVT-20260213-002\n  icecore close 20260213-2 --note \"sent by mail\""
     )]
-    Close(ledger::OnEvents),
-    /// Say that something still holds, so that it counts as fresh
+    Close(Lazy<ledger::EventIdsArgs>),
+    /// Confirm that a statement still holds
     #[command(after_help = "Example:\n  icecore confirm EVT-20260213-001")]
-    Confirm(ledger::OnEvents),
-    /// Take something back: a statement, a closing, even a retraction
+    Confirm(Lazy<ledger::EventIdsArgs>),
+    /// Retract a statement, a closing or a retraction
     #[command(
-        after_help = "Examples:\n  icecore retract EVT-20260213-001 --note \"misheard\"\n  icecore retract EVT-20260213-007   (if 007 closed a commitment, it is open again)"
+        after_help = "Examples:\n  icecore retract EVT-20260213-001 --note \"misheard\"\n  icecore retract EVT-20260213-007   if 007 closed a commitment, it is open again"
     )]
-    Retract(ledger::OnEvents),
-    /// Look at what only tools and strangers said, and confirm or drop it
+    Retract(Lazy<ledger::EventIdsArgs>),
+    /// Review what only tools and strangers said: confirm or drop it
     #[command(
         subcommand,
-        after_help = "Examples:\n  icecore quarantine list\n  icecore quarantine confirm EVT-20260213-001\n  icecore quarantine drop --session app/s1\n\nWhat waits here is in no pack, page or summary until somebody confirms it."
+        after_help = "Examples:\n  icecore quarantine list\n  icecore quarantine confirm EVT-20260213-001\n  icecore quarantine drop --session app/s1\n\nNothing in quarantine reaches a pack, page or summary until you confirm it."
     )]
-    Quarantine(quarantine::Quarantine),
-    /// List events
+    Quarantine(Lazy<quarantine::QuarantineCommand>),
+    /// List events of the ledger
     #[command(
-        after_help = "Examples:\n  icecore events                          what holds now\n  icecore events --type decision --since 2026-01-01\n  icecore events --entity client_x --all  with everything that was replaced or taken back\n  icecore events pricing --json           by text, for machines"
+        after_help = "Examples:\n  icecore events                          what holds now\n  icecore events --type decision --since 2026-01-01\n  icecore events --entity client_x --all  with everything that was replaced or retracted\n  icecore events pricing --json           by text, for machines"
     )]
-    Events(ledger::Events),
+    Events(Lazy<ledger::EventsArgs>),
     /// List open commitments, oldest first
     #[command(
         after_help = "Examples:\n  icecore commitments\n  icecore commitments --json | jq -r '.commitments[] | select(.due) | .id'"
     )]
     Commitments,
-    /// List statements that cannot both be true
+    /// List statements that contradict each other
     #[command(
         after_help = "Example:\n  icecore conflicts      with the commands that settle each of them"
     )]
     Conflicts,
-    /// Show an event with its chain: what it replaced, what replaced it, who closed it
-    #[command(after_help = "Example:\n  icecore show EVT-20260213-001")]
-    Show(ledger::OneEvent),
-    /// Walk an event, a summary, a page or any line of a pack back to the words it came from
+    /// Show an event and the chain it belongs to
+    #[command(
+        after_help = "Example:\n  icecore show EVT-20260213-001     what it replaced, what replaced it, who closed it"
+    )]
+    Show(Lazy<ledger::ShowArgs>),
+    /// Trace an event, a summary or a line of a pack to its source
     #[command(
         after_help = "Examples:\n  icecore why EVT-20260213-001\n  icecore why 2026-W07\n  icecore why knowledge/entities/apollo.md\n  icecore why \"- Never deploy on Fridays (EVT-20260213-002)\"\n  icecore why \"the port moved to 7431\"        a line of a summary or pack"
     )]
-    Why(ledger::Why),
-    /// Keep messages, word for word, for good
-    #[command(subcommand)]
-    Message(capture::Message),
-    /// Keep whole sessions, and write their primers
-    #[command(subcommand)]
-    Session(capture::Session),
-    /// Save an assistant's state: for the next session, for good, and in 24hr.md
+    Why(Lazy<ledger::WhyArgs>),
+    /// Store messages verbatim
     #[command(
-        after_help = "Examples:\n  icecore save-state state.md --title \"before lunch\"\n  some-program | icecore save-state --title \"auto-save\""
+        subcommand,
+        after_help = "Example:\n  icecore message add \"we use port 7431\" --conversation app"
     )]
-    SaveState(capture::SaveState),
-    /// Take in a history in bulk
+    Message(Lazy<capture::MessageCommand>),
+    /// Store whole sessions and write their primers
+    #[command(subcommand, after_help = "Example:\n  icecore session add talk.md")]
+    Session(Lazy<capture::SessionCommand>),
+    /// Save an assistant's working state for its next session
     #[command(
-        after_help = "Examples:\n  icecore import claude-code                   everything in ~/.claude/projects\n  icecore import claude-code --dry-run         what that would be\n  icecore import chatgpt-export.zip            the form is recognised\n  icecore import ~/notes --format markdown\n  icecore import history.jsonl                 {\"conversation\",\"session\",\"role\",\"name\",\"ts\",\"id\",\"text\"} a line; ts and text must be there\n\nForms: claude-code, codex (also .zst), chatgpt and claude-ai (zip or json), mem0, mcp-memory, markdown, jsonl.\nA run that was ended goes on where it was; a second run reads only what is new, and nothing is taken twice."
+        after_help = "Examples:\n  icecore save-state state.md --title \"before lunch\"\n  some-program | icecore save-state --title \"auto-save\"\n\nThe state is also kept as a snapshot and entered in 24hr.md."
     )]
-    Import(import::Import),
-    /// Press sessions into days, weeks, months and years
+    SaveState(Lazy<capture::SaveStateArgs>),
+    /// Import conversation history: Claude Code, Codex, ChatGPT, …
     #[command(
-        after_help = "Examples:\n  icecore rollup                         everything that is due\n  icecore rollup --dry-run               what that would be\n  icecore rollup week --period 2026-W07  this week, now\n  icecore rollup due --backfill          the past, newest first, after an import\n\nWithout a model, summaries are made from the sources' own sentences and marked provisional; `icecore model check` says what is configured."
+        after_help = "Examples:\n  icecore import claude-code                   everything in ~/.claude/projects\n  icecore import claude-code --dry-run         what would be imported\n  icecore import chatgpt-export.zip            the format is detected\n  icecore import ~/notes --format markdown\n  icecore import history.jsonl                 {\"conversation\",\"session\",\"role\",\"name\",\"ts\",\"id\",\"text\"} a line; ts and text are required\n\nFormats: claude-code, codex (also .zst), chatgpt and claude-ai (zip or json), mem0, mcp-memory, markdown, jsonl.\nAn interrupted run resumes where it stopped; a second run reads only what is new, and nothing is imported twice."
     )]
-    Rollup(press::Rollup),
-    /// Do the night's work now: learn from the day, tend pages, press, check, rebuild the recall
-    /// pack
+    Import(Lazy<import::ImportArgs>),
+    /// Summarize sessions into days, weeks, months and years
     #[command(
-        after_help = "Examples:\n  icecore consolidate             what the daemon does at 03:00\n  icecore consolidate --dry-run   what that would be\n\nA report is written to knowledge/consolidation-reports/. A run that is cut short is finished by the next one."
+        after_help = "Examples:\n  icecore rollup                         everything that is due\n  icecore rollup --dry-run               what would be summarized\n  icecore rollup week --period 2026-W07  this week, now\n  icecore rollup due --backfill          the past, newest first, after an import\n\nWithout a model, summaries consist of the sources' own sentences and are marked provisional; `icecore model check` shows what is configured."
     )]
-    Consolidate(night::Consolidate),
-    /// Make one event of every chain that is done with; old lines go to the archive
+    Rollup(Lazy<summaries::RollupArgs>),
+    /// Run the nightly job now: learn, update pages, roll up, check
     #[command(
-        after_help = "Examples:\n  icecore compact --dry-run\n  icecore compact\n\nPermanent and open events stay. Ids that leave still resolve: `icecore show`, `icecore why`."
+        after_help = "Examples:\n  icecore consolidate             what the daemon does at 03:00\n  icecore consolidate --dry-run   what would be done\n\nA report is written to knowledge/consolidation-reports/. The next run finishes one that was interrupted."
     )]
-    Compact(night::DryRun),
-    /// Move what has expired (P2 after 90 days, P3 after 30) to the archive
+    Consolidate(Lazy<maintenance::ConsolidateArgs>),
+    /// Archive superseded lines: one event per finished chain
+    #[command(
+        after_help = "Examples:\n  icecore compact --dry-run\n  icecore compact\n\nPermanent and open events stay. Archived ids still resolve: `icecore show`, `icecore why`."
+    )]
+    Compact(Lazy<maintenance::CompactArgs>),
+    /// Archive expired events (P2 after 90 days, P3 after 30)
     #[command(after_help = "Examples:\n  icecore prune --dry-run\n  icecore prune")]
-    Prune(night::DryRun),
-    /// Take an existing memory folder over; nothing in it is lost
+    Prune(Lazy<maintenance::CompactArgs>),
+    /// Take over an existing memory folder
     #[command(
-        after_help = "Examples:\n  icecore migrate ~/old-memory --dry-run   the plan and the inventory\n  icecore migrate ~/old-memory\n  icecore migrate ~/.claude/projects/app/memory\n  icecore migrate --store postgres://host/name   the tables of a database, after a new version\n\nA folder elsewhere is only read. In the vault itself old files move to memory/archive/migrated once what they hold is kept."
+        after_help = "Examples:\n  icecore migrate ~/old-memory --dry-run   the plan and the inventory\n  icecore migrate ~/old-memory\n  icecore migrate ~/.claude/projects/app/memory\n\nA folder elsewhere is only read. In the vault itself old files move to memory/archive/migrated once their content is stored.\nThe tables of a database are migrated by `icecore db migrate`."
     )]
-    Migrate(night::Migrate),
-    /// List the words that load pages, or keep the suggested ones
+    Migrate(Lazy<maintenance::MigrateArgs>),
+    /// List the words that load pages
     #[command(
         after_help = "Examples:\n  icecore triggers\n  icecore triggers --keep     write the suggestions into recall/triggers.json, to be edited"
     )]
-    Triggers(night::Triggers),
-    /// Show drafts that were refused, and settle them
+    Triggers(Lazy<maintenance::TriggersArgs>),
+    /// Review refused drafts, mark days as important or dull
     #[command(
-        after_help = "Examples:\n  icecore review                        what waits, and why\n  icecore review 2026-W07               the draft\n  icecore review 2026-W07 --accept      let it stand\n  icecore review 2026-W07 --edit new.md put another in its place\n  icecore review 2026-W07 --retry       ask again"
+        subcommand,
+        after_help = "Examples:\n  icecore summary review\n  icecore summary mark yesterday important"
     )]
-    Review(press::Review),
-    /// Say that a day was important or dull; it is pressed accordingly
+    Summary(Lazy<SummaryCommand>),
+    /// Assemble context for a model
     #[command(
-        after_help = "Examples:\n  icecore mark 2026-02-13 important\n  icecore mark yesterday dull\n  icecore mark 2026-02-13 none"
+        subcommand,
+        after_help = "Examples:\n  icecore pack upload --budget 8k\n  icecore pack recall"
     )]
-    Mark(press::Mark),
-    /// Assemble text for a model
-    #[command(subcommand)]
-    Pack(packs::PackKind),
-    /// Go back to the words of any day, week or month
+    Pack(Lazy<packs::PackCommand>),
+    /// Show the original words of any day, week or month
     #[command(
         after_help = "Examples:\n  icecore zoom yesterday\n  icecore zoom last tuesday --summary\n  icecore zoom 2026-W07 --conversation app\n  icecore zoom feb 2026 --json"
     )]
-    Zoom(packs::Zoom),
-    /// Find anything that was ever said, learnt or written
+    Zoom(Lazy<packs::ZoomArgs>),
+    /// Search everything ever said, learnt or written
     #[command(
-        after_help = "Examples:\n  icecore search where did we keep the spare key\n  icecore search postgres --when \"last month\" --kind message --kind event\n  icecore search '\"the very words\"' --context 2\n  icecore search --queries questions.jsonl --limit 20 > answers.jsonl\n\nBy words alone until `icecore model fetch` has brought the model that compares meanings. -v shows how to zoom to each hit."
+        after_help = "Examples:\n  icecore search where did we keep the spare key\n  icecore search postgres --when \"last month\" --kind message --kind event\n  icecore search '\"the very words\"' --context 2\n  icecore search --queries questions.jsonl --limit 20 > answers.jsonl\n\nKeyword search only, until `icecore model fetch` has fetched the model for semantic search. -v shows how to zoom to each hit."
     )]
-    Search(find::Search),
-    /// Show what came up again and again, on how many occasions, and when
+    Search(Lazy<search::SearchArgs>),
+    /// Show what recurs, what was before and what is similar
     #[command(
-        after_help = "Examples:\n  icecore trends                     the last twelve months\n  icecore trends --when 2026 --limit 40\n  icecore trends --about auth        what comes up together with it\n  icecore trends --json | jq -r '.topics[] | \"\\(.occasions) \\(.topic)\"'\n\nAn occasion is a session, or a day on which something was logged or learnt outside of one."
+        subcommand,
+        after_help = "Examples:\n  icecore insights trends\n  icecore insights lookback\n  icecore insights similar 2026-W07"
     )]
-    Trends(across::Trends),
-    /// Show what was at this time a month, half a year, one year and more years ago
+    Insights(Lazy<InsightsCommand>),
+    /// Inspect chats: facts, turns, artifacts; delete a chat
     #[command(
-        after_help = "Examples:\n  icecore lookback                   from today\n  icecore lookback 2026-02-13        from that day\n  icecore lookback yesterday --json"
+        subcommand,
+        after_help = "Examples:\n  icecore conversation list\n  icecore conversation show trip"
     )]
-    Lookback(across::Lookback),
-    /// List the periods that were about the same things as one, or make one text of them
+    Conversation(Lazy<conversation::ConversationCommand>),
+    /// Chat with the configured model, with memory
     #[command(
-        after_help = "Examples:\n  icecore similar                    the latest week, else the latest month\n  icecore similar 2026-W07\n  icecore similar 2026-02 --merge    what those months say, each thing once"
+        after_help = "Examples:\n  icecore chat                       continue the conversation `terminal`\n  icecore chat --conversation trip   another one\n  echo \"what do you know about me?\" | icecore chat\n\nThe model is [chat] of your config.toml; `icecore model check` tries it. Memory that was injected is shown in dim letters; -q hides it."
     )]
-    Similar(across::SimilarTo),
-    /// Look at chats: what was established, turn by turn, every version of what was made; and take
-    /// one away
-    #[command(subcommand)]
-    Conversation(converse::Conversation),
-    /// Chat with the configured model on the terminal, with memory
+    Chat(Lazy<chat::ChatArgs>),
+    /// Serve the OpenAI- and Anthropic-compatible API with memory
     #[command(
-        after_help = "Examples:\n  icecore chat                       go on with the conversation `terminal`\n  icecore chat --conversation trip   another one\n  echo \"what do you know about me?\" | icecore chat\n\nThe model is [chat] of your config.toml; `icecore model check` tries it. What memory was told is shown in dim letters; -q hides it."
+        after_help = "Examples:\n  icecore serve                        on 127.0.0.1:7431, for this machine\n  icecore serve --addr 127.0.0.1:0     on a free port, which is printed\n  icecore serve --root ./chats         a store of its own, with a space for every end user\n  icecore serve --store postgres://…   memory in a database, for as many servers as you like\n\nPoint a client's base URL at http://127.0.0.1:7431/v1 (Anthropic's clients: without /v1) and give it the token as its key.\nThe model behind it is [chat] of your config.toml; [summarizer] writes summaries and extracts facts."
     )]
-    Chat(chat::Chat),
-    /// Serve chat clients: an OpenAI- and Anthropic-compatible address with memory behind it
+    Serve(Lazy<serve::ServeArgs>),
+    /// Print a login link for the dashboard of a running server
     #[command(
-        after_help = "Examples:\n  icecore serve                        on 127.0.0.1:7431, for this machine\n  icecore serve --addr 127.0.0.1:0     on a free port, which is printed\n  icecore serve --root ./chats         a home of its own, with a space for every end user\n  icecore serve --store postgres://…   memory in a database, for as many servers as you like\n\nPoint a client's base URL at http://127.0.0.1:7431/v1 (Anthropic's clients: without /v1) and give it the token as its key.\nThe model behind it is [chat] of your config.toml, what remembers is [summarizer]."
+        after_help = "Examples:\n  icecore serve                                 in one terminal\n  icecore dashboard                             in another: open the link that it prints\n  xdg-open \"$(icecore dashboard -q)\"\n\nThe link works once, within ten minutes; its code never reaches a log."
     )]
-    Serve(serve::Serve),
-    /// Print a link that lets a browser into a server that runs
+    Dashboard(Lazy<dashboard::DashboardArgs>),
+    /// Serve the Model Context Protocol on standard input and output
     #[command(
-        after_help = "Examples:\n  icecore serve                                 in one terminal\n  icecore dashboard                             in another: open what it prints\n  xdg-open \"$(icecore dashboard -q)\"\n\nThe link is good once, for ten minutes; the code in it never reaches a log."
+        after_help = "Examples:\n  claude mcp add icecore -- icecore mcp     Claude Code starts it by itself\n  icecore mcp --read-only                   only tools that read\n  icecore --vault ~/team mcp                another vault\n\nClients start it; it is of no use on a terminal. Its vault is the one named, else your own, never one that belongs to the\ncurrent folder. `icecore serve` serves the same at /mcp over HTTP."
     )]
-    Dashboard(dashboard::Dashboard),
-    /// Look after the tokens of a home in a database: make, list, rotate, revoke
-    #[command(subcommand)]
-    Token(access::Token),
-    /// Look after the spaces of end users in a database: list, show, erase, limit
-    #[command(subcommand)]
-    Space(access::Space),
-    /// Show who read and wrote what in a home in a database; never what it said
+    Mcp(Lazy<mcp::McpArgs>),
+    /// Answer Anthropic's memory tool: JSON on standard input
     #[command(
-        after_help = "Examples:\n  icecore audit --since 12h\n  icecore audit --user ann --limit 20 --json"
+        after_help = "Examples:\n  echo '{\"command\":\"view\",\"path\":\"/memories\"}' | icecore memory-tool --json\n  icecore memory-tool --versions /memories/plan.md\n  icecore memory-tool --versions /memories/plan.md --version 2 > plan.md\n\n/memories is the folder memory/tool of the vault. Every earlier version of a file is kept."
     )]
-    Audit(access::Audit),
-    /// Serve an assistant over the Model Context Protocol, on standard input and output
+    MemoryTool(Lazy<memory_tool::MemoryToolArgs>),
+    /// Connect a client: Claude Code, Codex, Cursor, VS Code, …
     #[command(
-        after_help = "Examples:\n  claude mcp add icecore -- icecore mcp     Claude Code starts it by itself\n  icecore mcp --read-only                   only what looks, nothing that writes\n  icecore --vault ~/team mcp                another vault\n\nClients start it; a person has no use for it on a terminal. Its vault is the one named, else your own, and never one that\nthe folder brings along. `icecore serve` serves the same at /mcp over HTTP."
+        after_help = "Examples:\n  icecore install                          the clients of this machine\n  icecore install claude-code --dry-run    what would change\n  icecore install claude-code              shows the change, then asks\n  icecore install cursor --project --yes   for this project only, without asking\n  icecore install codex --vault ~/memory   bound to one vault\n\nComments, order and all other settings stay, and a backup is kept. `icecore uninstall` restores it."
     )]
-    Mcp(mcp::Mcp),
-    /// Do what a model asks by Anthropic's memory tool: its input as JSON on standard input
+    Install(Lazy<install::InstallArgs>),
+    /// Remove icecore from a client's settings
     #[command(
-        after_help = "Examples:\n  echo '{\"command\":\"view\",\"path\":\"/memories\"}' | icecore memory-tool --json\n  icecore memory-tool --versions /memories/plan.md\n  icecore memory-tool --versions /memories/plan.md --version 2 > plan.md\n\n/memories is the folder memory/tool of the vault. Nothing is lost: what a file was before is kept."
+        after_help = "Examples:\n  icecore uninstall claude-code --dry-run\n  icecore uninstall claude-code --yes\n\nIf nothing else changed since, the file comes back byte for byte; otherwise only the entries of icecore are removed."
     )]
-    MemoryTool(memory_tool::MemoryTool),
-    /// Connect a client: Claude Code, Codex, Claude Desktop, Cursor or VS Code
+    Uninstall(Lazy<install::UninstallArgs>),
+    /// Answer a client's hook; show what hooks injected
     #[command(
-        after_help = "Examples:\n  icecore install                          the clients of this machine\n  icecore install claude-code --dry-run    what would change\n  icecore install claude-code              shows the change, then asks\n  icecore install cursor --project --yes   for this project only, without asking\n  icecore install codex --vault ~/memory   bound to one vault\n\nComments, order and everything else in the settings stay; what was there is kept. `icecore uninstall` brings it back."
+        after_help = "Examples:\n  icecore hook session-start          what Claude Code and Codex call; see docs/hooks.md\n  icecore hook user-prompt-submit --client codex --vault ~/memory\n  echo '{\"session_id\":\"s1\",\"prompt\":\"which port?\"}' | icecore hook user-prompt-submit\n  icecore hook log                    what the last prompts were given, and why\n\nEvents: session-start, user-prompt-submit, pre-compact, post-compact, stop, subagent-stop, session-end; any other word does\nnothing. A hook reads one JSON object, prints one and exits with 0. `icecore status` and `icecore doctor` report what failed."
     )]
-    Install(install::Install),
-    /// Take icecore out of a client's settings; they are as they were before
+    Hook(Lazy<capture_control::HookArgs>),
+    /// Stop capturing: for a while, a session or a project
     #[command(
-        after_help = "Examples:\n  icecore uninstall claude-code --dry-run\n  icecore uninstall claude-code --yes\n\nWhere nothing else changed since, the file comes back byte for byte; where something did, only what is icecore's goes."
+        after_help = "Examples:\n  icecore pause --for 1h             everything, for an hour\n  icecore pause --session last       the current session\n  icecore pause --project            the project of this folder\n  icecore pause --list\n  icecore pause --off                or `icecore resume`\n\nWhat is said meanwhile is not captured later either, when the transcript is read. A prompt that begins or ends with #private and\nthe answer to it are never captured; nor is text between <private> and </private>."
     )]
-    Uninstall(install::Uninstall),
-    /// Answer a client's hook: read one JSON object, keep what was said, print what is to be known
-    #[command(
-        after_help = "Examples:\n  icecore hook session-start          what Claude Code and Codex call; see docs/hooks.md\n  icecore hook user-prompt-submit --client codex --vault ~/memory\n  echo '{\"session_id\":\"s1\",\"prompt\":\"which port?\"}' | icecore hook user-prompt-submit\n\nEvents: session-start, user-prompt-submit, pre-compact, post-compact, stop, subagent-stop, session-end; any other word does\nnothing. It always ends with 0 and prints one JSON object. What it could not do is told by `icecore status` and `icecore doctor`."
-    )]
-    Hook(hooks::Hook),
-    /// Keep nothing of what is said to assistants: for a while, in a session, in a project
-    #[command(
-        after_help = "Examples:\n  icecore pause --for 1h             everything, for an hour\n  icecore pause --session last       the session that is going on\n  icecore pause --project            the project of this folder\n  icecore pause --list\n  icecore pause --off                or `icecore resume`\n\nWhat is said meanwhile is not kept later either, when the transcript is read. A prompt that begins or ends with #private, and what\nis answered to it, is not kept; nor is what stands between <private> and </private>."
-    )]
-    Pause(hooks::Pause),
-    /// Keep what is said again
+    Pause(Lazy<capture_control::PauseArgs>),
+    /// Resume capturing
     #[command(
         after_help = "Examples:\n  icecore resume                     all pauses end\n  icecore resume --project app"
     )]
-    Resume(hooks::Resume),
-    /// Show exactly what the last prompts were given, and why
+    Resume(Lazy<capture_control::ResumeArgs>),
+    /// Show the schedule, the calendar and past runs
     #[command(
-        after_help = "Examples:\n  icecore injected\n  icecore injected --last 20 --json | jq '.injected[].items'\n  icecore injected --session last"
+        subcommand,
+        after_help = "Examples:\n  icecore jobs schedule\n  icecore jobs runs --limit 5"
     )]
-    Injected(hooks::Injected),
-    /// Show when each job runs and what is due; print a unit or a crontab line
+    Jobs(Lazy<JobsCommand>),
+    /// Keep running and do the jobs that are due
     #[command(
-        after_help = "Examples:\n  icecore schedule\n  icecore schedule --systemd > ~/.config/systemd/user/icecore.service\n  icecore schedule --crontab"
+        after_help = "Examples:\n  icecore daemon\n  icecore daemon --once                                      for cron\n  icecore daemon --all-spaces --store postgres://db/chat     every space of a database, shared with other workers"
     )]
-    Schedule(press::Schedule),
-    /// List what runs in the next days, as a table or an .ics file
-    #[command(
-        after_help = "Examples:\n  icecore calendar --days 30\n  icecore calendar --ics > icecore.ics"
-    )]
-    Calendar(press::Calendar),
-    /// Keep running and do what is due
-    #[command(
-        after_help = "Examples:\n  icecore daemon\n  icecore daemon --once                                      for cron\n  icecore daemon --all-spaces --store postgres://db/chat     every space of a database, in turn with other workers"
-    )]
-    Daemon(press::Daemon),
-    /// List what was pressed, with its cost
-    #[command(
-        after_help = "Examples:\n  icecore runs\n  icecore runs --limit 100 --json | jq '.runs[].ratio'"
-    )]
-    Runs(press::Runs),
-    /// Look at the configured models
-    #[command(subcommand, after_help = "Example:\n  icecore model check")]
-    Model(press::Model),
-    /// Check everything: ids, references, the index, what was verified before
+    Daemon(Lazy<summaries::DaemonArgs>),
+    /// Check the configured models, fetch the embedding model
+    #[command(subcommand, after_help = "Examples:\n  icecore model check\n  icecore model fetch")]
+    Model(Lazy<summaries::ModelCommand>),
+    /// Check the integrity of everything stored
     #[command(
         after_help = "Examples:\n  icecore verify                 exit 6 if anything fails\n  icecore verify --json | jq .ok"
     )]
     Verify,
-    /// Say what is wrong and what to do; with --fix, do it
+    /// Diagnose problems; --fix repairs them
     #[command(
-        after_help = "Examples:\n  icecore doctor         look only\n  icecore doctor --fix   bring lost lines back from snapshots, set broken ones aside, make what is derived anew"
+        after_help = "Examples:\n  icecore doctor         check only\n  icecore doctor --fix   restore lost lines from snapshots, quarantine broken ones, rebuild what is derived"
     )]
-    Doctor(care::Doctor),
-    /// Make everything derived anew from the files
-    #[command(
-        after_help = "Examples:\n  icecore reindex            the index, open-loops.json and what search needs; nothing else changes\n  icecore reindex --words    without the vectors, which take longest"
-    )]
-    Reindex(care::Reindex),
-    /// Show or check the vault's settings
-    #[command(
-        subcommand,
-        after_help = "Examples:\n  icecore config show\n  icecore config check\n  icecore config set icecore.toml --space ann   for a memory in a database"
-    )]
-    Config(care::Config),
-    /// Keep the state as it is, to be able to come back
+    Doctor(Lazy<vault::DoctorArgs>),
+    /// Take a snapshot to return to, or list snapshots
     #[command(
         after_help = "Examples:\n  icecore snapshot --note \"before the migration\"\n  icecore snapshot --list"
     )]
-    Snapshot(care::Snapshot),
-    /// Go back to the last snapshot; the state before is kept, so a second undo comes back
+    Snapshot(Lazy<vault::SnapshotArgs>),
+    /// Return to the last snapshot; a second undo comes back
     #[command(
-        after_help = "Examples:\n  icecore undo\n  icecore undo --to 1a2b3c4d\n\nPages and settings come back as they were. The ledger only grows: what was recorded since is taken back by new events."
+        after_help = "Examples:\n  icecore undo\n  icecore undo --to 1a2b3c4d\n\nPages and settings are restored. The ledger only grows: new events retract what was recorded since."
     )]
-    Undo(care::Undo),
-    /// Forget something for good: words, events, messages, a conversation; and everything that goes
-    /// back to them
+    Undo(Lazy<vault::UndoArgs>),
+    /// Erase words, events, messages or a conversation permanently
     #[command(
-        after_help = "Examples:\n  icecore forget --matching \"the door code is 4711\" --dry-run   what would go, and from where\n  icecore forget EVT-20260213-004 --reason \"she asked for it\"\n  icecore forget conversation/trip --history --yes              also from every snapshot\n\nWhole words count, whatever their case and spacing; a line that holds them goes. A tombstone keeps when, who and a hash, so that\na later import does not bring them back. Backups and other clones are out of reach: docs/forgetting.md."
+        after_help = "Examples:\n  icecore forget --matching \"the door code is 4711\" --dry-run   what would be erased, and where\n  icecore forget EVT-20260213-004 --reason \"she asked for it\"\n  icecore forget conversation/trip --history --yes              also from every snapshot\n\nWhole words match, whatever their case and spacing; a line that holds them is removed, with everything derived from it. A\ntombstone keeps the time, the actor and a hash, so that a later import does not bring them back. Backups and other clones are\nout of reach: docs/forgetting.md."
     )]
-    Forget(forget::Forget),
-    /// Copy everything into a new vault: a memory in a database becomes a folder of files
-    #[command(
-        after_help = "Examples:\n  icecore export ./copy --store postgres://db/chat --space anna   out of a database\n  icecore export /mnt/stick/memory                               another copy of a vault\n\nEvery document goes over byte for byte and is compared. `icecore import --whole DIR` is the way back."
-    )]
-    Export(carry::Export),
-    /// Keep everything in one file, check such a file, or make a memory of it
+    Forget(Lazy<forget::ForgetArgs>),
+    /// Reindex, export, back up or configure a vault
     #[command(
         subcommand,
-        after_help = "Examples:\n  icecore backup create memory.zip\n  icecore backup verify memory.zip --drill\n  icecore backup restore memory.zip --vault ./again\n  icecore backup restore memory.zip --store postgres://db/chat --space anna\n\nA zip that any tool opens, with a SHA-256 of every document. What changes meanwhile is taken again, so that everything in it\nwas there together at one moment. Indexes and vectors are not in it; they are made again."
+        after_help = "Examples:\n  icecore vault reindex\n  icecore vault backup create memory.zip\n  icecore vault config show"
     )]
-    Backup(carry::Backup),
-    /// Bring in what another machine has done with the same vault
+    Vault(Lazy<VaultCommand>),
+    /// Merge the changes another machine made to the same vault
     #[command(
-        after_help = "Examples:\n  git fetch && icecore merge && git push    what this vault follows\n  icecore merge origin/main\n\nLines of both are kept, each once; what one machine has compacted or forgotten stays so. Ids that both gave are given anew on this\nmachine, with everything that names them. What needs a person is named, and then nothing is changed: docs/two-machines.md."
+        after_help = "Examples:\n  git fetch && icecore merge && git push    the upstream of this vault\n  icecore merge origin/main\n\nLines of both are kept, each once; what one machine has compacted or forgotten stays so. Ids that both gave are replaced on this\nmachine, with every reference to them. If a decision is needed, it is named and nothing is changed: docs/two-machines.md."
     )]
-    Merge(join::Merge),
+    Merge(Lazy<merge::MergeArgs>),
     /// Merge one file for git: what `.git/config` names
     #[command(hide = true)]
-    MergeDriver(join::MergeDriver),
-    /// Make a sample vault in a temporary folder and show a day and ninety days with icecore
+    MergeDriver(Lazy<merge::MergeDriverArgs>),
+    /// Administer a memory in PostgreSQL
+    #[command(
+        subcommand,
+        after_help = "Examples:\n  icecore db migrate --store postgres://host/name\n  icecore db token list\n  icecore db audit --since 12h"
+    )]
+    Db(Lazy<DbCommand>),
+    /// Show a sample day and ninety days in a temporary vault
+    #[command(after_help = "Example:\n  icecore demo")]
     Demo,
+    /// Print shell completions and manual pages
+    #[command(
+        name = "self",
+        subcommand,
+        after_help = "Examples:\n  icecore self completions bash\n  icecore self man remember"
+    )]
+    Program(Lazy<ProgramCommand>),
+    /// Show help for a command; --all lists every command
+    #[command(
+        after_help = "Examples:\n  icecore help --all\n  icecore help remember\n  icecore help db token"
+    )]
+    Help(Lazy<help::HelpArgs>),
+}
+
+#[derive(Debug, Subcommand)]
+enum SummaryCommand {
+    /// Show drafts that were refused, and settle them
+    #[command(
+        after_help = "Examples:\n  icecore summary review                        the refused drafts, and why\n  icecore summary review 2026-W07               one draft\n  icecore summary review 2026-W07 --accept      accept it as it is\n  icecore summary review 2026-W07 --edit new.md replace it\n  icecore summary review 2026-W07 --retry       ask the model again"
+    )]
+    Review(summaries::ReviewArgs),
+    /// Mark a day as important or dull: it gets more or less room in summaries
+    #[command(
+        after_help = "Examples:\n  icecore summary mark 2026-02-13 important\n  icecore summary mark yesterday dull\n  icecore summary mark 2026-02-13 none"
+    )]
+    Mark(summaries::MarkArgs),
+}
+
+#[derive(Debug, Subcommand)]
+enum InsightsCommand {
+    /// Count the topics that came up again and again, and when
+    #[command(
+        after_help = "Examples:\n  icecore insights trends                     the last twelve months\n  icecore insights trends --when 2026 --limit 40\n  icecore insights trends --about auth        what comes up together with it\n  icecore insights trends --json | jq -r '.topics[] | \"\\(.occasions) \\(.topic)\"'\n\nAn occasion is a session, or a day on which something was logged or learnt outside of one."
+    )]
+    Trends(insights::TrendsArgs),
+    /// Show what was at this time a month, half a year, one year and more years ago
+    #[command(
+        after_help = "Examples:\n  icecore insights lookback                   from today\n  icecore insights lookback 2026-02-13        from that day\n  icecore insights lookback yesterday --json"
+    )]
+    Lookback(insights::LookbackArgs),
+    /// List the periods similar to one, or merge them into one text
+    #[command(
+        after_help = "Examples:\n  icecore insights similar                    the latest week, else the latest month\n  icecore insights similar 2026-W07\n  icecore insights similar 2026-02 --merge    the text of those months, each line once"
+    )]
+    Similar(insights::SimilarArgs),
+}
+
+#[derive(Debug, Subcommand)]
+enum JobsCommand {
+    /// Show when each job runs and what is due; print a systemd unit or a crontab line
+    #[command(
+        after_help = "Examples:\n  icecore jobs schedule\n  icecore jobs schedule --systemd > ~/.config/systemd/user/icecore.service\n  icecore jobs schedule --crontab"
+    )]
+    Schedule(summaries::ScheduleArgs),
+    /// List the runs of the next days, as a table or an .ics file
+    #[command(
+        after_help = "Examples:\n  icecore jobs calendar --days 30\n  icecore jobs calendar --ics > icecore.ics"
+    )]
+    Calendar(summaries::CalendarArgs),
+    /// List the summaries that were made, with their cost
+    #[command(
+        after_help = "Examples:\n  icecore jobs runs\n  icecore jobs runs --limit 100 --json | jq '.runs[].ratio'"
+    )]
+    Runs(summaries::RunsArgs),
+}
+
+#[derive(Debug, Subcommand)]
+enum VaultCommand {
+    /// Rebuild everything that is derived from the files
+    #[command(
+        after_help = "Examples:\n  icecore vault reindex            the index, open-loops.json and the search index; nothing else changes\n  icecore vault reindex --words    without the vectors, which take longest"
+    )]
+    Reindex(vault::ReindexArgs),
+    /// Copy everything into a new vault; a memory in a database becomes a folder of files
+    #[command(
+        after_help = "Examples:\n  icecore vault export ./copy --store postgres://db/chat --space anna   out of a database\n  icecore vault export /mnt/stick/memory                               another copy of a vault\n\nEvery document is copied byte for byte and compared. `icecore import --whole DIR` is the way back."
+    )]
+    Export(transfer::ExportArgs),
+    /// Back up everything into one file, verify such a file, or restore it
+    #[command(
+        subcommand,
+        after_help = "Examples:\n  icecore vault backup create memory.zip\n  icecore vault backup verify memory.zip --drill\n  icecore vault backup restore memory.zip --vault ./again\n  icecore vault backup restore memory.zip --store postgres://db/chat --space anna\n\nA zip that any tool opens, with a SHA-256 of every document. Documents that change meanwhile are read again, so that the backup\nshows one moment. Indexes and vectors are not in it; they are rebuilt."
+    )]
+    Backup(transfer::BackupCommand),
+    /// Show, check or replace the settings
+    #[command(
+        subcommand,
+        after_help = "Examples:\n  icecore vault config show\n  icecore vault config check\n  icecore vault config set icecore.toml --space ann   for a memory in a database"
+    )]
+    Config(vault::ConfigCommand),
+}
+
+#[derive(Debug, Subcommand)]
+enum DbCommand {
+    /// Bring the tables of a database up to date
+    #[command(
+        after_help = "Examples:\n  icecore db migrate --store postgres://admin@host/name --dry-run   the steps that are due\n  icecore db migrate --store postgres://admin@host/name\n  icecore db migrate --store postgres://admin@host/name --create-login store   also the login of servers"
+    )]
+    Migrate(maintenance::MigrateTablesArgs),
+    /// Add, list, rotate or revoke tokens
+    #[command(
+        subcommand,
+        after_help = "Examples:\n  icecore db token add --user ann --scope read,write\n  icecore db token list"
+    )]
+    Token(database_access::TokenCommand),
+    /// List, show, erase or limit the spaces of end users
+    #[command(
+        subcommand,
+        after_help = "Examples:\n  icecore db space list\n  icecore db space quota ann --requests-per-minute 60"
+    )]
+    Space(database_access::SpaceCommand),
+    /// Show who read and wrote what; never its content
+    #[command(
+        after_help = "Examples:\n  icecore db audit --since 12h\n  icecore db audit --user ann --limit 20 --json"
+    )]
+    Audit(database_access::AuditArgs),
+}
+
+#[derive(Debug, Subcommand)]
+enum ProgramCommand {
     /// Print shell completions
     #[command(
-        after_help = "Example:\n  icecore completions bash > ~/.local/share/bash-completion/completions/icecore"
+        after_help = "Example:\n  icecore self completions bash > ~/.local/share/bash-completion/completions/icecore"
     )]
     Completions {
-        /// For which shell
+        /// The shell
         shell: clap_complete::Shell,
     },
-    /// Print the manual page, or of one command
+    /// Print the manual page of icecore or of one command
     #[command(
-        after_help = "Examples:\n  icecore man | man -l -\n  icecore man remember > icecore-remember.1"
+        after_help = "Examples:\n  icecore self man | man -l -\n  icecore self man remember > icecore-remember.1"
     )]
     Man {
-        /// Which command
-        command: Option<String>,
+        /// The command, such as `remember` or `db token`
+        command: Vec<String>,
     },
 }
 
 /// Options of every command that take a value.
-pub const GLOBAL_VALUES: [&str; 5] = ["--vault", "--store", "--space", "--now", "--color"];
+pub const GLOBAL_OPTIONS_WITH_VALUE: [&str; 5] =
+    ["--vault", "--store", "--space", "--now", "--color"];
 
-/// The words of the command line, as they are to be parsed.
+/// The arguments of the program, ready to be parsed.
 pub fn arguments() -> Vec<std::ffi::OsString> {
-    without_bullets(std::env::args_os().collect())
+    strip_copied_bullets(std::env::args_os().collect())
 }
 
-/// A line that was copied from a pack begins with a dash and is no option: for the commands that
-/// take such a line, what comes after their name loses it. Nothing else is changed.
-fn without_bullets(mut words: Vec<std::ffi::OsString>) -> Vec<std::ffi::OsString> {
+/// The words of a command line that are neither options nor their values: the command, its
+/// subcommand, arguments.
+fn command_words(words: &[std::ffi::OsString]) -> impl Iterator<Item = &str> {
+    let mut skips_value = false;
+    words.iter().skip(1).filter_map(|word| word.to_str()).filter(move |word| {
+        let is_value =
+            std::mem::replace(&mut skips_value, GLOBAL_OPTIONS_WITH_VALUE.contains(word));
+        !is_value && !word.starts_with('-')
+    })
+}
+
+/// A line copied from a pack begins with a dash but is not an option. For the commands that accept
+/// such a line, arguments after their name lose the dash. Nothing else changes.
+fn strip_copied_bullets(mut words: Vec<std::ffi::OsString>) -> Vec<std::ffi::OsString> {
     let mut command: Vec<&str> = Vec::new();
     let mut at = 1;
     while let Some(word) = words.get(at).and_then(|word| word.to_str()) {
         match word {
-            option if GLOBAL_VALUES.contains(&option) => at += 1,
+            option if GLOBAL_OPTIONS_WITH_VALUE.contains(&option) => at += 1,
             option if option.starts_with('-') => {}
             name => command.push(name),
         }
@@ -564,23 +662,25 @@ fn without_bullets(mut words: Vec<std::ffi::OsString>) -> Vec<std::ffi::OsString
     words
 }
 
-/// The command line as a value, to be looked at.
+/// The whole command line, for tests.
 #[cfg(test)]
 pub fn command() -> clap::Command {
-    Cli::command()
+    let mut command = Cli::command();
+    command.build();
+    command
 }
 
 /// Whether a word is the name of a command.
 pub fn is_command(word: &str) -> bool {
-    // Cheaper than asking for all of them, and a hook has no time to lose.
+    // Hooks take this path and must be fast; building all commands is slower.
     word == "hook"
         || word == "help"
         || Cli::command().get_subcommands().any(|command| command.get_name() == word)
 }
 
-/// Answers a call without any argument that no person at a terminal made. A client whose settings
-/// lost their arguments calls us like that: its exit code must not be 2, which erases a prompt, and
-/// it must print nothing, which would be context.
+/// Refuses a call without arguments that does not come from a terminal. A client whose settings
+/// lost their arguments calls us like that: exit code 2 would erase a prompt, and output would
+/// become context.
 pub fn refuse_bare_call(words: &[std::ffi::OsString]) -> Option<ExitCode> {
     use std::io::IsTerminal as _;
     if words.len() > 1 || std::io::stdin().is_terminal() {
@@ -592,8 +692,8 @@ pub fn refuse_bare_call(words: &[std::ffi::OsString]) -> Option<ExitCode> {
     Some(ExitCode::FAILURE)
 }
 
-/// Answers a wrong call, or prints the help that was asked for.
-pub fn usage(error: &clap::Error) -> ExitCode {
+/// Prints a usage error or the requested help.
+pub fn report_usage_error(error: &clap::Error) -> ExitCode {
     let asked_json = std::env::args_os().any(|word| word == "--json");
     if asked_json && error.use_stderr() {
         let message = error.to_string();
@@ -608,154 +708,187 @@ pub fn usage(error: &clap::Error) -> ExitCode {
     ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2))
 }
 
-/// Does what was asked.
-pub async fn run(cli: &Cli, out: &mut Out) -> Result<()> {
+/// Runs a command.
+pub async fn run_command(cli: &Cli, out: &mut Output) -> Result<()> {
     let global = &cli.global;
     match &cli.command {
-        Command::Init(init) => return care::init(global, init, out).await,
-        Command::Demo => return demo::run(global, out).await,
-        Command::Completions { shell } => return completions(*shell, out),
-        Command::Man { command } => return manual(command.as_deref(), out),
-        Command::Model(model) => return press::model(model, out).await,
-        Command::Install(install) => return install::install(global, install, out).await,
-        Command::Uninstall(uninstall) => return install::uninstall(uninstall, out),
-        Command::Serve(serve) => return serve::serve(global, serve, out).await,
-        Command::Dashboard(dashboard) => return dashboard::dashboard(dashboard, out).await,
-        Command::Token(token) => return access::token(global, token, out).await,
-        Command::Space(space) => return access::space(global, space, out).await,
-        Command::Audit(audit) => return access::audit(global, audit, out).await,
-        Command::Backup(backup) => return carry::backup(global, backup, out).await,
-        Command::Import(import) if import.whole => {
-            return carry::import_whole(global, &import.paths, out).await;
+        CliCommand::Init(init) => return vault::init(global, init, out).await,
+        CliCommand::Demo => return demo::run_demo(global, out).await,
+        CliCommand::Help(help) => return help::help(help, out),
+        CliCommand::Program(Lazy(ProgramCommand::Completions { shell })) => {
+            return print_completions(*shell, out);
         }
-        Command::Daemon(daemon) if daemon.all_spaces => {
-            return press::worker(global, daemon, out).await;
+        CliCommand::Program(Lazy(ProgramCommand::Man { command })) => {
+            return print_manual(command, out);
         }
-        Command::Chat(chat) => return chat::chat(global, chat, out).await,
-        Command::Mcp(mcp) => return mcp::mcp(global, mcp, out).await,
-        // Tables that are not there yet cannot be opened.
-        Command::Migrate(migrate) if migrate.is_of_tables() => {
-            return night::migrate_tables(global, migrate, out).await;
+        CliCommand::Model(model) => return summaries::run_model(model, out).await,
+        CliCommand::Install(install) => return install::install(global, install, out).await,
+        CliCommand::Uninstall(uninstall) => return install::uninstall(uninstall, out),
+        CliCommand::Serve(serve) => return serve::serve(global, serve, out).await,
+        CliCommand::Dashboard(dashboard) => {
+            return dashboard::print_login_link(dashboard, out).await;
         }
-        Command::Migrate(migrate) if migrate.is_dry_run() && wire::has_no_vault(global) => {
-            return night::migrate_without_vault(global, migrate, out).await;
+        CliCommand::Db(db) => {
+            return match &**db {
+                // Opening a store needs its tables.
+                DbCommand::Migrate(migrate) => {
+                    maintenance::migrate_tables(global, migrate, out).await
+                }
+                DbCommand::Token(token) => database_access::run_token(global, token, out).await,
+                DbCommand::Space(space) => database_access::run_space(global, space, out).await,
+                DbCommand::Audit(audit) => database_access::print_audit(global, audit, out).await,
+            };
         }
-        // Answered before the command line is read at all; only its help is asked for here.
-        Command::Hook(_) | Command::MergeDriver(_) => return Ok(()),
+        CliCommand::Vault(Lazy(VaultCommand::Backup(backup))) => {
+            return transfer::run_backup(global, backup, out).await;
+        }
+        CliCommand::Import(import) if import.whole => {
+            return transfer::import_vault(global, &import.paths, out).await;
+        }
+        CliCommand::Daemon(daemon) if daemon.all_spaces => {
+            return summaries::run_worker(global, daemon, out).await;
+        }
+        CliCommand::Chat(chat) => return chat::chat(global, chat, out).await,
+        CliCommand::Mcp(mcp) => return mcp::serve_mcp(global, mcp, out).await,
+        CliCommand::Migrate(migrate) if migrate.is_dry_run() && bootstrap::has_no_vault(global) => {
+            return maintenance::migrate_without_vault(global, migrate, out).await;
+        }
+        // Hooks are answered before the command line is parsed; clap knows them for their help.
+        CliCommand::Hook(hook) if hook.log().is_none() => return Ok(()),
+        CliCommand::MergeDriver(_) => return Ok(()),
         _ => {}
     }
     let open = if matches!(
         cli.command,
-        Command::Doctor(_)
-            | Command::Undo(_)
-            | Command::Verify
-            | Command::Config(care::Config::Set { .. })
+        CliCommand::Doctor(_)
+            | CliCommand::Undo(_)
+            | CliCommand::Verify
+            | CliCommand::Vault(Lazy(VaultCommand::Config(vault::ConfigCommand::Set { .. })))
     ) {
-        let (open, complaint) = wire::open_to_mend(global).await?;
+        let (open, complaint) = bootstrap::open_for_repair(global).await?;
         if let Some(complaint) = complaint {
             out.warn(format!("{complaint}. The defaults are used"));
         }
         open
     } else {
-        wire::open(global).await?
+        bootstrap::open_memory(global).await?
     };
     for warning in &open.memory.policy().warnings {
         out.warn(warning);
     }
-    for mended in open.memory.store().mended().await {
+    for mended in open.memory.store().opening_repairs().await {
         out.warn(mended);
     }
     let outcome = match &cli.command {
-        Command::Status => care::status(&open, out).await,
-        Command::Log(log) => ledger::log(&open, log, out).await,
-        Command::Remember(remember) => ledger::remember(&open, remember, out).await,
-        Command::Close(on) => ledger::act(&open, icecore_domain::event::Act::Close, on, out).await,
-        Command::Confirm(on) => {
-            ledger::act(&open, icecore_domain::event::Act::Confirm, on, out).await
+        CliCommand::Status => vault::status(&open, out).await,
+        CliCommand::Log(log) => ledger::log(&open, log, out).await,
+        CliCommand::Remember(remember) => ledger::remember(&open, remember, out).await,
+        CliCommand::Close(on) => {
+            ledger::act_on_events(&open, icecore_domain::event::Act::Close, on, out).await
         }
-        Command::Retract(on) => {
-            ledger::act(&open, icecore_domain::event::Act::Retract, on, out).await
+        CliCommand::Confirm(on) => {
+            ledger::act_on_events(&open, icecore_domain::event::Act::Confirm, on, out).await
         }
-        Command::Quarantine(which) => quarantine::quarantine(&open, which, out).await,
-        Command::Events(events) => ledger::events(&open, events, out).await,
-        Command::Commitments => ledger::commitments(&open, out).await,
-        Command::Conflicts => ledger::conflicts(&open, out).await,
-        Command::Show(one) => ledger::show(&open, one, out).await,
-        Command::Why(why) => ledger::why(&open, why, out).await,
-        Command::Consolidate(consolidate) => night::consolidate(&open, consolidate, out).await,
-        Command::Compact(dry) => night::compact(&open, dry, false, out).await,
-        Command::Prune(dry) => night::compact(&open, dry, true, out).await,
-        Command::Migrate(migrate) => night::migrate(&open, migrate, out).await,
-        Command::Triggers(triggers) => night::triggers(&open, triggers, out).await,
-        Command::Message(message) => capture::message(&open, message, out).await,
-        Command::Session(session) => capture::session(&open, session, out).await,
-        Command::SaveState(save) => capture::save_state(&open, save, out).await,
-        Command::Import(import) => import::import(&open, import, out).await,
-        Command::Rollup(rollup) => press::rollup(&open, rollup, out).await,
-        Command::Review(review) => press::review(&open, review, out).await,
-        Command::Mark(mark) => press::mark(&open, mark, out).await,
-        Command::Pack(kind) => packs::pack(&open, global, kind, out).await,
-        Command::Zoom(zoom) => packs::zoom(&open, zoom, out).await,
-        Command::Search(search) => find::search(&open, search, out).await,
-        Command::Trends(trends) => across::trends(&open, trends, out).await,
-        Command::Lookback(lookback) => across::lookback(&open, lookback, out).await,
-        Command::Similar(similar) => across::similar(&open, similar, out).await,
-        Command::Conversation(conversation) => {
-            converse::conversation(&open, global, conversation, out).await
+        CliCommand::Retract(on) => {
+            ledger::act_on_events(&open, icecore_domain::event::Act::Retract, on, out).await
         }
-        Command::MemoryTool(asked) => memory_tool::memory_tool(&open, asked, out).await,
-        Command::Pause(pause) => hooks::pause(&open, pause, out).await,
-        Command::Resume(resume) => hooks::resume(&open, resume, out).await,
-        Command::Injected(injected) => hooks::injected(&open, injected, out).await,
-        Command::Schedule(schedule) => press::schedule(&open, schedule, out).await,
-        Command::Calendar(calendar) => press::calendar(&open, calendar, out).await,
-        Command::Daemon(daemon) => press::daemon(&open, daemon, global, out).await,
-        Command::Runs(runs) => press::runs(&open, runs, out).await,
-        Command::Verify => care::verify(&open, out).await,
-        Command::Doctor(doctor) => care::doctor(&open, doctor, out).await,
-        Command::Reindex(reindex) => care::reindex(&open, reindex, out).await,
-        Command::Config(config) => care::config(&open, config, out).await,
-        Command::Snapshot(snapshot) => care::snapshot(&open, snapshot, out).await,
-        Command::Undo(undo) => care::undo(&open, undo, out).await,
-        Command::Forget(forget) => forget::forget(&open, forget, out).await,
-        Command::Export(export) => carry::export(&open, export, out).await,
-        Command::Merge(merge) => join::merge(&open, merge, out).await,
-        Command::Init(_)
-        | Command::Demo
-        | Command::Completions { .. }
-        | Command::Man { .. }
-        | Command::Model(_)
-        | Command::Install(_)
-        | Command::Uninstall(_)
-        | Command::Serve(_)
-        | Command::Dashboard(_)
-        | Command::Token(_)
-        | Command::Space(_)
-        | Command::Audit(_)
-        | Command::Backup(_)
-        | Command::Chat(_)
-        | Command::Mcp(_) => Ok(()),
-        Command::Hook(_) | Command::MergeDriver(_) => Ok(()),
+        CliCommand::Quarantine(which) => quarantine::run_quarantine(&open, which, out).await,
+        CliCommand::Events(events) => ledger::events(&open, events, out).await,
+        CliCommand::Commitments => ledger::commitments(&open, out).await,
+        CliCommand::Conflicts => ledger::conflicts(&open, out).await,
+        CliCommand::Show(one) => ledger::show(&open, one, out).await,
+        CliCommand::Why(why) => ledger::why(&open, why, out).await,
+        CliCommand::Consolidate(consolidate) => {
+            maintenance::consolidate(&open, consolidate, out).await
+        }
+        CliCommand::Compact(dry) => maintenance::compact(&open, dry, false, out).await,
+        CliCommand::Prune(dry) => maintenance::compact(&open, dry, true, out).await,
+        CliCommand::Migrate(migrate) => maintenance::migrate(&open, migrate, out).await,
+        CliCommand::Triggers(triggers) => maintenance::triggers(&open, triggers, out).await,
+        CliCommand::Message(message) => capture::add_message(&open, message, out).await,
+        CliCommand::Session(session) => capture::add_session(&open, session, out).await,
+        CliCommand::SaveState(save) => capture::save_state(&open, save, out).await,
+        CliCommand::Import(import) => import::import(&open, import, out).await,
+        CliCommand::Rollup(rollup) => summaries::rollup(&open, rollup, out).await,
+        CliCommand::Summary(summary) => match &**summary {
+            SummaryCommand::Review(review) => summaries::review(&open, review, out).await,
+            SummaryCommand::Mark(mark) => summaries::mark_days(&open, mark, out).await,
+        },
+        CliCommand::Pack(kind) => packs::print_pack_for(&open, global, kind, out).await,
+        CliCommand::Zoom(zoom) => packs::zoom(&open, zoom, out).await,
+        CliCommand::Search(search) => search::search(&open, search, out).await,
+        CliCommand::Insights(insights) => match &**insights {
+            InsightsCommand::Trends(trends) => insights::trends(&open, trends, out).await,
+            InsightsCommand::Lookback(lookback) => insights::lookback(&open, lookback, out).await,
+            InsightsCommand::Similar(similar) => insights::similar(&open, similar, out).await,
+        },
+        CliCommand::Conversation(conversation) => {
+            conversation::run_conversation(&open, global, conversation, out).await
+        }
+        CliCommand::MemoryTool(asked) => memory_tool::run_memory_tool(&open, asked, out).await,
+        CliCommand::Pause(pause) => capture_control::pause(&open, pause, out).await,
+        CliCommand::Resume(resume) => capture_control::resume(&open, resume, out).await,
+        CliCommand::Hook(hook) => match hook.log() {
+            Some(log) => capture_control::print_hook_log(&open, log, out).await,
+            None => Ok(()),
+        },
+        CliCommand::Jobs(jobs) => match &**jobs {
+            JobsCommand::Schedule(schedule) => {
+                summaries::print_schedule(&open, schedule, out).await
+            }
+            JobsCommand::Calendar(calendar) => {
+                summaries::print_calendar(&open, calendar, out).await
+            }
+            JobsCommand::Runs(runs) => summaries::print_runs(&open, runs, out).await,
+        },
+        CliCommand::Daemon(daemon) => summaries::run_daemon(&open, daemon, global, out).await,
+        CliCommand::Verify => vault::verify(&open, out).await,
+        CliCommand::Doctor(doctor) => vault::doctor(&open, doctor, out).await,
+        CliCommand::Vault(vault) => match &**vault {
+            VaultCommand::Reindex(reindex) => vault::reindex(&open, reindex, out).await,
+            VaultCommand::Config(config) => vault::config(&open, config, out).await,
+            VaultCommand::Export(export) => transfer::export(&open, export, out).await,
+            VaultCommand::Backup(_) => Ok(()),
+        },
+        CliCommand::Snapshot(snapshot) => vault::snapshot(&open, snapshot, out).await,
+        CliCommand::Undo(undo) => vault::undo(&open, undo, out).await,
+        CliCommand::Forget(forget) => forget::forget(&open, forget, out).await,
+        CliCommand::Merge(merge) => merge::merge(&open, merge, out).await,
+        CliCommand::Init(_)
+        | CliCommand::Demo
+        | CliCommand::Program(_)
+        | CliCommand::Help(_)
+        | CliCommand::Model(_)
+        | CliCommand::Install(_)
+        | CliCommand::Uninstall(_)
+        | CliCommand::Serve(_)
+        | CliCommand::Dashboard(_)
+        | CliCommand::Db(_)
+        | CliCommand::Chat(_)
+        | CliCommand::Mcp(_)
+        | CliCommand::MergeDriver(_) => Ok(()),
     };
-    if let Err(error) = access::note(&open.place, &global.command, &outcome).await {
-        out.warn(format!("that this was done could not be noted in the audit log: {error}"));
+    if let Err(error) =
+        database_access::record_command(&open.place, &global.command, &outcome).await
+    {
+        out.warn(format!("this could not be recorded in the audit log: {error}"));
     }
     let tells_itself = matches!(
         cli.command,
-        Command::Status | Command::Verify | Command::Doctor(_) | Command::Undo(_)
+        CliCommand::Status | CliCommand::Verify | CliCommand::Doctor(_) | CliCommand::Undo(_)
     );
-    // The command is done; that this look fails must not make it look undone.
+    // The command is done; a failure of this check must not hide that.
     if outcome.is_ok()
         && !tells_itself
-        && let Err(error) = ledger::tell_damage(&open, out).await
+        && let Err(error) = ledger::warn_damage(&open, out).await
     {
-        out.warn(format!("whether the ledger is whole could not be looked at: {error}"));
+        out.warn(format!("the ledger could not be checked for damage: {error}"));
     }
     outcome
 }
 
-/// What a command is called, with the one beneath it: `conversation show`.
-fn called(matches: &clap::ArgMatches) -> String {
+/// The command with its subcommands: `conversation show`.
+fn command_path(matches: &clap::ArgMatches) -> String {
     let (mut words, mut at) = (Vec::new(), matches);
     while let Some((name, beneath)) = at.subcommand() {
         words.push(name);
@@ -764,76 +897,67 @@ fn called(matches: &clap::ArgMatches) -> String {
     words.join(" ")
 }
 
-fn completions(shell: clap_complete::Shell, out: &mut Out) -> Result<()> {
+fn print_completions(shell: clap_complete::Shell, out: &mut Output) -> Result<()> {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Cli::command(), "icecore", &mut script);
-    text(String::from_utf8_lossy(&script).trim_end(), out)
+    print_text(String::from_utf8_lossy(&script).trim_end(), out)
 }
 
-fn text(text: &str, out: &mut Out) -> Result<()> {
+fn print_text(text: &str, out: &mut Output) -> Result<()> {
     if out.is_json() { out.json_named("text", &text) } else { out.line(text) }
 }
 
-fn manual(name: Option<&str>, out: &mut Out) -> Result<()> {
+fn print_manual(names: &[String], out: &mut Output) -> Result<()> {
     let mut command = Cli::command();
     command.build();
-    let page = match name {
-        None => clap_mangen::Man::new(command),
-        Some(name) => {
-            let known = command.find_subcommand(name).cloned();
-            let known = known.ok_or_else(|| {
-                crate::error::Stop::new(
-                    crate::error::Exit::NotFound,
-                    format!("there is no command `{name}`; `icecore --help` lists them"),
-                )
-            })?;
-            clap_mangen::Man::new(known)
-        }
-    };
+    let mut at = &command;
+    for name in names {
+        at = at.find_subcommand(name).ok_or_else(|| help::no_command(names))?;
+    }
     let mut text = Vec::new();
-    page.render(&mut text)?;
-    self::text(String::from_utf8_lossy(&text).trim_end(), out)
+    clap_mangen::Man::new(at.clone()).render(&mut text)?;
+    self::print_text(String::from_utf8_lossy(&text).trim_end(), out)
 }
 
-/// Readers for what can be typed, so that a wrong word is answered before anything is opened.
-mod read {
+/// Parsers of argument values, so that a wrong value is refused before anything is opened.
+mod parse {
     use super::*;
 
-    pub fn id(text: &str) -> Result<EventId, NotAnId> {
-        EventId::from_hand(text)
+    pub fn id(text: &str) -> Result<EventId, ParseEventIdError> {
+        EventId::parse_lenient(text)
     }
 
-    #[expect(clippy::unnecessary_wraps, reason = "whatever it is, it is told to nobody")]
+    #[expect(clippy::unnecessary_wraps, reason = "any text is a secret; clap wants a Result")]
     pub fn secret(text: &str) -> Result<SecretString, std::convert::Infallible> {
         Ok(text.into())
     }
 
-    pub fn kind(text: &str) -> Result<Kind, NotAWord> {
+    pub fn kind(text: &str) -> Result<EventType, ParseEnumError> {
         text.parse()
     }
 
-    pub fn priority(text: &str) -> Result<Priority, NotAWord> {
+    pub fn priority(text: &str) -> Result<Priority, ParseEnumError> {
         text.parse()
     }
 
-    pub fn origin(text: &str) -> Result<Origin, NotAWord> {
+    pub fn origin(text: &str) -> Result<Origin, ParseEnumError> {
         text.parse()
     }
 
-    pub fn entity_kind(text: &str) -> Result<EntityKind, NotAWord> {
+    pub fn entity_kind(text: &str) -> Result<EntityKind, ParseEnumError> {
         text.parse()
     }
 
-    pub fn scope(text: &str) -> Result<Scope, NotAWord> {
+    pub fn scope(text: &str) -> Result<Scope, ParseEnumError> {
         text.parse()
     }
 
-    pub fn role(text: &str) -> Result<Role, NotAWord> {
-        Role::meant(text).map_or_else(|| text.parse(), Ok)
+    pub fn role(text: &str) -> Result<Role, ParseEnumError> {
+        Role::from_alias(text).map_or_else(|| text.parse(), Ok)
     }
 
     pub fn moment(text: &str) -> Result<Moment, String> {
-        match Moment::read(text) {
+        match Moment::parse(text) {
             Some(read) if !read.offset_assumed => Ok(read.moment),
             _ => Err("write a moment like 2026-02-13T09:30:00+01:00".into()),
         }
@@ -844,24 +968,28 @@ mod read {
         value.map(|value| value.to_string()).map_err(|error| format!("this is not JSON: {error}"))
     }
 
-    pub fn shape(text: &str) -> Result<Shape, NotAWord> {
+    pub fn shape(text: &str) -> Result<TranscriptFormat, ParseEnumError> {
         text.parse()
     }
 
-    pub fn period(text: &str) -> Result<Period, NotAPeriod> {
+    pub fn period(text: &str) -> Result<Period, ParsePeriodError> {
         text.parse()
     }
 
-    pub fn what(text: &str) -> Result<press::What, NotAWord> {
-        if text == "due" { Ok(press::What::Due) } else { text.parse().map(press::What::Tier) }
+    pub fn what(text: &str) -> Result<summaries::RollupScope, ParseEnumError> {
+        if text == "due" {
+            Ok(summaries::RollupScope::Due)
+        } else {
+            text.parse().map(summaries::RollupScope::Tier)
+        }
     }
 
-    pub fn mark(text: &str) -> Result<press::Marked, String> {
+    pub fn mark(text: &str) -> Result<summaries::ImportanceMark, String> {
         match text {
-            "none" | "ordinary" => Ok(press::Marked(None)),
+            "none" | "ordinary" => Ok(summaries::ImportanceMark(None)),
             _ => text
                 .parse()
-                .map(|importance| press::Marked(Some(importance)))
+                .map(|importance| summaries::ImportanceMark(Some(importance)))
                 .map_err(|_| "choose important, dull or none".into()),
         }
     }
@@ -869,7 +997,7 @@ mod read {
     /// A number, also as `20k` or `35,840`.
     pub fn amount(text: &str) -> Result<usize, String> {
         let plain = text.replace([',', '_'], "").to_ascii_lowercase();
-        // `9000c` says characters, where characters are meant anyway.
+        // `9000c` means characters, which is the unit anyway.
         let plain = plain.strip_suffix('c').unwrap_or(&plain).to_owned();
         let (digits, factor) =
             plain.strip_suffix('k').map_or((plain.as_str(), 1), |digits| (digits, 1_000));
@@ -880,9 +1008,9 @@ mod read {
             .ok_or_else(|| "write a number such as 20000 or 20k".into())
     }
 
-    pub fn when(text: &str, today: jiff::civil::Date) -> Result<When> {
-        icecore_domain::when::read(text, today).map_err(|error| {
-            crate::error::Stop::new(crate::error::Exit::Usage, error.to_string()).into()
+    pub fn when(text: &str, today: jiff::civil::Date) -> Result<NaturalDate> {
+        icecore_domain::natural_date::parse(text, today).map_err(|error| {
+            crate::error::AppError::new(crate::error::Exit::Usage, error.to_string()).into()
         })
     }
 }
@@ -915,7 +1043,7 @@ mod tests {
             (&["log", "why", "- milk"], &["log", "why", "- milk"]),
             (&[], &[]),
         ] {
-            assert_eq!(without_bullets(words(given)), words(parsed), "{given:?}");
+            assert_eq!(strip_copied_bullets(words(given)), words(parsed), "{given:?}");
         }
     }
 
@@ -927,7 +1055,7 @@ mod tests {
     #[test]
     fn memory_is_named_in_one_way() {
         let check = |words: &[&str], is_fine: bool| {
-            let read = Cli::read([&["icecore", "status"], words].concat());
+            let read = Cli::parse_words([&["icecore", "status"], words].concat());
             assert_eq!(
                 read.as_ref().map_err(|error| error.exit_code()).err(),
                 if is_fine { None } else { Some(2) },

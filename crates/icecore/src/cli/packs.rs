@@ -1,4 +1,4 @@
-//! Commands that give memory back: packs for a model, and the raw words of any time.
+//! `pack` and `zoom`: context packs for a model, and the original words of any time.
 
 use std::path::PathBuf;
 
@@ -6,54 +6,54 @@ use anyhow::Result;
 use clap::{Args, Subcommand, ValueEnum};
 use icecore_domain::event::Scope;
 use icecore_domain::packs::Pack;
-use icecore_domain::{layout, plain};
-use icecore_engine::Before;
+use icecore_domain::{layout, sanitize};
+use icecore_engine::PackPreamble;
 
 use super::capture::read_input;
-use super::out::{BOLD, CYAN, DIM, Out, YELLOW};
-use super::{Global, read};
-use crate::error::{Exit, Stop};
-use crate::told;
-use crate::wire::Open;
+use super::output::{BOLD, CYAN, DIM, Output, YELLOW};
+use super::{GlobalArgs, parse};
+use crate::bootstrap::OpenMemory;
+use crate::error::{AppError, Exit};
+use crate::json_output;
 
 #[derive(Debug, Subcommand)]
-pub enum PackKind {
-    /// What a new session begins with: the latest month, this week, today's sessions; at most
-    /// 35,840 bytes
+pub enum PackCommand {
+    /// The context of a new session: the latest month, this week, today's sessions; at most 35,840
+    /// bytes
     #[command(
         after_help = "Examples:\n  icecore pack upload                       also written to primers/upload/UPLOAD_PACKAGE.md\n  icecore pack upload --date 2026-02-13     as it was on that day\n  icecore pack upload --json | jq .left_out"
     )]
-    Upload(Upload),
+    Upload(UploadPackArgs),
     /// Yesterday and today in full, then days, weeks, months, years; at most 20,000 tokens
     #[command(
         after_help = "Examples:\n  icecore pack pyramid\n  icecore pack pyramid --budget 8000\n  icecore pack pyramid --project . --system prompt.md"
     )]
-    Pyramid(Pyramid),
-    /// What must be known now, on one page of eight sections; at most 3,000 words
+    Pyramid(PyramidPackArgs),
+    /// What matters now, on one page of eight sections; at most 3,000 words
     #[command(
         after_help = "Examples:\n  icecore pack recall                     also written to recall/pack.md\n  icecore pack recall --date 2026-02-13   as it was at the end of that day\n  icecore pack recall --scope project:app with what holds in one project\n  icecore pack recall --json | jq .left_out"
     )]
-    Recall(Recall),
-    /// What one prompt is given: the three oldest commitments and the pages its words call for
+    Recall(RecallPackArgs),
+    /// The context of one prompt: the three oldest commitments and the pages its words trigger
     #[command(
         after_help = "Examples:\n  icecore pack delta \"how is the shopify store doing?\"\n  some-program | icecore pack delta -"
     )]
-    Delta(Delta),
-    /// What a session starts with: who is who, the recall pack, the saved state, the last logs; at
-    /// most 9,000 characters
+    Delta(DeltaPackArgs),
+    /// The start of an assistant's session: who is who, the recall pack, the saved state, the last
+    /// logs; at most 9,000 characters
     #[command(
         after_help = "Examples:\n  icecore pack session-start\n  icecore pack session-start --kind side       without MEMORY.md\n  icecore pack session-start --budget 4000c"
     )]
-    SessionStart(SessionStart),
-    /// What a chat would be told now: rules, facts, turns in short, the last turns word for word
+    SessionStart(SessionStartPackArgs),
+    /// The context of a chat: rules, facts, turns in short, the last turns verbatim
     #[command(
         after_help = "Examples:\n  icecore pack chat --conversation trip\n  icecore pack chat --conversation trip --user ann --json | jq .left_out"
     )]
-    Chat(ChatPack),
+    Chat(ChatPackArgs),
 }
 
 #[derive(Debug, Args)]
-pub struct ChatPack {
+pub struct ChatPackArgs {
     /// The conversation
     #[arg(long, value_name = "NAME")]
     conversation: String,
@@ -63,83 +63,82 @@ pub struct ChatPack {
 }
 
 #[derive(Debug, Args)]
-pub struct Recall {
+pub struct RecallPackArgs {
     /// As of this day: 2026-02-13, yesterday …
     #[arg(long, value_name = "DATE")]
     date: Option<String>,
-    /// Also what holds there: project:NAME, conversation:ID; may be given several times
+    /// Also statements of this scope: project:NAME, conversation:ID; may be given several times
     #[arg(long, value_name = "SCOPE", value_parser = read::scope)]
     scope: Vec<Scope>,
 }
 
 #[derive(Debug, Args)]
-pub struct Delta {
+pub struct DeltaPackArgs {
     /// The prompt; `-` reads standard input
     #[arg(required = true, value_name = "PROMPT")]
     prompt: Vec<String>,
     /// As of this day: 2026-02-13, yesterday …; pages are as they are now
     #[arg(long, value_name = "DATE")]
     date: Option<String>,
-    /// At most so many characters
+    /// At most this many characters
     #[arg(long, value_name = "CHARACTERS", value_parser = read::amount)]
     budget: Option<usize>,
 }
 
-/// Which session starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum SessionKind {
-    /// The person's own
+pub enum SessionKindArg {
+    /// Your own session
     Main,
-    /// A helper's: without MEMORY.md
+    /// A subagent's session: without MEMORY.md
     Side,
 }
 
 #[derive(Debug, Args)]
-pub struct SessionStart {
-    /// Which session starts
+pub struct SessionStartPackArgs {
+    /// The kind of session
     #[arg(long, value_name = "KIND", default_value = "main")]
-    kind: SessionKind,
+    kind: SessionKindArg,
     /// As of this day: 2026-02-13, yesterday …; your own files and the saved state are as they are
     /// now
     #[arg(long, value_name = "DATE")]
     date: Option<String>,
-    /// At most so many characters
+    /// At most this many characters
     #[arg(long, value_name = "CHARACTERS", default_value = "9000", value_parser = read::amount)]
     budget: usize,
 }
 
 #[derive(Debug, Args)]
-pub struct Upload {
+pub struct UploadPackArgs {
     /// As of this day: 2026-02-13, yesterday …
     #[arg(long, value_name = "DATE")]
     date: Option<String>,
-    /// At most so many bytes
+    /// At most this many bytes
     #[arg(long, value_name = "BYTES", value_parser = read::amount)]
     budget: Option<usize>,
 }
 
 #[derive(Debug, Args)]
-pub struct Pyramid {
+pub struct PyramidPackArgs {
     /// As of this day: 2026-02-13, yesterday …
     #[arg(long, value_name = "DATE")]
     date: Option<String>,
-    /// At most so many tokens of history, up to 50,000
+    /// At most this many tokens of history, up to 50,000
     #[arg(long, value_name = "TOKENS", value_parser = read::amount)]
     budget: Option<usize>,
-    /// Instructions that stand before everything
+    /// Instructions to put before everything
     #[arg(long, value_name = "FILE")]
     system: Option<PathBuf>,
-    /// A project whose CLAUDE.md, AGENTS.md and README.md stand before the history
+    /// A project whose CLAUDE.md, AGENTS.md and README.md are put before the history
     #[arg(long, value_name = "DIR")]
     project: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
-pub struct Zoom {
+pub struct ZoomArgs {
     /// When: yesterday, last tuesday, 2026-02-13, 2026-W07, feb 2026, last month, "3 days ago" …
     #[arg(required = true, value_name = "WHEN")]
     when: Vec<String>,
-    /// What it came to, instead of the words themselves
+    /// The summary instead of the original words
     #[arg(long)]
     summary: bool,
     /// Only of this conversation
@@ -147,51 +146,61 @@ pub struct Zoom {
     conversation: Option<String>,
 }
 
-/// Files of a project that say what it is.
+/// Files that describe a project.
 const PROJECT_FILES: &[&str] = &["CLAUDE.md", "AGENTS.md", "README.md"];
-/// The smallest upload package that can say anything.
-const LEAST_UPLOAD_BYTES: usize = 512;
+/// Below this size a pack has no room for content.
+const MIN_PACK_BYTES: usize = 512;
 
-fn day(text: Option<&str>, open: &Open) -> Result<Option<jiff::civil::Date>> {
+fn parse_date(text: Option<&str>, open: &OpenMemory) -> Result<Option<jiff::civil::Date>> {
     let Some(text) = text else { return Ok(None) };
-    let span = read::when(text, open.memory.now().day())?.span();
+    let span = parse::when(text, open.memory.now().day())?.days();
     if span.first != span.last {
-        return Err(Stop::new(Exit::Usage, format!("--date: `{text}` is more than one day")).into());
+        return Err(
+            AppError::new(Exit::Usage, format!("--date: `{text}` is more than one day")).into()
+        );
     }
     Ok(Some(span.first))
 }
 
-pub async fn pack(open: &Open, global: &Global, kind: &PackKind, out: &mut Out) -> Result<()> {
+pub async fn print_pack_for(
+    open: &OpenMemory,
+    global: &GlobalArgs,
+    kind: &PackCommand,
+    out: &mut Output,
+) -> Result<()> {
     let pack = match kind {
-        PackKind::Chat(chat) => {
-            open.chats(global, chat.user.as_deref()).await?.pack(&chat.conversation).await?
+        PackCommand::Chat(chat) => {
+            open.open_chats(global, chat.user.as_deref())
+                .await?
+                .build_pack(&chat.conversation)
+                .await?
         }
-        PackKind::Upload(upload) => {
+        PackCommand::Upload(upload) => {
             let most = open.memory.policy().budget.upload_bytes;
             if let Some(budget) = upload.budget
-                && !(LEAST_UPLOAD_BYTES..=most).contains(&budget)
+                && !(MIN_PACK_BYTES..=most).contains(&budget)
             {
-                return Err(Stop::new(
+                return Err(AppError::new(
                     Exit::Usage,
-                    format!("--budget: choose between {LEAST_UPLOAD_BYTES} and {most} bytes"),
+                    format!("--budget: choose between {MIN_PACK_BYTES} and {most} bytes"),
                 )
                 .into());
             }
-            let date = day(upload.date.as_deref(), open)?;
-            let pack = open.memory.pack_upload(date, upload.budget).await?;
+            let date = parse_date(upload.date.as_deref(), open)?;
+            let pack = open.memory.assemble_upload(date, upload.budget).await?;
             if date.is_none() && upload.budget.is_none() {
-                open.memory.write_upload(&pack).await?;
+                open.memory.write_upload_package(&pack).await?;
             }
             pack
         }
-        PackKind::Pyramid(pyramid) => {
-            let mut before = Before::default();
+        PackCommand::Pyramid(pyramid) => {
+            let mut before = PackPreamble::default();
             if let Some(file) = &pyramid.system {
                 before.system = Some(read_input(file, out)?);
             }
             if let Some(folder) = &pyramid.project {
                 if !folder.is_dir() {
-                    return Err(Stop::new(
+                    return Err(AppError::new(
                         Exit::NotFound,
                         format!("{} is not a folder", folder.display()),
                     )
@@ -205,82 +214,84 @@ pub async fn pack(open: &Open, global: &Global, kind: &PackKind, out: &mut Out) 
                 }
             }
             open.memory
-                .pack_pyramid(day(pyramid.date.as_deref(), open)?, pyramid.budget, &before)
+                .assemble_pyramid(
+                    parse_date(pyramid.date.as_deref(), open)?,
+                    pyramid.budget,
+                    &before,
+                )
                 .await?
         }
-        PackKind::Recall(recall) => {
-            super::ledger::notice(open, out).await;
-            let date = day(recall.date.as_deref(), open)?;
-            let pack = open.memory.pack_recall(date, &recall.scope).await?;
+        PackCommand::Recall(recall) => {
+            super::ledger::scan_logs(open, out).await;
+            let date = parse_date(recall.date.as_deref(), open)?;
+            let pack = open.memory.build_recall_pack(date, &recall.scope).await?;
             if date.is_none() && recall.scope.is_empty() {
-                // It can be printed on a disk that is full or read-only.
-                if let Err(error) = open.memory.write_recall(&pack).await {
+                // A full or read-only disk must not keep it from being printed.
+                if let Err(error) = open.memory.write_recall_pack(&pack).await {
                     out.warn(format!("{} was not written: {error}", layout::RECALL));
                 }
             }
             pack
         }
-        PackKind::Delta(delta) => {
-            if delta.budget.is_some_and(|budget| budget < LEAST_UPLOAD_BYTES) {
-                return Err(Stop::new(
+        PackCommand::Delta(delta) => {
+            if delta.budget.is_some_and(|budget| budget < MIN_PACK_BYTES) {
+                return Err(AppError::new(
                     Exit::Usage,
-                    format!("--budget: at least {LEAST_UPLOAD_BYTES} characters are needed"),
+                    format!("--budget: at least {MIN_PACK_BYTES} characters are needed"),
                 )
                 .into());
             }
-            let date = day(delta.date.as_deref(), open)?;
+            let date = parse_date(delta.date.as_deref(), open)?;
             open.memory
-                .pack_delta(&super::ledger::text_of(&delta.prompt)?, delta.budget, date)
+                .build_prompt_pack(&super::ledger::read_text(&delta.prompt)?, delta.budget, date)
                 .await?
         }
-        PackKind::SessionStart(start) => {
-            if start.budget < LEAST_UPLOAD_BYTES {
-                return Err(Stop::new(
+        PackCommand::SessionStart(start) => {
+            if start.budget < MIN_PACK_BYTES {
+                return Err(AppError::new(
                     Exit::Usage,
-                    format!("--budget: at least {LEAST_UPLOAD_BYTES} characters are needed"),
+                    format!("--budget: at least {MIN_PACK_BYTES} characters are needed"),
                 )
                 .into());
             }
             let kind = match start.kind {
-                SessionKind::Main => icecore_engine::SessionKind::Main,
-                SessionKind::Side => icecore_engine::SessionKind::Side,
+                SessionKindArg::Main => icecore_engine::SessionKind::Main,
+                SessionKindArg::Side => icecore_engine::SessionKind::Side,
             };
             open.memory
-                .pack_session_start(kind, start.budget, day(start.date.as_deref(), open)?)
+                .build_session_start(kind, start.budget, parse_date(start.date.as_deref(), open)?)
                 .await?
         }
     };
-    tell(&pack, out)
+    print_pack(&pack, out)
 }
 
-fn tell(pack: &Pack, out: &mut Out) -> Result<()> {
+fn print_pack(pack: &Pack, out: &mut Output) -> Result<()> {
     if out.is_json() {
         return out.json(pack);
     }
-    out.raw(&plain::visible(&pack.text))?;
-    out.whisper(format!(
-        "{} bytes, {} words, about {} tokens",
-        pack.bytes, pack.words, pack.tokens
-    ));
+    out.raw(&sanitize::escape_for_terminal(&pack.text))?;
+    out.detail(format!("{} bytes, {} words, about {} tokens", pack.bytes, pack.words, pack.tokens));
     for left in &pack.left_out {
-        out.say(format!("left out: {} ({})", left.what, left.why));
+        out.info(format!("left out: {} ({})", left.what, left.why));
     }
     Ok(())
 }
 
-pub async fn zoom(open: &Open, zoom: &Zoom, out: &mut Out) -> Result<()> {
-    let when = read::when(&zoom.when.join(" "), open.memory.now().day())?;
-    let zoomed = open.memory.zoom(when, zoom.conversation.as_deref(), zoom.summary).await?;
+pub async fn zoom(open: &OpenMemory, zoom: &ZoomArgs, out: &mut Output) -> Result<()> {
+    let when = parse::when(&zoom.when.join(" "), open.memory.now().day())?;
+    let zoomed =
+        open.memory.load_time_contents(when, zoom.conversation.as_deref(), zoom.summary).await?;
     if zoom.summary {
         if zoomed.summaries.is_empty() {
-            return Err(nothing(
+            return Err(nothing_found(
                 &when.to_string(),
-                "has been pressed of it yet; `icecore zoom` without --summary shows the words",
+                "has been summarized of it yet; `icecore zoom` without --summary shows the words",
             )
             .into());
         }
         if out.is_json() {
-            return out.json(&told::zoomed(&zoomed, true));
+            return out.json(&json_output::zoom(&zoomed, true));
         }
         for (at, summary) in zoomed.summaries.iter().enumerate() {
             if at > 0 {
@@ -291,10 +302,10 @@ pub async fn zoom(open: &Open, zoom: &Zoom, out: &mut Out) -> Result<()> {
                 summary.period.title(),
                 if summary.provisional { "  (provisional)" } else { "" }
             ))?;
-            out.line(plain::visible(&summary.headline))?;
+            out.line(sanitize::escape_for_terminal(&summary.headline))?;
             if !summary.body.is_empty() {
                 out.line("")?;
-                out.line(plain::visible(&summary.body))?;
+                out.line(sanitize::escape_for_terminal(&summary.body))?;
             }
             if let Some(similar) = &summary.similar {
                 out.line("")?;
@@ -305,12 +316,12 @@ pub async fn zoom(open: &Open, zoom: &Zoom, out: &mut Out) -> Result<()> {
     }
     if zoomed.records.is_empty() {
         let what = zoom.conversation.as_ref().map_or("was said then".into(), |name| {
-            format!("was said in {} then", plain::one_line(name))
+            format!("was said in {} then", sanitize::one_line(name))
         });
-        return Err(nothing(&when.to_string(), &what).into());
+        return Err(nothing_found(&when.to_string(), &what).into());
     }
     if out.is_json() {
-        return out.json(&told::zoomed(&zoomed, false));
+        return out.json(&json_output::zoom(&zoomed, false));
     }
     let mut last = None;
     for record in &zoomed.records {
@@ -321,15 +332,15 @@ pub async fn zoom(open: &Open, zoom: &Zoom, out: &mut Out) -> Result<()> {
             last = Some(record.ts.day());
             out.line(format!(
                 "{BOLD}{} {}{BOLD:#}",
-                icecore_domain::calendar::weekday(record.ts.day()),
+                icecore_domain::calendar::weekday_name(record.ts.day()),
                 record.ts.day()
             ))?;
         }
         let title = record
             .title
             .as_ref()
-            .map_or(String::new(), |title| format!(" ({})", plain::one_line(title)));
-        let text = plain::visible(record.text.trim_end());
+            .map_or(String::new(), |title| format!(" ({})", sanitize::one_line(title)));
+        let text = sanitize::escape_for_terminal(record.text.trim_end());
         let withdrawn = if record.withdrawn {
             format!(" {YELLOW}(withdrawn){YELLOW:#}")
         } else {
@@ -339,21 +350,21 @@ pub async fn zoom(open: &Open, zoom: &Zoom, out: &mut Out) -> Result<()> {
         let first = lines.next().unwrap_or_default();
         let spoken = format!(
             "{DIM}{}{DIM:#} {CYAN}{}{CYAN:#}{title}{withdrawn}: {first}",
-            record.ts.clock(),
-            plain::one_line(record.speaker())
+            record.ts.clock_time(),
+            sanitize::one_line(record.speaker_name())
         );
         out.line(spoken.trim_end())?;
         lines.try_for_each(|line| out.line(format!("      {line}").trim_end()))?;
         if let Some(parts) = &record.parts {
             out.line(format!(
                 "      {DIM}with {}{DIM:#}",
-                icecore_domain::budget::shortened(&plain::one_line(parts), 200)
+                icecore_domain::budget::truncate_at_word(&sanitize::one_line(parts), 200)
             ))?;
         }
     }
     Ok(())
 }
 
-fn nothing(when: &str, what: &str) -> Stop {
-    Stop::new(Exit::NotFound, format!("{when}: nothing {what}"))
+fn nothing_found(when: &str, what: &str) -> AppError {
+    AppError::new(Exit::NotFound, format!("{when}: nothing {what}"))
 }

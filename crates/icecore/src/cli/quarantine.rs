@@ -1,42 +1,42 @@
-//! The commands of the quarantine: what only tools and strangers said, shown as their words and
-//! nobody else's.
+//! `quarantine`: statements from tools and strangers, always shown as quotations with their
+//! speaker.
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
 use comfy_table::{Cell, Color};
 use icecore_domain::event::{Act, Origin};
 use icecore_domain::id::EventId;
-use icecore_domain::plain;
-use icecore_engine::{Held, Waiting};
+use icecore_domain::sanitize;
+use icecore_engine::{QuarantineFilter, QuarantinedEvent};
 
-use super::out::{CYAN, DIM, Out};
-use super::{ledger, read, show};
-use crate::error::{Exit, Stop};
-use crate::told;
-use crate::wire::Open;
+use super::output::{CYAN, DIM, Output};
+use super::{event_format, ledger, parse};
+use crate::bootstrap::OpenMemory;
+use crate::error::{AppError, Exit};
+use crate::json_output;
 
 #[derive(Debug, Subcommand)]
-pub enum Quarantine {
-    /// Show what waits: the words, quoted, and whose they are
+pub enum QuarantineCommand {
+    /// List quarantined statements, quoted, with their speakers
     #[command(
         after_help = "Examples:\n  icecore quarantine list\n  icecore quarantine list --origin tool --since -7d\n  icecore quarantine list --json | jq -r '.quarantined[] | \"\\(.id) \\(.origin)\"'"
     )]
-    List(Which),
-    /// Say that something holds: from now on it is memory like any other
+    List(QuarantineFilterArgs),
+    /// Confirm a statement: from now on it is ordinary memory
     #[command(
-        after_help = "Examples:\n  icecore quarantine confirm EVT-20260213-001\n  icecore quarantine confirm 20260213-1 --note \"checked on their site\"\n\nOne by one: whoever confirms has read it."
+        after_help = "Examples:\n  icecore quarantine confirm EVT-20260213-001\n  icecore quarantine confirm 20260213-1 --note \"checked on their site\"\n\nOnly by id, so that each statement is read before it is confirmed."
     )]
-    Confirm(Confirm),
-    /// Say that something is not to be remembered; the same words do not bring it back
+    Confirm(ConfirmQuarantinedArgs),
+    /// Drop a statement; the same words do not bring it back
     #[command(
         after_help = "Examples:\n  icecore quarantine drop EVT-20260213-001\n  icecore quarantine drop --session app/s1       everything of a session\n  icecore quarantine drop --origin import\n  icecore quarantine drop --all"
     )]
-    Drop(Drop),
+    Drop(DropQuarantinedArgs),
 }
 
 #[derive(Debug, Args)]
-pub struct Which {
-    /// Only what goes back to these words: tool or import
+pub struct QuarantineFilterArgs {
+    /// Only this origin: tool or import
     #[arg(long, value_name = "WHO", value_parser = read::origin)]
     origin: Option<Origin>,
     /// Only from this session
@@ -45,40 +45,45 @@ pub struct Which {
     /// Only recorded on this day or later: 2026-02-13, yesterday, -7d, -2w
     #[arg(long, value_name = "DAY", allow_hyphen_values = true)]
     since: Option<String>,
-    /// At most so many, the newest ones
+    /// At most this many, the newest ones
     #[arg(long, short = 'n', value_name = "N")]
     limit: Option<usize>,
 }
 
 #[derive(Debug, Args)]
-pub struct Confirm {
+pub struct ConfirmQuarantinedArgs {
     /// The events, e.g. EVT-20260213-001 or 20260213-1
     #[arg(required = true, value_name = "ID", value_parser = read::id)]
     ids: Vec<EventId>,
-    /// Why
+    /// The reason
     #[arg(long, value_name = "TEXT")]
     note: Option<String>,
 }
 
 #[derive(Debug, Args)]
-pub struct Drop {
+pub struct DropQuarantinedArgs {
     /// The events, e.g. EVT-20260213-001 or 20260213-1
     #[arg(value_name = "ID", value_parser = read::id, conflicts_with_all = ["all", "origin", "session", "since", "limit"])]
     ids: Vec<EventId>,
-    /// Everything that waits
+    /// Everything in quarantine
     #[arg(long)]
     all: bool,
     #[command(flatten)]
-    which: Which,
-    /// Why
+    which: QuarantineFilterArgs,
+    /// The reason
     #[arg(long, value_name = "TEXT")]
     note: Option<String>,
 }
 
-impl Which {
-    fn held(&self, open: &Open) -> Result<Held> {
-        let since = ledger::day_of("--since", self.since.as_deref(), open.memory.now().day())?;
-        Ok(Held { origin: self.origin, session: self.session.clone(), since, limit: self.limit })
+impl QuarantineFilterArgs {
+    fn to_query(&self, open: &OpenMemory) -> Result<QuarantineFilter> {
+        let since = ledger::parse_day("--since", self.since.as_deref(), open.memory.now().day())?;
+        Ok(QuarantineFilter {
+            origin: self.origin,
+            session: self.session.clone(),
+            since,
+            limit: self.limit,
+        })
     }
 
     fn is_any(&self) -> bool {
@@ -89,23 +94,28 @@ impl Which {
     }
 }
 
-pub async fn quarantine(open: &Open, asked: &Quarantine, out: &mut Out) -> Result<()> {
+pub async fn run_quarantine(
+    open: &OpenMemory,
+    asked: &QuarantineCommand,
+    out: &mut Output,
+) -> Result<()> {
     match asked {
-        Quarantine::List(which) => list(open, which, out).await,
-        Quarantine::Confirm(confirm) => {
-            let acted = open.memory.confirm_held(confirm.ids.clone(), confirm.note.clone()).await?;
-            ledger::tell_acted(Act::Confirm, &acted, out)
+        QuarantineCommand::List(which) => list_quarantined(open, which, out).await,
+        QuarantineCommand::Confirm(confirm) => {
+            let acted =
+                open.memory.confirm_quarantined(confirm.ids.clone(), confirm.note.clone()).await?;
+            ledger::print_acts(Act::Confirm, &acted, out)
         }
-        Quarantine::Drop(drop) => {
+        QuarantineCommand::Drop(drop) => {
             if drop.ids.is_empty() && !drop.all && !drop.which.is_any() {
                 let what =
-                    "say what to drop: ids, --session NAME, --origin WHO, --since DAY, or --all";
-                return Err(Stop::new(Exit::Usage, what).into());
+                    "name what to drop: ids, --session NAME, --origin WHO, --since DAY, or --all";
+                return Err(AppError::new(Exit::Usage, what).into());
             }
             let ids = match drop.ids.as_slice() {
                 [] => open
                     .memory
-                    .quarantine(&drop.which.held(open)?)
+                    .list_quarantined(&drop.which.to_query(open)?)
                     .await?
                     .iter()
                     .map(|one| one.id)
@@ -115,25 +125,29 @@ pub async fn quarantine(open: &Open, asked: &Quarantine, out: &mut Out) -> Resul
             let acted = if ids.is_empty() {
                 Vec::new()
             } else {
-                open.memory.drop_held(ids, drop.note.clone()).await?
+                open.memory.drop_quarantined(ids, drop.note.clone()).await?
             };
             if acted.is_empty() && !out.is_json() {
-                out.say("Nothing of that kind waits. `icecore quarantine list` shows what does.");
+                out.info("No matching statement is quarantined. `icecore quarantine list` lists all of them.");
                 return Ok(());
             }
-            ledger::tell_acted(Act::Retract, &acted, out)
+            ledger::print_acts(Act::Retract, &acted, out)
         }
     }
 }
 
-async fn list(open: &Open, which: &Which, out: &mut Out) -> Result<()> {
-    ledger::notice(open, out).await;
-    let waiting = open.memory.quarantine(&which.held(open)?).await?;
+async fn list_quarantined(
+    open: &OpenMemory,
+    which: &QuarantineFilterArgs,
+    out: &mut Output,
+) -> Result<()> {
+    ledger::scan_logs(open, out).await;
+    let waiting = open.memory.list_quarantined(&which.to_query(open)?).await?;
     if out.is_json() {
-        return out.json(&told::quarantined(&waiting));
+        return out.json(&json_output::quarantine(&waiting));
     }
     if waiting.is_empty() {
-        out.say("Nothing waits for confirmation.");
+        out.info("The quarantine is empty.");
         return Ok(());
     }
     let narrow = out.is_narrow();
@@ -143,21 +157,21 @@ async fn list(open: &Open, which: &Which, out: &mut Out) -> Result<()> {
         } else {
             &["ID", "FROM", "SAID", "TYPE", "THEIR WORDS"]
         },
-        waiting.iter().map(|one| row(one, narrow)).collect(),
+        waiting.iter().map(|one| quarantine_row(one, narrow)).collect(),
     )?;
-    out.say(format!(
-        "{DIM}These are words of tools, strangers and other people, not facts, and nothing to be obeyed.{DIM:#} {CYAN}icecore quarantine confirm ID{CYAN:#} lets one stand, {CYAN}drop ID{CYAN:#} does not; {CYAN}icecore why ID{CYAN:#} shows where it was said."
+    out.info(format!(
+        "{DIM}These are words of tools, strangers and other people: neither facts nor instructions.{DIM:#} {CYAN}icecore quarantine confirm ID{CYAN:#} accepts one, {CYAN}drop ID{CYAN:#} rejects it; {CYAN}icecore why ID{CYAN:#} shows where it was said."
     ));
     Ok(())
 }
 
-fn row(one: &Waiting, narrow: bool) -> Vec<Cell> {
-    let who = one.speaker.as_deref().map_or_else(|| one.origin.to_string(), plain::one_line);
+fn quarantine_row(one: &QuarantinedEvent, narrow: bool) -> Vec<Cell> {
+    let who = one.speaker.as_deref().map_or_else(|| one.origin.to_string(), sanitize::one_line);
     let from = match &one.session {
-        Some(session) => format!("{who}, {}", plain::one_line(session)),
+        Some(session) => format!("{who}, {}", sanitize::one_line(session)),
         None => who,
     };
-    let mut words = format!("\u{201c}{}\u{201d}", show::gist(&one.content));
+    let mut words = format!("\u{201c}{}\u{201d}", event_format::one_line_excerpt(&one.content));
     if one.as_a_rule {
         words.push_str(" (came as a rule)");
     }

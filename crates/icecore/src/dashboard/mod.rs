@@ -22,42 +22,51 @@ use flate2::write::GzEncoder;
 use sha2::{Digest as _, Sha256};
 
 /// The Content-Security-Policy of the pages.
-const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; font-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'";
+const CONTENT_SECURITY_POLICY_VALUE: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; font-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'";
 
 /// A file of the dashboard.
-struct Page {
+struct StaticFile {
     path: &'static str,
     kind: &'static str,
     text: &'static str,
 }
 
-const PAGES: [Page; 5] = [
-    Page { path: "/", kind: "text/html; charset=utf-8", text: include_str!("dist/index.html") },
-    Page {
+const STATIC_FILES: [StaticFile; 5] = [
+    StaticFile {
+        path: "/",
+        kind: "text/html; charset=utf-8",
+        text: include_str!("dist/index.html"),
+    },
+    StaticFile {
         path: "/app.js",
         kind: "text/javascript; charset=utf-8",
         text: include_str!("dist/app.js"),
     },
-    Page { path: "/app.css", kind: "text/css; charset=utf-8", text: include_str!("dist/app.css") },
-    Page {
+    StaticFile {
+        path: "/app.css",
+        kind: "text/css; charset=utf-8",
+        text: include_str!("dist/app.css"),
+    },
+    StaticFile {
         path: "/theme.js",
         kind: "text/javascript; charset=utf-8",
         text: include_str!("dist/theme.js"),
     },
-    Page { path: "/icon.svg", kind: "image/svg+xml", text: include_str!("dist/icon.svg") },
+    StaticFile { path: "/icon.svg", kind: "image/svg+xml", text: include_str!("dist/icon.svg") },
 ];
 
 /// A file with its ETag and compressed bytes, computed once.
-struct Ready {
-    page: &'static Page,
+struct PreparedFile {
+    page: &'static StaticFile,
     mark: String,
     small: Bytes,
 }
 
-static READY: LazyLock<Vec<Ready>> = LazyLock::new(|| PAGES.iter().map(Ready::of).collect());
+static PREPARED_FILES: LazyLock<Vec<PreparedFile>> =
+    LazyLock::new(|| STATIC_FILES.iter().map(PreparedFile::prepare).collect());
 
-impl Ready {
-    fn of(page: &'static Page) -> Self {
+impl PreparedFile {
+    fn prepare(page: &'static StaticFile) -> Self {
         let hash: String =
             Sha256::digest(page.text).iter().take(12).map(|byte| format!("{byte:02x}")).collect();
         let mut small = GzEncoder::new(Vec::new(), Compression::best());
@@ -67,11 +76,11 @@ impl Ready {
         Self { page, mark: hash, small: small.into() }
     }
 
-    fn answer(&self, asked: &HeaderMap) -> Response {
-        let small = !self.small.is_empty() && takes_gzip(asked);
+    fn respond(&self, asked: &HeaderMap) -> Response {
+        let small = !self.small.is_empty() && accepts_gzip(asked);
         // Both encodings have different bytes, so each has its own ETag.
         let mark = format!("\"{}{}\"", self.mark, if small { "-gz" } else { "" });
-        let known = is_known(asked, &mark);
+        let known = matches_etag(asked, &mark);
         let body = match (known, small) {
             (true, _) => Body::empty(),
             (false, true) => Body::from(self.small.clone()),
@@ -88,7 +97,7 @@ impl Ready {
         }
         for (name, value) in [
             (CONTENT_TYPE, self.page.kind),
-            (CONTENT_SECURITY_POLICY, POLICY),
+            (CONTENT_SECURITY_POLICY, CONTENT_SECURITY_POLICY_VALUE),
             // Cached by the browser but revalidated: a new version shows at once.
             (CACHE_CONTROL, "no-cache"),
             (VARY, "accept-encoding"),
@@ -109,7 +118,7 @@ impl Ready {
 }
 
 /// Whether a client accepts gzip.
-fn takes_gzip(asked: &HeaderMap) -> bool {
+fn accepts_gzip(asked: &HeaderMap) -> bool {
     let named = asked
         .get_all(ACCEPT_ENCODING)
         .iter()
@@ -123,7 +132,7 @@ fn takes_gzip(asked: &HeaderMap) -> bool {
 }
 
 /// Whether a client already has the file.
-fn is_known(asked: &HeaderMap, mark: &str) -> bool {
+fn matches_etag(asked: &HeaderMap, mark: &str) -> bool {
     let named = asked
         .get_all(IF_NONE_MATCH)
         .iter()
@@ -134,16 +143,16 @@ fn is_known(asked: &HeaderMap, mark: &str) -> bool {
 
 /// Whether a path is a file of the dashboard. The files are the same for every user and contain no
 /// memory.
-pub fn is_page(path: &str) -> bool {
-    PAGES.iter().any(|page| page.path == path)
+pub fn is_dashboard_path(path: &str) -> bool {
+    STATIC_FILES.iter().any(|page| page.path == path)
 }
 
 /// The routes of the dashboard.
 pub fn router<S: Clone + Send + Sync + 'static>() -> Router<S> {
-    READY.iter().fold(Router::new(), |router, ready| {
+    PREPARED_FILES.iter().fold(Router::new(), |router, ready| {
         router.route(
             ready.page.path,
-            get(move |asked: HeaderMap| async move { ready.answer(&asked) }),
+            get(move |asked: HeaderMap| async move { ready.respond(&asked) }),
         )
     })
 }
@@ -164,8 +173,8 @@ mod tests {
 
     #[test]
     fn every_page_comes_under_a_strict_policy() {
-        for ready in READY.iter() {
-            let answer = ready.answer(&HeaderMap::new());
+        for ready in PREPARED_FILES.iter() {
+            let answer = ready.respond(&HeaderMap::new());
             let header =
                 |name: &str| answer.headers().get(name).unwrap().to_str().unwrap().to_owned();
             assert_eq!(answer.status(), 200);
@@ -189,7 +198,7 @@ mod tests {
 
     #[test]
     fn the_page_has_nothing_that_its_policy_forbids_and_asks_nobody_else() {
-        let text = |path: &str| PAGES.iter().find(|page| page.path == path).unwrap().text;
+        let text = |path: &str| STATIC_FILES.iter().find(|page| page.path == path).unwrap().text;
         let page = text("/");
         for word in ["style=", "onclick", "onload", "<style", "://"] {
             assert!(!page.contains(word), "{word}");
@@ -209,13 +218,13 @@ mod tests {
 
     #[test]
     fn all_of_it_is_small() {
-        let whole: usize = READY.iter().map(|ready| ready.small.len()).sum();
+        let whole: usize = PREPARED_FILES.iter().map(|ready| ready.small.len()).sum();
         assert!(whole < MOST_BYTES, "{whole} bytes");
     }
 
     #[test]
     fn what_a_browser_has_is_not_sent_again_and_what_it_takes_is_small() {
-        let ready = READY.iter().find(|ready| ready.page.path == "/app.js").unwrap();
+        let ready = PREPARED_FILES.iter().find(|ready| ready.page.path == "/app.js").unwrap();
         for (encodings, small) in [
             ("gzip, deflate, br", true),
             ("br;q=1.0, gzip;q=0.5", true),
@@ -224,20 +233,20 @@ mod tests {
             ("br", false),
             ("", false),
         ] {
-            let first = ready.answer(&asked(&[(ACCEPT_ENCODING, encodings)]));
+            let first = ready.respond(&asked(&[(ACCEPT_ENCODING, encodings)]));
             assert_eq!(first.headers().contains_key(CONTENT_ENCODING), small, "{encodings}");
             let mut again = asked(&[(ACCEPT_ENCODING, encodings)]);
             again.insert(IF_NONE_MATCH, first.headers().get(ETAG).unwrap().clone());
-            assert_eq!(ready.answer(&again).status(), 304, "{encodings}");
+            assert_eq!(ready.respond(&again).status(), 304, "{encodings}");
             again.insert(IF_NONE_MATCH, HeaderValue::from_static("\"another\""));
-            assert_eq!(ready.answer(&again).status(), 200, "{encodings}");
+            assert_eq!(ready.respond(&again).status(), 200, "{encodings}");
         }
         assert!(
-            is_page("/")
-                && is_page("/app.js")
-                && !is_page("/app.js/")
-                && !is_page("/dist/app.js")
-                && !is_page("/api/status")
+            is_dashboard_path("/")
+                && is_dashboard_path("/app.js")
+                && !is_dashboard_path("/app.js/")
+                && !is_dashboard_path("/dist/app.js")
+                && !is_dashboard_path("/api/status")
         );
     }
 }

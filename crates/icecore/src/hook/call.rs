@@ -1,15 +1,15 @@
-//! What a client calls: the words of the command line, read so that none of them can be wrong.
+//! The arguments of `icecore hook`, parsed without clap: no argument may cause an error.
 
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::cli::GLOBAL_VALUES;
-use crate::wire::Named;
+use crate::bootstrap::StoreSelection;
+use crate::cli::GLOBAL_OPTIONS_WITH_VALUE;
 
-/// The event that is told of.
+/// The event of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Event {
+pub enum HookEvent {
     SessionStart,
     UserPromptSubmit,
     PreCompact,
@@ -17,13 +17,13 @@ pub enum Event {
     Stop,
     SubagentStop,
     SessionEnd,
-    /// One that we have nothing to do with; clients have more of them with every version.
+    /// Any other event; clients add more with every version.
     Other,
 }
 
-impl Event {
-    /// The event that a word means: ours, or a client's own name for it.
-    fn meant(word: &str) -> Self {
+impl HookEvent {
+    /// Parses our name of an event or a client's name.
+    fn parse(word: &str) -> Self {
         let plain: String = word
             .chars()
             .filter(char::is_ascii_alphanumeric)
@@ -41,7 +41,7 @@ impl Event {
         }
     }
 
-    /// Our word for it.
+    /// Our name of the event.
     pub fn word(self) -> &'static str {
         match self {
             Self::SessionStart => "session-start",
@@ -55,8 +55,8 @@ impl Event {
         }
     }
 
-    /// A client's name for it, where it takes a text: at the others one would make it go on, or is
-    /// not read.
+    /// The client's name of the event, if the client accepts text for it. At other events text
+    /// would make the client continue, or is ignored.
     pub fn client_name(self) -> Option<&'static str> {
         match self {
             Self::SessionStart => Some("SessionStart"),
@@ -65,13 +65,13 @@ impl Event {
         }
     }
 
-    /// Whether something that was said comes with it.
-    pub fn brings_words(self) -> bool {
+    /// Whether the event brings text to store.
+    pub fn carries_text(self) -> bool {
         matches!(self, Self::UserPromptSubmit | Self::Stop | Self::SubagentStop | Self::PostCompact)
     }
 
-    /// How long a client is made to wait at most; less than it would wait by itself.
-    pub fn patience(self) -> Duration {
+    /// The time limit; shorter than the client's own.
+    pub fn timeout(self) -> Duration {
         Duration::from_millis(match self {
             Self::SessionStart => 6_000,
             Self::UserPromptSubmit => 3_000,
@@ -79,22 +79,22 @@ impl Event {
             Self::PostCompact => 5_000,
             Self::Stop => 3_000,
             Self::SubagentStop => 6_000,
-            // All hooks together have a second and a half.
+            // The client grants 1.5 s to all hooks together.
             Self::SessionEnd => 1_000,
             Self::Other => 2_000,
         })
     }
 }
 
-/// Whose event it is.
+/// The client that calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Client {
+pub enum HookClient {
     ClaudeCode,
     Codex,
 }
 
-impl Client {
-    /// In a word.
+impl HookClient {
+    /// Its name on the command line.
     pub fn word(self) -> &'static str {
         match self {
             Self::ClaudeCode => "claude-code",
@@ -105,40 +105,37 @@ impl Client {
 
 /// A call of `icecore hook`.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Call {
-    /// The event.
-    pub event: Event,
-    /// The vault that was named.
+pub struct HookCall {
+    pub event: HookEvent,
     pub vault: Option<PathBuf>,
-    /// Whether that stood among the words.
+    /// Whether the vault was given on the command line.
     pub vault_is_meant: bool,
-    /// The database that was named.
     pub store: Option<String>,
-    /// The space in it.
     pub space: Option<String>,
-    /// The moment that was named.
     pub now: Option<String>,
-    /// The client that was named.
-    pub client: Option<Client>,
-    /// Not a client: this program itself, to read sessions that have ended.
+    pub client: Option<HookClient>,
+    /// Called by this program itself, to read sessions that have ended.
     pub finish: bool,
 }
 
-/// The word of the command.
-const COMMAND: &str = "hook";
-/// The option of this command that takes a value.
-const CLIENT: &str = "--client";
+const HOOK_COMMAND: &str = "hook";
+/// The command beneath it that shows what hooks injected.
+const LOG: &str = "log";
+/// The only option of `hook` that takes a value.
+const CLIENT_OPTION: &str = "--client";
 
-/// Whether a word is an option that takes the next word for its value. Known without the parser,
-/// which is too slow to make for a hook.
+/// Whether an argument is an option with a value. Listed here because building the clap parser is
+/// too slow for a hook.
 fn takes_value(word: &str) -> bool {
-    word == CLIENT || GLOBAL_VALUES.contains(&word)
+    word == CLIENT_OPTION || GLOBAL_OPTIONS_WITH_VALUE.contains(&word)
 }
 
-/// The words with options apart: each word that is none, with the option before it that takes it
-/// for its value. With `spares_command` an option does not take the word of the command, because
-/// its own value is missing.
-fn sorted(words: &[OsString], spares_command: bool) -> (Vec<&OsStr>, Vec<(String, OsString)>) {
+/// Separates plain arguments from options with their values. With `spares_command` an option does
+/// not consume the word `hook`, because its own value is missing.
+fn split_options(
+    words: &[OsString],
+    spares_command: bool,
+) -> (Vec<&OsStr>, Vec<(String, OsString)>) {
     let (mut plain, mut options) = (Vec::new(), Vec::new());
     let mut words = words.iter().skip(1).peekable();
     while let Some(word) = words.next() {
@@ -146,7 +143,7 @@ fn sorted(words: &[OsString], spares_command: bool) -> (Vec<&OsStr>, Vec<(String
         if let Some((name, value)) = text.split_once('=').filter(|(name, _)| takes_value(name)) {
             options.push((name.to_owned(), value.into()));
         } else if takes_value(&text) {
-            let value = words.next_if(|word| !(spares_command && *word == COMMAND));
+            let value = words.next_if(|word| !(spares_command && *word == HOOK_COMMAND));
             options.push((text.into_owned(), value.cloned().unwrap_or_default()));
         } else if text.starts_with('-') && text.len() > 1 {
             options.push((text.into_owned(), OsString::new()));
@@ -157,46 +154,54 @@ fn sorted(words: &[OsString], spares_command: bool) -> (Vec<&OsStr>, Vec<(String
     (plain, options)
 }
 
-/// Whether these words call a hook: `hook` is the command, or would be if it were not for a mistake
-/// that another reader of the command line would answer with exit 2, which a client takes for an
-/// order.
-pub fn is_meant(words: &[OsString], is_command: impl Fn(&str) -> bool) -> bool {
-    let (plain, options) = sorted(words, false);
-    // A person who asks for help at a terminal gets it.
+/// Whether the arguments call a hook: `hook` is the command, or would be without a mistake that
+/// clap would answer with exit code 2, which clients obey.
+pub fn is_hook_call(words: &[OsString], is_command: impl Fn(&str) -> bool) -> bool {
+    let (plain, options) = split_options(words, false);
+    // On a terminal --help prints the help.
     let asks = options.iter().any(|(name, _)| name == "--help" || name == "-h");
     if asks && std::io::IsTerminal::is_terminal(&std::io::stdout()) {
         return false;
     }
-    // Asking what is a command builds the whole parser; no other call pays for that.
-    if !plain.iter().any(|word| *word == COMMAND)
-        && !options.iter().any(|(_, value)| value == COMMAND)
+    // `is_command` builds the parser; only calls with the word `hook` pay for it.
+    if !plain.iter().any(|word| *word == HOOK_COMMAND)
+        && !options.iter().any(|(_, value)| value == HOOK_COMMAND)
     {
         return false;
     }
-    match plain.iter().find(|word| word.to_str().is_some_and(&is_command)) {
-        Some(first) => *first == COMMAND,
-        // `--vault $UNSET hook stop`: the option took the command for its value, and no other
-        // command is left.
-        None => options.iter().any(|(_, value)| value == COMMAND),
+    match plain.iter().position(|word| word.to_str().is_some_and(&is_command)) {
+        // `icecore hook log` is no event but a command for people.
+        Some(at) => {
+            plain[at] == HOOK_COMMAND && plain.get(at + 1).is_none_or(|event| *event != LOG)
+        }
+        // `--vault $UNSET hook stop`: the option consumed the command, and no other command is
+        // left.
+        None => options.iter().any(|(_, value)| value == HOOK_COMMAND),
     }
 }
 
-impl Call {
-    /// What was said of where memory is.
-    pub fn named(&self) -> Named {
+impl HookCall {
+    /// The store that the arguments select.
+    pub fn store_selection(&self) -> StoreSelection {
         let (vault, store, space) =
             (self.vault.clone(), self.store.as_deref().map(Into::into), self.space.clone());
-        Named { vault, is_meant: self.vault_is_meant, store, space, is_hurried: !self.finish }
+        StoreSelection {
+            vault,
+            is_meant: self.vault_is_meant,
+            store,
+            space,
+            is_hurried: !self.finish,
+        }
     }
 
-    pub fn read(words: &[OsString]) -> Self {
-        let (mut plain, mut options) = sorted(words, false);
-        if !plain.iter().any(|word| *word == COMMAND) {
-            (plain, options) = sorted(words, true);
+    pub fn parse(words: &[OsString]) -> Self {
+        let (mut plain, mut options) = split_options(words, false);
+        if !plain.iter().any(|word| *word == HOOK_COMMAND) {
+            (plain, options) = split_options(words, true);
         }
         let event = plain
             .iter()
-            .skip_while(|word| **word != COMMAND)
+            .skip_while(|word| **word != HOOK_COMMAND)
             .nth(1)
             .map_or_else(String::new, |word| word.to_string_lossy().into_owned());
         let last = |wanted: &str| {
@@ -211,16 +216,16 @@ impl Call {
                 .filter(|value| !value.is_empty())
         };
         Self {
-            event: Event::meant(&event),
+            event: HookEvent::parse(&event),
             vault: vault.filter(|vault| !vault.is_empty()).map(PathBuf::from),
             vault_is_meant,
             store: text("--store"),
             space: text("--space")
                 .or_else(|| std::env::var("ICECORE_SPACE").ok().filter(|name| !name.is_empty())),
             now: last("--now").map(|now| now.to_string_lossy().into_owned()),
-            client: last(CLIENT).and_then(|name| match name.to_str() {
-                Some("codex") => Some(Client::Codex),
-                Some("claude-code" | "claude") => Some(Client::ClaudeCode),
+            client: last(CLIENT_OPTION).and_then(|name| match name.to_str() {
+                Some("codex") => Some(HookClient::Codex),
+                Some("claude-code" | "claude") => Some(HookClient::ClaudeCode),
                 _ => None,
             }),
             finish: options.iter().any(|(name, _)| name == "--finish"),
@@ -236,67 +241,75 @@ mod tests {
         std::iter::once("icecore").chain(line.split_whitespace()).map(OsString::from).collect()
     }
 
-    fn check(line: &str, meant: bool, event: Event, vault: Option<&str>) {
+    fn check(line: &str, meant: bool, event: HookEvent, vault: Option<&str>) {
         let words = words(line);
         let is_command = |word: &str| ["hook", "remember", "status", "help"].contains(&word);
-        assert_eq!(is_meant(&words, is_command), meant, "{line}");
+        assert_eq!(is_hook_call(&words, is_command), meant, "{line}");
         if meant {
-            let call = Call::read(&words);
+            let call = HookCall::parse(&words);
             assert_eq!((call.event, call.vault), (event, vault.map(PathBuf::from)), "{line}");
         }
     }
 
     #[test]
     fn a_hook_is_recognised_whatever_stands_around_it() {
-        check("hook stop", true, Event::Stop, None);
+        check("hook stop", true, HookEvent::Stop, None);
         check(
             "--vault /v hook session-start --client codex",
             true,
-            Event::SessionStart,
+            HookEvent::SessionStart,
             Some("/v"),
         );
-        check("hook SessionStart --vault=/v", true, Event::SessionStart, Some("/v"));
+        check("hook SessionStart --vault=/v", true, HookEvent::SessionStart, Some("/v"));
         check(
             "hook user_prompt_submit --vault /a --vault /v",
             true,
-            Event::UserPromptSubmit,
+            HookEvent::UserPromptSubmit,
             Some("/v"),
         );
-        check("--bogus x hook pre-compact -x --y=z more", true, Event::PreCompact, None);
-        check("--json -q hook post-compact", true, Event::PostCompact, None);
-        check("hook", true, Event::Other, None);
-        check("hook some-later-event", true, Event::Other, None);
-        check("hook subagent-stop --vault", true, Event::SubagentStop, None);
-        check("--color always hook session-end", true, Event::SessionEnd, None);
+        check("--bogus x hook pre-compact -x --y=z more", true, HookEvent::PreCompact, None);
+        check("--json -q hook post-compact", true, HookEvent::PostCompact, None);
+        check("hook", true, HookEvent::Other, None);
+        check("hook some-later-event", true, HookEvent::Other, None);
+        check("hook subagent-stop --vault", true, HookEvent::SubagentStop, None);
+        check("--color always hook session-end", true, HookEvent::SessionEnd, None);
         // An option without its value, as when a shell's variable is not set.
-        check("--vault hook stop", true, Event::Stop, None);
+        check("--vault hook stop", true, HookEvent::Stop, None);
         check(
             "--now hook user-prompt-submit --vault /v",
             true,
-            Event::UserPromptSubmit,
+            HookEvent::UserPromptSubmit,
             Some("/v"),
         );
-        check("--vault hook status", false, Event::Other, None);
-        check("--vault hook hook stop", true, Event::Stop, Some("hook"));
-        check("remember hook", false, Event::Other, None);
-        check("help hook", false, Event::Other, None);
-        check("", false, Event::Other, None);
+        check("--vault hook status", false, HookEvent::Other, None);
+        check("--vault hook hook stop", true, HookEvent::Stop, Some("hook"));
+        check("remember hook", false, HookEvent::Other, None);
+        check("help hook", false, HookEvent::Other, None);
+        check("hook log", false, HookEvent::Other, None);
+        check("--vault /v hook log --last 20", false, HookEvent::Other, None);
+        check("hook stop log", true, HookEvent::Stop, None);
+        check("", false, HookEvent::Other, None);
     }
 
-    // The parser is the one that knows.
+    // clap is the reference.
     #[test]
     fn the_options_with_values_are_those_of_the_parser() {
         let parser = crate::cli::command();
-        let hook = parser.find_subcommand(COMMAND).unwrap();
+        let hook = parser.find_subcommand(HOOK_COMMAND).unwrap();
         let options = parser
             .get_arguments()
             .chain(hook.get_arguments())
             .filter(|option| option.get_action().takes_values());
         let mut known: Vec<String> =
             options.filter_map(|option| Some(format!("--{}", option.get_long()?))).collect();
-        let mut listed: Vec<String> =
-            GLOBAL_VALUES.iter().chain([&CLIENT]).map(ToString::to_string).collect();
+        let mut listed: Vec<String> = GLOBAL_OPTIONS_WITH_VALUE
+            .iter()
+            .chain([&CLIENT_OPTION])
+            .map(ToString::to_string)
+            .collect();
         known.sort();
+        // Options of every command are there again beneath `hook`.
+        known.dedup();
         listed.sort();
         assert_eq!(listed, known);
     }
@@ -306,7 +319,7 @@ mod tests {
         use std::os::unix::ffi::OsStringExt;
         let odd = || OsString::from_vec(vec![0xff, 0xfe]);
         let words = vec!["icecore".into(), odd(), "hook".into(), odd(), "--vault".into(), odd()];
-        assert!(is_meant(&words, |word| word == "hook"));
-        assert_eq!(Call::read(&words).event, Event::Other);
+        assert!(is_hook_call(&words, |word| word == "hook"));
+        assert_eq!(HookCall::parse(&words).event, HookEvent::Other);
     }
 }

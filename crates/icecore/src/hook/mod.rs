@@ -1,15 +1,15 @@
-//! Hooks: what Claude Code and Codex call while they work. `icecore hook EVENT` reads one JSON
+//! Hooks, which Claude Code and Codex call while they work. `icecore hook EVENT` reads one JSON
 //! object and prints one.
 //!
-//! A hook must never stand in the way: a client takes exit 2 for "stop this", waits for whoever
-//! does not answer, and takes everything printed for an answer. So whatever comes in (words, bytes,
-//! environment, a vault that is missing, locked or broken, a panic), it ends with 0 and one JSON
-//! object, in time. What it could not do is noted for `icecore status` and `icecore doctor`; where
-//! not even that was possible, the object says so, for clients show it.
+//! A hook must never block a client: exit code 2 means "stop this", a slow hook delays the client,
+//! and everything printed counts as an answer. Whatever the input (arguments, bytes, environment, a
+//! vault that is missing, locked or broken, a panic), a hook exits with 0 and one JSON object, in
+//! time. Failures are recorded for `icecore status` and `icecore doctor`; if even that fails, the
+//! object says so, because clients show it.
 
 mod call;
-mod finish;
-mod heard;
+mod payload;
+mod session_reader;
 mod transcript;
 
 use std::ffi::OsString;
@@ -20,103 +20,109 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use icecore_engine::{Attended, Begun, Error as EngineError, Given, Helper, Room};
+use icecore_engine::{
+    Error as EngineError, InjectedContext, LiveSession, PackBudget, SessionStart, SubagentReport,
+};
 use icecore_store::Error as StoreError;
 use pollster::block_on;
 use serde_json::{Value, json};
 
-pub use self::call::is_meant;
-use self::call::{Call, Client, Event};
-use self::heard::Heard;
-use crate::wire::{self, Open};
+pub use self::call::is_hook_call;
+use self::call::{HookCall, HookClient, HookEvent};
+use self::payload::HookPayload;
+use crate::bootstrap::{self, OpenMemory};
 
-/// The most bytes of an input that is looked at; what is longer is read to its end, so that the
-/// client is not cut off.
-const MOST_BYTES: usize = 16 * 1024 * 1024;
-/// The most characters of a text; Claude Code puts what has more than 10,000 into a file.
-const MOST_CHARS: usize = 9_000;
-/// The most tokens that Codex takes.
-const CODEX_TOKENS: usize = 2_400;
-/// So long is taken for a note of what went wrong.
-const NOTING: Duration = Duration::from_millis(300);
-/// So long it is waited at the end until what was let go is free for others.
-const PARTING: Duration = Duration::from_millis(300);
+/// Longer input is refused, but read to its end, so that the client can finish writing.
+const MAX_INPUT_BYTES: usize = 16 * 1024 * 1024;
+/// The longest injected text; Claude Code moves more than 10,000 characters into a file.
+const MAX_INJECTED_CHARS: usize = 9_000;
+/// The limit of Codex for injected text.
+const MAX_CODEX_TOKENS: usize = 2_400;
+/// How long recording a failure may take.
+const NOTE_TIMEOUT: Duration = Duration::from_millis(300);
+/// How long to wait at exit for leases to be released.
+const SHUTDOWN_WAIT: Duration = Duration::from_millis(300);
 
-/// What a hook prints, and what it has to complain of.
+/// What a hook prints, and the failures to record.
 #[derive(Default)]
-struct Answer {
+struct HookAnswer {
     context: Option<String>,
     message: Option<String>,
     complaints: Vec<String>,
-    /// Why what was said could be saved nowhere, if it could not.
+    /// Why the text of the event could not be stored, if it could not.
     unsaved: Option<String>,
 }
 
-/// Answers a client, whatever it says.
-pub fn answer(words: &[OsString]) -> ExitCode {
-    // A panic is caught below; its message is nothing for a client.
+/// Answers a client, whatever its input.
+pub fn run_hook(words: &[OsString]) -> ExitCode {
+    // A panic is caught below; its message must not reach the client.
     std::panic::set_hook(Box::new(|_| {}));
-    let call = Call::read(words);
+    let call = HookCall::parse(words);
     if call.finish {
-        finish::run(&call);
-        wire::part(PARTING);
+        session_reader::run_reader(&call);
+        bootstrap::release_leases(SHUTDOWN_WAIT);
         return ExitCode::SUCCESS;
     }
-    let answer = in_time(&call);
+    let answer = answer_within_timeout(&call);
     let mut out = std::io::stdout().lock();
-    // A client that went away does not need an answer.
-    let _ = writeln!(out, "{}", answer.as_json(&call)).and_then(|()| out.flush());
-    wire::part(PARTING);
+    // The client may be gone.
+    let _ = writeln!(out, "{}", answer.to_json(&call)).and_then(|()| out.flush());
+    bootstrap::release_leases(SHUTDOWN_WAIT);
     ExitCode::SUCCESS
 }
 
-/// Does the work, but does not wait for it longer than a client would.
-fn in_time(call: &Call) -> Answer {
+/// Handles the event, but answers before the client would give up.
+fn answer_within_timeout(call: &HookCall) -> HookAnswer {
     let (send, receive) = mpsc::channel();
     let own = call.clone();
     let work = move || {
-        let answer = catch_unwind(AssertUnwindSafe(|| work(&own)));
+        let answer = catch_unwind(AssertUnwindSafe(|| handle_hook(&own)));
         let _ = send.send(answer);
     };
     if let Err(error) = thread::Builder::new().spawn(work) {
-        return Answer { message: Some(not_kept(&error.to_string())), ..Answer::default() };
+        return HookAnswer {
+            message: Some(not_kept_message(&error.to_string())),
+            ..HookAnswer::default()
+        };
     }
-    let mut answer = match receive.recv_timeout(call.event.patience()) {
+    let mut answer = match receive.recv_timeout(call.event.timeout()) {
         Ok(Ok(answer)) => answer,
-        Ok(Err(panic)) => {
-            Answer::interrupted(call, format!("a defect of icecore: {}", said_by(panic.as_ref())))
-        }
-        Err(_) => Answer::interrupted(
+        Ok(Err(panic)) => HookAnswer::interrupted(
             call,
-            format!("not done within {} ms", call.event.patience().as_millis()),
+            format!("a defect of icecore: {}", panic_message(panic.as_ref())),
+        ),
+        Err(_) => HookAnswer::interrupted(
+            call,
+            format!("not done within {} ms", call.event.timeout().as_millis()),
         ),
     };
     if let Some(why) = answer.unsaved.take() {
-        answer.message = Some(not_kept(&why));
-        answer.complaints.push(format!("nothing was kept: {why}"));
+        answer.message = Some(not_kept_message(&why));
+        answer.complaints.push(format!("nothing was stored: {why}"));
     }
     let complaints: Vec<String> = answer.complaints.drain(..).collect();
     if !complaints.is_empty() {
         let (send, receive) = mpsc::channel();
         let (own, first) = (call.clone(), complaints[0].clone());
         let noting = move || {
-            let noted = catch_unwind(AssertUnwindSafe(|| note(&own, &complaints))).unwrap_or(false);
+            let noted = catch_unwind(AssertUnwindSafe(|| record_troubles(&own, &complaints)))
+                .unwrap_or(false);
             let _ = send.send(noted);
         };
         let noted = thread::Builder::new().spawn(noting).is_ok()
-            && receive.recv_timeout(NOTING).unwrap_or(false);
+            && receive.recv_timeout(NOTE_TIMEOUT).unwrap_or(false);
         if !noted && answer.message.is_none() {
-            answer.message = Some(not_kept(&first));
+            answer.message = Some(not_kept_message(&first));
         }
     }
     answer
 }
 
-fn not_kept(why: &str) -> String {
-    format!("icecore: nothing can be kept: {why}")
+fn not_kept_message(why: &str) -> String {
+    format!("icecore: nothing can be stored: {why}")
 }
 
-fn said_by(panic: &(dyn std::any::Any + Send)) -> String {
+fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic
         .downcast_ref::<&str>()
         .map(|text| (*text).to_owned())
@@ -124,49 +130,48 @@ fn said_by(panic: &(dyn std::any::Any + Send)) -> String {
     text.unwrap_or_else(|| "it panicked".into())
 }
 
-/// Puts complaints where `icecore status` and `icecore doctor` find them; whether that was
-/// possible.
-fn note(call: &Call, complaints: &[String]) -> bool {
-    let Ok(open) = wire::own_place(&call.named())
-        .and_then(|place| wire::open_to_note(place, call.now.as_deref()))
+/// Records failures for `icecore status` and `icecore doctor`; returns whether that worked.
+fn record_troubles(call: &HookCall, complaints: &[String]) -> bool {
+    let Ok(open) = bootstrap::own_location(&call.store_selection())
+        .and_then(|place| bootstrap::open_for_error_log(place, call.now.as_deref()))
     else {
         return false;
     };
-    complaints
-        .iter()
-        .all(|complaint| block_on(open.memory.note_trouble(call.event.word(), complaint)).is_ok())
+    complaints.iter().all(|complaint| {
+        block_on(open.memory.record_hook_failure(call.event.word(), complaint)).is_ok()
+    })
 }
 
-fn work(call: &Call) -> Answer {
+fn handle_hook(call: &HookCall) -> HookAnswer {
     let input = match read_input() {
         Ok(input) => input,
-        Err(why) if call.event.brings_words() => {
-            return Answer { unsaved: Some(why), ..Answer::default() };
+        Err(why) if call.event.carries_text() => {
+            return HookAnswer { unsaved: Some(why), ..HookAnswer::default() };
         }
-        Err(why) => return Answer::complaining(why),
+        Err(why) => return HookAnswer::with_complaint(why),
     };
-    if call.event == Event::Other {
-        return Answer::default();
+    if call.event == HookEvent::Other {
+        return HookAnswer::default();
     }
-    let heard = match Heard::read(&input, call) {
+    let heard = match HookPayload::parse(&input, call) {
         Ok(heard) => heard,
-        Err(why) => return Answer::complaining(why),
+        Err(why) => return HookAnswer::with_complaint(why),
     };
-    let opened = wire::own_place(&call.named())
-        .and_then(|place| wire::open_hurried(place, call.now.as_deref()));
+    let opened = bootstrap::own_location(&call.store_selection())
+        .and_then(|place| bootstrap::open_for_hook(place, call.now.as_deref()));
     let answered = opened.and_then(|(open, mistake)| {
         block_on(async {
-            let mut answer = attend(call, &heard, &open).await?;
+            let mut answer = handle_event(call, &heard, &open).await?;
             if let Some(mistake) = mistake {
-                answer.warn(call, &heard, &open, &mistake).await;
+                answer.add_settings_warning(call, &heard, &open, &mistake).await;
             }
             Ok(answer)
         })
     });
-    answered.unwrap_or_else(|error| Answer::unusable(call, &heard, &error))
+    answered.unwrap_or_else(|error| HookAnswer::store_unavailable(call, &heard, &error))
 }
 
-/// Everything on standard input, as far as it is looked at. A terminal has nothing to say.
+/// Reads standard input up to the limit. A terminal counts as empty.
 fn read_input() -> Result<Vec<u8>, String> {
     use std::io::IsTerminal;
     let mut input = std::io::stdin().lock();
@@ -175,117 +180,127 @@ fn read_input() -> Result<Vec<u8>, String> {
     }
     let mut bytes = Vec::new();
     (&mut input)
-        .take(MOST_BYTES as u64 + 1)
+        .take(MAX_INPUT_BYTES as u64 + 1)
         .read_to_end(&mut bytes)
         .map_err(|error| format!("standard input cannot be read: {error}"))?;
-    if bytes.len() > MOST_BYTES {
+    if bytes.len() > MAX_INPUT_BYTES {
         let _ = std::io::copy(&mut input, &mut std::io::sink());
-        return Err(format!("the client sent more than {MOST_BYTES} bytes"));
+        return Err(format!("the client sent more than {MAX_INPUT_BYTES} bytes"));
     }
     Ok(bytes)
 }
 
-async fn attend(call: &Call, heard: &Heard, open: &Open) -> anyhow::Result<Answer> {
+async fn handle_event(
+    call: &HookCall,
+    heard: &HookPayload,
+    open: &OpenMemory,
+) -> anyhow::Result<HookAnswer> {
     let memory = &open.memory;
     let session = &heard.session;
-    let room =
-        Room { chars: MOST_CHARS, tokens: (heard.client == Client::Codex).then_some(CODEX_TOKENS) };
-    let mut answer = Answer::default();
+    let room = PackBudget {
+        chars: MAX_INJECTED_CHARS,
+        tokens: (heard.client == HookClient::Codex).then_some(MAX_CODEX_TOKENS),
+    };
+    let mut answer = HookAnswer::default();
     match call.event {
-        Event::SessionStart => {
+        HookEvent::SessionStart => {
             let begun = match heard.source.as_deref() {
-                Some("compact") => Begun::Compacted,
-                Some("resume" | "fork") => Begun::Again,
-                _ => Begun::Anew,
+                Some("compact") => SessionStart::Compacted,
+                Some("resume" | "fork") => SessionStart::Resumed,
+                _ => SessionStart::New,
             };
-            let given = memory.attend_start(session, begun, room).await?;
-            answer = Answer::giving(given);
-            answer.message = daily(open).await;
-            // Some clients never say that a session has ended: the next one sees to it.
+            let given = memory.start_session(session, begun, room).await?;
+            answer = HookAnswer::with_injected(given);
+            answer.message = daily_message(open).await;
+            // Some clients never report the end of a session: the next session handles it.
             if !memory.is_provisional() && !memory.ended_sessions(true).await?.is_empty() {
-                answer.complaints.extend(finish::begin(call, open).await);
+                answer.complaints.extend(session_reader::spawn_reader(call, open).await);
             }
         }
-        Event::UserPromptSubmit => {
+        HookEvent::UserPromptSubmit => {
             if let Some(prompt) = &heard.prompt {
-                let most = Room {
+                let most = PackBudget {
                     chars: room.chars.min(memory.policy().recall.max_chars_per_prompt),
                     ..room
                 };
-                answer = Answer::giving(memory.attend_prompt(session, prompt, most).await?);
+                answer =
+                    HookAnswer::with_injected(memory.record_prompt(session, prompt, most).await?);
             }
         }
-        Event::SubagentStop if heard.agent_id.is_some() => {
+        HookEvent::SubagentStop if heard.agent_id.is_some() => {
             let read = heard
                 .agent_transcript
                 .as_deref()
-                .map(|path| transcript::read(path, transcript::MOST_AT_ONCE));
+                .map(|path| transcript::read_transcript(path, transcript::MAX_BYTES_WHILE_WAITING));
             let (text, complaint) = match read {
                 Some(Ok(text)) => (text, None),
                 Some(Err(refused)) => (None, Some(refused.why)),
                 None => (None, None),
             };
             let id = heard.agent_id.clone().unwrap_or_default();
-            let helper = Helper {
+            let helper = SubagentReport {
                 id,
                 kind: heard.agent.clone(),
                 reply: heard.reply.clone(),
                 transcript: text,
             };
-            answer.complaints = memory.attend_helper(session, &helper).await?.complaints;
+            answer.complaints = memory.record_subagent(session, &helper).await?.complaints;
             answer.complaints.extend(complaint);
         }
-        Event::Stop | Event::SubagentStop => {
+        HookEvent::Stop | HookEvent::SubagentStop => {
             if let Some(reply) = &heard.reply {
-                let name = (call.event == Event::SubagentStop)
+                let name = (call.event == HookEvent::SubagentStop)
                     .then(|| heard.agent.as_deref().unwrap_or("agent"));
-                let taken = memory.attend_reply(session, reply, name).await?;
+                let taken = memory.record_reply(session, reply, name).await?;
                 answer.complaints = taken.complaints;
             }
         }
-        // The transcript is read when the session ends.
-        Event::PreCompact if memory.is_provisional() => {}
-        Event::PreCompact => {
-            // Where the session stands is saved even if its transcript cannot be read now.
-            match take_transcript(open, heard).await {
+        // The session reader imports the transcript later.
+        HookEvent::PreCompact if memory.is_provisional() => {}
+        HookEvent::PreCompact => {
+            // The state of the session is saved even if its transcript cannot be read now.
+            match import_transcript(open, heard).await {
                 Ok(complaint) => answer.complaints.extend(complaint),
-                Err(error) => answer.complaints.push(crate::error::as_status(&error).2),
+                Err(error) => answer.complaints.push(crate::error::http_status_of(&error).2),
             }
-            memory.attend_compaction(session, heard.wish.as_deref()).await?;
+            memory.save_compaction_state(session, heard.wish.as_deref()).await?;
         }
-        Event::PostCompact => {
+        HookEvent::PostCompact => {
             if let Some(summary) = &heard.summary {
-                memory.attend_summary(session, summary).await?;
+                memory.save_compaction_summary(session, summary).await?;
             }
         }
-        Event::SessionEnd => {
-            memory.attend_end(session).await?;
+        HookEvent::SessionEnd => {
+            memory.end_session(session).await?;
             if !memory.is_provisional() {
-                answer.complaints.extend(finish::begin(call, open).await);
+                answer.complaints.extend(session_reader::spawn_reader(call, open).await);
             }
         }
-        Event::Other => {}
+        HookEvent::Other => {}
     }
     Ok(answer)
 }
 
-/// Reads a session's transcript into memory, as far as it goes; what is wrong with it, if anything.
-async fn take_transcript(open: &Open, heard: &Heard) -> anyhow::Result<Option<String>> {
+/// Imports the transcript of a session as far as it is written; returns a problem, if any.
+async fn import_transcript(
+    open: &OpenMemory,
+    heard: &HookPayload,
+) -> anyhow::Result<Option<String>> {
     let Some(path) = &heard.session.transcript else { return Ok(None) };
-    let text = match transcript::read(path, transcript::MOST_AT_ONCE) {
+    let text = match transcript::read_transcript(path, transcript::MAX_BYTES_WHILE_WAITING) {
         Ok(Some(text)) => text,
         Ok(None) => return Ok(None),
         Err(refused) => return Ok(Some(refused.why)),
     };
-    match open.memory.attend_transcript(&heard.session, &text).await {
-        Ok(_) | Err(EngineError::Nothing(_)) => Ok(None),
+    match open.memory.import_live_transcript(&heard.session, &text).await {
+        Ok(_) | Err(EngineError::NotFound(_)) => Ok(None),
         Err(error) => Err(error.into()),
     }
 }
 
-/// What the person should know, once a day.
-async fn daily(open: &Open) -> Option<String> {
-    let troubles = open.memory.hook_troubles().await.ok()?;
+/// The message about hook failures, at most once a day.
+async fn daily_message(open: &OpenMemory) -> Option<String> {
+    let troubles = open.memory.hook_failures().await.ok()?;
     let today = open.memory.now().day().to_string();
     let last = troubles.iter().find(|trouble| trouble.ts.starts_with(&today))?;
     let name = "hooks/told.txt".parse().ok()?;
@@ -294,13 +309,13 @@ async fn daily(open: &Open) -> Option<String> {
     }
     open.memory.store().put_note(&name, today.as_bytes()).await.ok()?;
     Some(format!(
-        "icecore: a hook could not do its work ({}: {}). `icecore doctor` lists what went wrong.",
+        "icecore: a hook failed ({}: {}). `icecore doctor` lists the failures.",
         last.event, last.what
     ))
 }
 
-impl Answer {
-    fn giving(given: Given) -> Self {
+impl HookAnswer {
+    fn with_injected(given: InjectedContext) -> Self {
         Self {
             context: given.text,
             message: None,
@@ -309,25 +324,25 @@ impl Answer {
         }
     }
 
-    fn complaining(why: String) -> Self {
+    fn with_complaint(why: String) -> Self {
         Self { complaints: vec![why], ..Self::default() }
     }
 
-    /// It is not known how far the work went.
-    fn interrupted(call: &Call, why: String) -> Self {
-        let unsure = "what was said is kept at the latest when the session's transcript is read";
-        let message = call.event.brings_words().then(|| format!("icecore: {why}; {unsure}"));
+    /// The work was interrupted; how far it got is unknown.
+    fn interrupted(call: &HookCall, why: String) -> Self {
+        let unsure = "the text is stored at the latest when the session's transcript is read";
+        let message = call.event.carries_text().then(|| format!("icecore: {why}; {unsure}"));
         Self { message, complaints: vec![why], ..Self::default() }
     }
 
-    /// The vault cannot be used. The person is told if their words are lost, and at a start, where
-    /// they can do something about it.
-    fn unusable(call: &Call, heard: &Heard, error: &anyhow::Error) -> Self {
-        let why = crate::error::as_status(error).2;
-        if heard.has_words(call.event) {
+    /// The store cannot be used. The user is informed if text is lost, and at a session start,
+    /// where it can still be fixed.
+    fn store_unavailable(call: &HookCall, heard: &HookPayload, error: &anyhow::Error) -> Self {
+        let why = crate::error::http_status_of(error).2;
+        if heard.has_text(call.event) {
             return Self { unsaved: Some(why), ..Self::default() };
         }
-        let shown = call.event == Event::SessionStart && !is_passing(error);
+        let shown = call.event == HookEvent::SessionStart && !is_temporary(error);
         Self {
             message: shown.then(|| format!("icecore: memory is not available: {why}")),
             complaints: vec![why],
@@ -335,18 +350,24 @@ impl Answer {
         }
     }
 
-    /// Says what is wrong with the settings: at every start, and once in a session.
-    async fn warn(&mut self, call: &Call, heard: &Heard, open: &Open, mistake: &anyhow::Error) {
-        let why = crate::error::as_status(mistake).2;
-        let is_first = open.memory.warns_first(&heard.session, &why).await.unwrap_or(true);
-        if is_first || call.event == Event::SessionStart {
-            let until = "what is said waits in a note until that is corrected";
+    /// Reports invalid settings: at every session start, and once in a session.
+    async fn add_settings_warning(
+        &mut self,
+        call: &HookCall,
+        heard: &HookPayload,
+        open: &OpenMemory,
+        mistake: &anyhow::Error,
+    ) {
+        let why = crate::error::http_status_of(mistake).2;
+        let is_first = open.memory.record_warning(&heard.session, &why).await.unwrap_or(true);
+        if is_first || call.event == HookEvent::SessionStart {
+            let until = "messages are queued in a note until that is fixed";
             self.message = Some(format!("icecore: memory is not available: {why}; {until}"));
             self.complaints.push(why);
         }
     }
 
-    fn as_json(&self, call: &Call) -> Value {
+    fn to_json(&self, call: &HookCall) -> Value {
         let mut fields = serde_json::Map::new();
         if let (Some(context), Some(name)) = (&self.context, call.event.client_name()) {
             fields.insert(
@@ -361,16 +382,19 @@ impl Answer {
     }
 }
 
-/// Whether it may work the next time without anybody doing anything.
-fn is_passing(error: &anyhow::Error) -> bool {
+/// Whether a retry may succeed without any change.
+fn is_temporary(error: &anyhow::Error) -> bool {
     let busy = |error: &StoreError| {
-        matches!(error, StoreError::Busy { .. } | StoreError::Moved { .. } | StoreError::Overrun(_))
+        matches!(
+            error,
+            StoreError::Busy { .. } | StoreError::Conflict { .. } | StoreError::Overloaded(_)
+        )
     };
     error.downcast_ref::<StoreError>().is_some_and(busy)
         || matches!(error.downcast_ref::<EngineError>(), Some(EngineError::Store(error)) if busy(error))
 }
 
-/// Somebody attended by nobody in particular.
-fn unnamed() -> Attended {
-    Attended { session: "unknown".into(), ..Attended::default() }
+/// The session of an event that names none.
+fn unnamed_session() -> LiveSession {
+    LiveSession { session: "unknown".into(), ..LiveSession::default() }
 }

@@ -1,5 +1,5 @@
-//! Reading the transcript that a client names. The path is a stranger's word: only a plain file
-//! that is a transcript is read.
+//! Reading the transcript that a client names. The path is untrusted: only a plain file that looks
+//! like a transcript is read.
 
 use std::fs::File;
 use std::io::Read;
@@ -9,48 +9,53 @@ use std::time::Duration;
 use icecore_domain::json;
 use serde_json::Value;
 
-/// The most bytes of a transcript that are read while a client waits.
-pub const MOST_AT_ONCE: u64 = 32 * 1024 * 1024;
-/// The most bytes of one that are read at all.
-pub const MOST: u64 = 256 * 1024 * 1024;
-/// The most helpers of one session that are looked at.
-const MOST_HELPERS: usize = 1_000;
-/// So much of a file is looked at to see whether it is a transcript.
-const LOOKED_AT: usize = 256 * 1024;
+/// The largest transcript that is read while a client waits.
+pub const MAX_BYTES_WHILE_WAITING: u64 = 32 * 1024 * 1024;
+/// The largest transcript that is read at all.
+pub const MAX_TRANSCRIPT_BYTES: u64 = 256 * 1024 * 1024;
+const MAX_HELPERS: usize = 1_000;
+/// How much of a file is inspected to detect a transcript.
+const SNIFF_BYTES: usize = 256 * 1024;
 
 /// Why a transcript was not read.
-pub struct Refused {
+pub struct TranscriptError {
     pub why: String,
-    /// It is none that is read; otherwise it may be readable the next time.
+    /// A retry cannot succeed.
     pub is_final: bool,
 }
 
-/// For so long nothing is written into a transcript whose client has ended.
-pub const QUIET: Duration = Duration::from_millis(700);
+/// A transcript that was not written for this long is complete.
+pub const QUIET_PERIOD: Duration = Duration::from_millis(700);
 
-/// Waits until a transcript is not written any more, as far as can be told: some clients write the
-/// last lines after their last hook.
-pub async fn settle(path: &str) {
+/// Waits until a transcript seems complete: some clients write the last lines after their last
+/// hook.
+pub async fn wait_until_quiet(path: &str) {
     const MAX_WAITS: usize = 7;
     for _ in 0..MAX_WAITS {
         let written = Path::new(path).symlink_metadata().and_then(|found| found.modified());
-        // A time in the future is no reason to wait.
-        let Some(age) =
-            written.ok().and_then(|written| written.elapsed().ok()).filter(|age| *age < QUIET)
+        // A time in the future does not count.
+        let Some(age) = written
+            .ok()
+            .and_then(|written| written.elapsed().ok())
+            .filter(|age| *age < QUIET_PERIOD)
         else {
             return;
         };
-        tokio::time::sleep(QUIET - age).await;
+        tokio::time::sleep(QUIET_PERIOD - age).await;
     }
 }
 
-/// A transcript's text; none if there is no such file, as of a session that its client does not
-/// write down.
-pub fn read(path: &str, most: u64) -> Result<Option<String>, Refused> {
-    let shown = icecore_domain::budget::shortened(&icecore_domain::plain::one_line(path), 200);
+/// The text of a transcript; `None` if the file does not exist, because its client does not write
+/// one.
+pub fn read_transcript(path: &str, most: u64) -> Result<Option<String>, TranscriptError> {
+    let shown =
+        icecore_domain::budget::truncate_at_word(&icecore_domain::sanitize::one_line(path), 200);
     let path = Path::new(path);
     let refusal = |why: &str, is_final| {
-        Err(Refused { why: format!("the transcript {shown} was not read: {why}"), is_final })
+        Err(TranscriptError {
+            why: format!("the transcript {shown} was not read: {why}"),
+            is_final,
+        })
     };
     let refuse = |why: &str| refusal(why, true);
     if !path.is_absolute() {
@@ -59,7 +64,7 @@ pub fn read(path: &str, most: u64) -> Result<Option<String>, Refused> {
     if path.extension().is_none_or(|ending| ending != "jsonl") {
         return refuse("a transcript's name ends in .jsonl");
     }
-    // Looked at before it is opened: opening a pipe would wait for its other end.
+    // Checked before it is opened: opening a pipe would block.
     let found = match path.symlink_metadata() {
         Ok(found) => found,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
@@ -83,17 +88,17 @@ pub fn read(path: &str, most: u64) -> Result<Option<String>, Refused> {
     }
     let text = String::from_utf8(bytes)
         .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned());
-    if text.trim().is_empty() || is_at_home(path) || is_transcript(&text) {
+    if text.trim().is_empty() || is_in_client_folder(path) || is_transcript(&text) {
         Ok(Some(text))
     } else {
-        refuse("it does not look like one")
+        refuse("it does not look like a transcript")
     }
 }
 
-/// The transcripts of the helpers of the session whose transcript that is, by the helpers' names.
-pub fn of_helpers(path: &str) -> Vec<(String, PathBuf)> {
+/// The transcripts of the subagents of a session, by the names of the subagents.
+pub fn helper_transcripts(path: &str) -> Vec<(String, PathBuf)> {
     let folder = Path::new(path).with_extension("").join("subagents");
-    // A link may lead anywhere.
+    // Links are not followed: they may lead anywhere.
     let is_own = |folder: &Path| folder.symlink_metadata().is_ok_and(|found| found.is_dir());
     if !is_own(&folder) || folder.parent().is_none_or(|session| !is_own(session)) {
         return Vec::new();
@@ -107,12 +112,12 @@ pub fn of_helpers(path: &str) -> Vec<(String, PathBuf)> {
         })
         .collect();
     found.sort();
-    found.truncate(MOST_HELPERS);
+    found.truncate(MAX_HELPERS);
     found
 }
 
-/// Whether a file lies where a client keeps its transcripts.
-fn is_at_home(path: &Path) -> bool {
+/// Whether a file is in a folder where a client keeps its transcripts.
+fn is_in_client_folder(path: &Path) -> bool {
     let home = std::env::var_os("HOME").map(PathBuf::from);
     let folder = |variable: &str, own: &str, inner: &str| {
         let named = std::env::var_os(variable).filter(|named| !named.is_empty()).map(PathBuf::from);
@@ -126,10 +131,10 @@ fn is_at_home(path: &Path) -> bool {
         .any(|folder| path.starts_with(folder))
 }
 
-/// Whether a text has lines as Claude Code or Codex write them.
+/// Whether a text has lines in the format of Claude Code or Codex.
 fn is_transcript(text: &str) -> bool {
-    let head = &text[..text.floor_char_boundary(LOOKED_AT)];
-    head.lines().filter_map(|line| json::read::<Value>(line.trim()).ok()).any(|line| {
+    let head = &text[..text.floor_char_boundary(SNIFF_BYTES)];
+    head.lines().filter_map(|line| json::parse::<Value>(line.trim()).ok()).any(|line| {
         let ours = ["sessionId", "uuid", "leafUuid"].iter().any(|field| line[field].is_string());
         line["type"].is_string() && (ours || line["payload"].is_object())
     })

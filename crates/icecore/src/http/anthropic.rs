@@ -5,65 +5,69 @@ use std::collections::BTreeMap;
 use serde::de::IgnoredAny;
 use serde_json::Value;
 
-use super::body::{self, Body, Edits, Object};
+use super::body::{self, BodyEdits, RawObject, RequestBody};
+use super::chat_memory::AssistantReply;
 use super::messages;
-use super::mind::Reply;
-use super::tap::Beat;
+use super::stream_tap::EventPosition;
 
 /// The most blocks of a reply that are collected.
-const MOST_BLOCKS: usize = 4_096;
+const MAX_BLOCKS: usize = 4_096;
 
 /// The text of a message, and whether it contains tool calls or results.
-pub fn said(message: &Object<'_>) -> (String, bool) {
-    let (texts, kinds) = messages::parts(message.get("content"));
+pub fn message_text(message: &RawObject<'_>) -> (String, bool) {
+    let (texts, kinds) = messages::text_parts(message.get("content"));
     (
         texts.join("\n"),
         kinds.iter().any(|kind| kind.ends_with("tool_use") || kind.ends_with("tool_result")),
     )
 }
 
-fn block(text: &str) -> String {
+fn text_block(text: &str) -> String {
     format!("{{\"type\":\"text\",\"text\":{text}}}")
 }
 
 /// A string or a list of blocks with one more text block at its end. An empty string is dropped,
 /// because no block may be empty.
 fn with_block(value: &serde_json::value::RawValue, added: &str) -> Option<String> {
-    let added = block(&body::quoted(added));
-    if let Some(text) = body::text(value) {
+    let added = text_block(&body::json_string(added));
+    if let Some(text) = body::parse_string(value) {
         return Some(if text.is_empty() {
             format!("[{added}]")
         } else {
-            format!("[{},{added}]", block(value.get()))
+            format!("[{},{added}]", text_block(value.get()))
         });
     }
-    let blocks = body::items(value)?;
-    let mut edits = Edits::default();
+    let blocks = body::parse_array(value)?;
+    let mut edits = BodyEdits::default();
     edits.append_to_array(&(0..value.get().len()), blocks.is_empty(), &added);
     Some(edits.apply(value.get()))
 }
 
 /// The message with one more text block at its end; `None` if its content is neither text nor
 /// blocks.
-pub fn with_text(message: &str, object: &Object<'_>, added: &str) -> Option<String> {
+pub fn with_text(message: &str, object: &RawObject<'_>, added: &str) -> Option<String> {
     let content = object.get("content")?;
     let start = content.get().as_ptr() as usize - message.as_ptr() as usize;
-    let mut edits = Edits::default();
+    let mut edits = BodyEdits::default();
     edits.replace(start..start + content.get().len(), with_block(content, added)?);
     Some(edits.apply(message))
 }
 
 /// Appends a text block to the system prompt. The existing blocks stay in place: the position of
 /// the first one matters.
-pub fn into_system(body: &Body<'_>, edits: &mut Edits, added: &str) {
-    match body.object.any("system") {
-        None => edits.append_field(body, "system", &format!("[{}]", block(&body::quoted(added)))),
+pub fn append_to_system(body: &RequestBody<'_>, edits: &mut BodyEdits, added: &str) {
+    match body.object.get_or_null("system") {
+        None => edits.append_field(
+            body,
+            "system",
+            &format!("[{}]", text_block(&body::json_string(added))),
+        ),
         Some(system) => {
             let changed = with_block(system, added)
-                .unwrap_or_else(|| format!("[{}]", block(&body::quoted(added))));
+                .unwrap_or_else(|| format!("[{}]", text_block(&body::json_string(added))));
             // Invalid values stay; the upstream reports them better.
             if system.get() == "null" || system.get().starts_with(['"', '[']) {
-                edits.replace(body.place(system), changed);
+                edits.replace(body.range_of(system), changed);
             }
         }
     }
@@ -71,8 +75,8 @@ pub fn into_system(body: &Body<'_>, edits: &mut Edits, added: &str) {
 
 /// Collects a reply from its events.
 #[derive(Debug, Default)]
-pub struct Gather {
-    blocks: BTreeMap<u64, Block>,
+pub struct AnthropicReply {
+    blocks: BTreeMap<u64, ReplyBlock>,
     /// Blocks of a complete reply that are not text, verbatim.
     written: Vec<String>,
     finish: Option<String>,
@@ -83,19 +87,19 @@ pub struct Gather {
 }
 
 #[derive(Debug, Default)]
-struct Block {
+struct ReplyBlock {
     /// As announced, with later deltas added.
     fields: serde_json::Map<String, Value>,
     /// The input of a tool, verbatim.
     input: String,
 }
 
-impl Block {
-    fn text(&self, key: &str) -> &str {
+impl ReplyBlock {
+    fn field(&self, key: &str) -> &str {
         self.fields.get(key).and_then(Value::as_str).unwrap_or_default()
     }
 
-    fn add(&mut self, key: &str, more: &Value) {
+    fn append(&mut self, key: &str, more: &Value) {
         let more = more.as_str().unwrap_or_default();
         match self.fields.get_mut(key) {
             Some(Value::String(sofar)) => sofar.push_str(more),
@@ -106,10 +110,10 @@ impl Block {
     }
 
     fn is_text(&self) -> bool {
-        self.text("type") == "text"
+        self.field("type") == "text"
     }
 
-    fn json(&self) -> String {
+    fn to_json(&self) -> String {
         if self.input.is_empty() {
             return Value::Object(self.fields.clone()).to_string();
         }
@@ -118,67 +122,70 @@ impl Block {
         fields.remove("input");
         let head = Value::Object(fields).to_string();
         let whole = serde_json::from_str::<IgnoredAny>(&self.input).is_ok();
-        let input = if whole { self.input.clone() } else { body::quoted(&self.input) };
+        let input = if whole { self.input.clone() } else { body::json_string(&self.input) };
         format!("{},\"input\":{input}}}", head.strip_suffix('}').unwrap_or(&head))
     }
 }
 
-impl Gather {
+impl AnthropicReply {
     /// Reads the data of an event.
-    pub fn event(&mut self, data: &str) -> Beat {
-        let Some(event) = super::tap::value(data) else { return Beat::Unread };
+    pub fn read_event(&mut self, data: &str) -> EventPosition {
+        let Some(event) = super::stream_tap::parse_lenient(data) else {
+            return EventPosition::Unread;
+        };
         match event["type"].as_str().unwrap_or_default() {
-            "message_start" => self.count(&event["message"]["usage"]),
-            "content_block_start" => self.start(&event),
-            "content_block_delta" => self.delta(&event),
+            "message_start" => self.count_usage(&event["message"]["usage"]),
+            "content_block_start" => self.start_block(&event),
+            "content_block_delta" => self.append_delta(&event),
             "message_delta" => {
-                self.count(&event["usage"]);
+                self.count_usage(&event["usage"]);
                 if let Some(word) = event["delta"]["stop_reason"].as_str() {
                     self.finish = Some(word.to_owned());
-                    return Beat::Finish;
+                    return EventPosition::Finish;
                 }
             }
             "message_stop" => {
                 self.closed = true;
-                return Beat::Last;
+                return EventPosition::Last;
             }
             "error" => {
                 self.broken = true;
-                return Beat::Finish;
+                return EventPosition::Finish;
             }
             _ => {}
         }
-        Beat::Middle
+        EventPosition::Middle
     }
 
-    fn block(&mut self, event: &Value) -> Option<&mut Block> {
+    fn block_at(&mut self, event: &Value) -> Option<&mut ReplyBlock> {
         let index = event["index"].as_u64().unwrap_or(0);
-        if self.blocks.len() >= MOST_BLOCKS && !self.blocks.contains_key(&index) {
+        if self.blocks.len() >= MAX_BLOCKS && !self.blocks.contains_key(&index) {
             self.broken = true;
             return None;
         }
         Some(self.blocks.entry(index).or_default())
     }
 
-    fn start(&mut self, event: &Value) {
-        if let (Some(fields), Some(block)) = (event["content_block"].as_object(), self.block(event))
+    fn start_block(&mut self, event: &Value) {
+        if let (Some(fields), Some(block)) =
+            (event["content_block"].as_object(), self.block_at(event))
         {
             block.fields = fields.clone();
         }
     }
 
-    fn delta(&mut self, event: &Value) {
+    fn append_delta(&mut self, event: &Value) {
         let delta = &event["delta"];
-        let Some(block) = self.block(event) else { return };
+        let Some(block) = self.block_at(event) else { return };
         let kind = delta["type"].as_str().unwrap_or_default();
         if block.fields.is_empty() && kind == "text_delta" {
             // Some servers do not announce the block.
-            block.add("type", &"text".into());
+            block.append("type", &"text".into());
         }
         match kind {
-            "text_delta" => block.add("text", &delta["text"]),
-            "thinking_delta" => block.add("thinking", &delta["thinking"]),
-            "signature_delta" => block.add("signature", &delta["signature"]),
+            "text_delta" => block.append("text", &delta["text"]),
+            "thinking_delta" => block.append("thinking", &delta["thinking"]),
+            "signature_delta" => block.append("signature", &delta["signature"]),
             "input_json_delta" => {
                 block.input.push_str(delta["partial_json"].as_str().unwrap_or_default())
             }
@@ -194,7 +201,7 @@ impl Gather {
     }
 
     /// Counts all input tokens, including those from the provider's cache.
-    fn count(&mut self, usage: &Value) {
+    fn count_usage(&mut self, usage: &Value) {
         let read = ["input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens"]
             .map(|key| usage[key].as_u64());
         if read[0].is_some() {
@@ -204,29 +211,31 @@ impl Gather {
     }
 
     /// Reads a reply that was not streamed.
-    pub fn whole(&mut self, reply: &str) {
-        let Ok(reply) = body::object(reply, "the reply") else {
+    pub fn read_complete(&mut self, reply: &str) {
+        let Ok(reply) = body::parse_object(reply, "the reply") else {
             self.broken = true;
             return;
         };
-        if let Some(usage) = reply.get("usage").and_then(|usage| super::tap::value(usage.get())) {
-            self.count(&usage);
+        if let Some(usage) =
+            reply.get("usage").and_then(|usage| super::stream_tap::parse_lenient(usage.get()))
+        {
+            self.count_usage(&usage);
         }
-        let Some(blocks) = reply.get("content").and_then(body::items) else {
+        let Some(blocks) = reply.get("content").and_then(body::parse_array) else {
             self.broken = true;
             return;
         };
         for (index, raw) in (0..).zip(blocks) {
-            let object = body::object(raw.get(), "a block").ok();
+            let object = body::parse_object(raw.get(), "a block").ok();
             match object
                 .as_ref()
                 .filter(|object| object.text("type").as_deref() == Some("text"))
                 .and_then(|object| object.text("text"))
             {
                 Some(text) => {
-                    let block: &mut Block = self.blocks.entry(index).or_default();
-                    block.add("type", &"text".into());
-                    block.add("text", &text.into());
+                    let block: &mut ReplyBlock = self.blocks.entry(index).or_default();
+                    block.append("type", &"text".into());
+                    block.append("text", &text.into());
                 }
                 None => self.written.push(raw.get().to_owned()),
             }
@@ -236,26 +245,26 @@ impl Gather {
     }
 
     /// The collected size.
-    pub fn bytes(&self) -> usize {
+    pub fn collected_bytes(&self) -> usize {
         self.blocks
             .values()
             .map(|block| {
-                block.input.len() + block.text("text").len() + block.text("thinking").len()
+                block.input.len() + block.field("text").len() + block.field("thinking").len()
             })
             .sum()
     }
 
     /// The reply so far; complete if the upstream said so.
-    pub fn reply(&self) -> Reply {
+    pub fn to_reply(&self) -> AssistantReply {
         let texts: Vec<&str> = self
             .blocks
             .values()
             .filter(|block| block.is_text())
-            .map(|block| block.text("text"))
+            .map(|block| block.field("text"))
             .collect();
-        let others = self.blocks.values().filter(|block| !block.is_text()).map(Block::json);
+        let others = self.blocks.values().filter(|block| !block.is_text()).map(ReplyBlock::to_json);
         let parts: Vec<String> = self.written.iter().cloned().chain(others).collect();
-        Reply {
+        AssistantReply {
             text: texts.join("\n"),
             parts: (!parts.is_empty()).then(|| format!("[{}]", parts.join(","))),
             finish: self.finish.clone(),

@@ -11,11 +11,11 @@ use serde::de::{Deserializer as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
 /// The deepest nesting that is parsed.
-pub const MOST_DEPTH: usize = 128;
+pub const MAX_DEPTH: usize = 128;
 
 /// Why memory cannot work with a body.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Unfit {
+pub enum BodyError {
     /// Not UTF-8.
     #[error("the body is not UTF-8 (byte {at}); send JSON in UTF-8")]
     NotText { at: usize },
@@ -32,11 +32,11 @@ pub enum Unfit {
 
 /// A JSON object as ranges of the text it was parsed from.
 #[derive(Debug, Clone)]
-pub struct Object<'a> {
+pub struct RawObject<'a> {
     fields: Vec<(String, &'a RawValue)>,
 }
 
-impl<'a> Object<'a> {
+impl<'a> RawObject<'a> {
     /// The value of a key; `null` counts as missing.
     pub fn get(&self, key: &str) -> Option<&'a RawValue> {
         self.fields
@@ -47,13 +47,13 @@ impl<'a> Object<'a> {
     }
 
     /// The value of a key, even if it is `null`.
-    pub fn any(&self, key: &str) -> Option<&'a RawValue> {
+    pub fn get_or_null(&self, key: &str) -> Option<&'a RawValue> {
         self.fields.iter().find(|(name, _)| name == key).map(|(_, value)| *value)
     }
 
     /// The string value of a key.
     pub fn text(&self, key: &str) -> Option<Cow<'a, str>> {
-        text(self.get(key)?)
+        parse_string(self.get(key)?)
     }
 
     /// Whether it has no fields.
@@ -64,33 +64,33 @@ impl<'a> Object<'a> {
 
 /// A request body.
 #[derive(Debug)]
-pub struct Body<'a> {
+pub struct RequestBody<'a> {
     /// The whole text.
     pub whole: &'a str,
     /// Its top-level object.
-    pub object: Object<'a>,
+    pub object: RawObject<'a>,
 }
 
-impl<'a> Body<'a> {
+impl<'a> RequestBody<'a> {
     /// Parses the top-level keys of a body.
-    pub fn read(bytes: &'a [u8]) -> Result<Self, Unfit> {
+    pub fn parse(bytes: &'a [u8]) -> Result<Self, BodyError> {
         let whole = std::str::from_utf8(bytes)
-            .map_err(|error| Unfit::NotText { at: error.valid_up_to() })?;
-        if depth(bytes) > MOST_DEPTH {
-            return Err(Unfit::TooDeep);
+            .map_err(|error| BodyError::NotText { at: error.valid_up_to() })?;
+        if nesting_depth(bytes) > MAX_DEPTH {
+            return Err(BodyError::TooDeep);
         }
-        Ok(Self { whole, object: object(whole, "the body")? })
+        Ok(Self { whole, object: parse_object(whole, "the body")? })
     }
 
     /// The range of a value within the body.
-    pub fn place(&self, value: &RawValue) -> Range<usize> {
+    pub fn range_of(&self, value: &RawValue) -> Range<usize> {
         let start = (value.get().as_ptr() as usize).saturating_sub(self.whole.as_ptr() as usize);
         start..start + value.get().len()
     }
 }
 
 /// Parses an object; `what` names it in errors.
-pub fn object<'a>(text: &'a str, what: &str) -> Result<Object<'a>, Unfit> {
+pub fn parse_object<'a>(text: &'a str, what: &str) -> Result<RawObject<'a>, BodyError> {
     struct Fields;
     impl<'de> Visitor<'de> for Fields {
         type Value = Vec<(String, &'de RawValue)>;
@@ -105,10 +105,10 @@ pub fn object<'a>(text: &'a str, what: &str) -> Result<Object<'a>, Unfit> {
             Ok(fields)
         }
     }
-    let not_json = |error: serde_json::Error| Unfit::NotJson { said: error.to_string() };
+    let not_json = |error: serde_json::Error| BodyError::NotJson { said: error.to_string() };
     if !text.trim_start().starts_with('{') {
         serde_json::from_str::<IgnoredAny>(text).map_err(not_json)?;
-        return Err(Unfit::NotAnObject { what: what.to_owned() });
+        return Err(BodyError::NotAnObject { what: what.to_owned() });
     }
     let mut reader = serde_json::Deserializer::from_str(text);
     let fields = reader.deserialize_map(Fields).map_err(not_json)?;
@@ -116,13 +116,13 @@ pub fn object<'a>(text: &'a str, what: &str) -> Result<Object<'a>, Unfit> {
     let mut names: Vec<&str> = fields.iter().map(|(name, _)| name.as_str()).collect();
     names.sort_unstable();
     match names.windows(2).find(|pair| pair[0] == pair[1]) {
-        Some(pair) => Err(Unfit::Twice { what: what.to_owned(), key: pair[0].to_owned() }),
-        None => Ok(Object { fields }),
+        Some(pair) => Err(BodyError::Twice { what: what.to_owned(), key: pair[0].to_owned() }),
+        None => Ok(RawObject { fields }),
     }
 }
 
 /// The items of an array; `None` for other values.
-pub fn items(value: &RawValue) -> Option<Vec<&RawValue>> {
+pub fn parse_array(value: &RawValue) -> Option<Vec<&RawValue>> {
     struct Items;
     impl<'de> Visitor<'de> for Items {
         type Value = Vec<&'de RawValue>;
@@ -141,7 +141,7 @@ pub fn items(value: &RawValue) -> Option<Vec<&RawValue>> {
 }
 
 /// The text of a string; `None` for other values. Lone surrogates become �.
-pub fn text(value: &RawValue) -> Option<Cow<'_, str>> {
+pub fn parse_string(value: &RawValue) -> Option<Cow<'_, str>> {
     struct Text;
     impl<'de> Visitor<'de> for Text {
         type Value = Cow<'de, str>;
@@ -162,12 +162,12 @@ pub fn text(value: &RawValue) -> Option<Cow<'_, str>> {
 }
 
 /// A text as a JSON string.
-pub fn quoted(text: &str) -> String {
+pub fn json_string(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }
 
 /// The nesting depth of brackets, outside of strings.
-fn depth(bytes: &[u8]) -> usize {
+fn nesting_depth(bytes: &[u8]) -> usize {
     let (mut now, mut most, mut within, mut escaped) = (0_usize, 0_usize, false, false);
     for byte in bytes {
         match byte {
@@ -187,9 +187,9 @@ fn depth(bytes: &[u8]) -> usize {
 
 /// Edits of a body, each at a range of the original text.
 #[derive(Debug, Default)]
-pub struct Edits(Vec<(Range<usize>, String)>);
+pub struct BodyEdits(Vec<(Range<usize>, String)>);
 
-impl Edits {
+impl BodyEdits {
     /// Inserts text before the byte `at`.
     pub fn insert(&mut self, at: usize, text: String) {
         self.replace(at..at, text);
@@ -202,7 +202,7 @@ impl Edits {
 
     /// Appends text to a string value.
     pub fn append_to_string(&mut self, place: &Range<usize>, text: &str) {
-        let quoted = quoted(text);
+        let quoted = json_string(text);
         self.insert(place.end - 1, quoted[1..quoted.len() - 1].to_owned());
     }
 
@@ -212,10 +212,10 @@ impl Edits {
     }
 
     /// Appends a field to the body.
-    pub fn append_field(&mut self, body: &Body<'_>, key: &str, value: &str) {
+    pub fn append_field(&mut self, body: &RequestBody<'_>, key: &str, value: &str) {
         let end = body.whole.trim_end().len() - 1;
         let comma = if body.object.is_empty() { "" } else { "," };
-        self.insert(end, format!("{comma}{}:{value}", quoted(key)));
+        self.insert(end, format!("{comma}{}:{value}", json_string(key)));
     }
 
     /// The text with all edits applied. They must not overlap.
@@ -242,7 +242,7 @@ mod tests {
     use super::*;
 
     fn complaint(body: &[u8]) -> String {
-        Body::read(body).unwrap_err().to_string()
+        RequestBody::parse(body).unwrap_err().to_string()
     }
 
     // C3
@@ -263,17 +263,25 @@ mod tests {
         }
         let nested =
             |levels: usize| format!("{{\"a\":{}1{}}}", "[".repeat(levels), "]".repeat(levels));
-        assert!(Body::read(nested(MOST_DEPTH - 1).as_bytes()).is_ok());
-        assert_eq!(Body::read(nested(MOST_DEPTH).as_bytes()).unwrap_err(), Unfit::TooDeep);
+        assert!(RequestBody::parse(nested(MAX_DEPTH - 1).as_bytes()).is_ok());
+        assert_eq!(
+            RequestBody::parse(nested(MAX_DEPTH).as_bytes()).unwrap_err(),
+            BodyError::TooDeep
+        );
         // A million brackets use neither stack nor time.
-        assert_eq!(Body::read(nested(1_000_000).as_bytes()).unwrap_err(), Unfit::TooDeep);
+        assert_eq!(
+            RequestBody::parse(nested(1_000_000).as_bytes()).unwrap_err(),
+            BodyError::TooDeep
+        );
         // Brackets in strings do not count.
-        assert!(Body::read(format!("{{\"a\":\"\\\"{}\"}}", "[".repeat(500)).as_bytes()).is_ok());
+        assert!(
+            RequestBody::parse(format!("{{\"a\":\"\\\"{}\"}}", "[".repeat(500)).as_bytes()).is_ok()
+        );
     }
 
     #[test]
     fn halves_of_characters_are_read() {
-        let body = Body::read(br#"{"a":"x\ud800y","b":"\u00e9\ud83d\ude42"}"#).unwrap();
+        let body = RequestBody::parse(br#"{"a":"x\ud800y","b":"\u00e9\ud83d\ude42"}"#).unwrap();
         assert_eq!(body.object.text("b").unwrap(), "é🙂");
         assert!(body.object.text("a").unwrap().starts_with('x'));
     }
@@ -282,30 +290,30 @@ mod tests {
     #[test]
     fn what_is_not_touched_stays() {
         let whole = "{ \"n\" : 1.0e+2,\n\"big\":123456789012345678901234567890, \"a\":[ ] , \"s\":\"\\u0041\" }\n";
-        let body = Body::read(whole.as_bytes()).unwrap();
-        let mut edits = Edits::default();
+        let body = RequestBody::parse(whole.as_bytes()).unwrap();
+        let mut edits = BodyEdits::default();
         edits.append_field(&body, "z", "[1]");
-        edits.append_to_string(&body.place(body.object.get("s").unwrap()), "\"é\n");
-        edits.append_to_array(&body.place(body.object.get("a").unwrap()), true, "2");
+        edits.append_to_string(&body.range_of(body.object.get("s").unwrap()), "\"é\n");
+        edits.append_to_array(&body.range_of(body.object.get("a").unwrap()), true, "2");
         let expected = "{ \"n\" : 1.0e+2,\n\"big\":123456789012345678901234567890, \"a\":[ 2] , \"s\":\"\\u0041\\\"é\\n\" ,\"z\":[1]}\n";
         assert_eq!(edits.apply(whole), expected);
-        assert_eq!(Edits::default().apply(whole), whole);
+        assert_eq!(BodyEdits::default().apply(whole), whole);
     }
 
     proptest! {
         #[test]
         fn no_bytes_make_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-            let _ = Body::read(&bytes);
+            let _ = RequestBody::parse(&bytes);
         }
 
         #[test]
         fn a_text_that_is_put_in_is_read_again(before in ".*", added in ".*") {
-            let whole = format!("{{\"s\":{}}}", quoted(&before));
-            let body = Body::read(whole.as_bytes()).unwrap();
-            let mut edits = Edits::default();
-            edits.append_to_string(&body.place(body.object.get("s").unwrap()), &added);
+            let whole = format!("{{\"s\":{}}}", json_string(&before));
+            let body = RequestBody::parse(whole.as_bytes()).unwrap();
+            let mut edits = BodyEdits::default();
+            edits.append_to_string(&body.range_of(body.object.get("s").unwrap()), &added);
             let changed = edits.apply(&whole);
-            let body = Body::read(changed.as_bytes()).unwrap();
+            let body = RequestBody::parse(changed.as_bytes()).unwrap();
             prop_assert_eq!(body.object.text("s").unwrap(), format!("{before}{added}"));
         }
     }

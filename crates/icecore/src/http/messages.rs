@@ -2,44 +2,49 @@
 
 use serde_json::value::RawValue;
 
-use icecore_engine::config::{Mode, Placement};
+use icecore_engine::config::{ChatMode, MemoryPlacement};
 
-use super::body::{self, Body, Edits, Object, Unfit};
-use super::mind::{Begun, Dialect, Told};
+use super::body::{self, BodyEdits, BodyError, RawObject, RequestBody};
+use super::chat_memory::{ChatDialect, PreparedTurn, RequestMessage};
 use super::{anthropic, openai};
 
 /// The messages of a body.
-pub struct Messages<'a> {
+pub struct MessageList<'a> {
     /// The whole list.
     pub list: &'a RawValue,
     /// Each message.
     pub raw: Vec<&'a RawValue>,
     /// The role of each.
-    kinds: Vec<Kind>,
+    kinds: Vec<MessageRole>,
 }
 
 /// The role of a message, and whether it contains tool calls or results.
-struct Kind {
+struct MessageRole {
     role: String,
     has_tools: bool,
 }
 
-impl<'a> Messages<'a> {
+impl<'a> MessageList<'a> {
     /// Parses the messages; `None` if there are none, which the upstream judges.
-    pub fn read(body: &Body<'a>, dialect: Dialect) -> Result<Option<(Self, Vec<Told>)>, Unfit> {
+    pub fn parse(
+        body: &RequestBody<'a>,
+        dialect: ChatDialect,
+    ) -> Result<Option<(Self, Vec<RequestMessage>)>, BodyError> {
         let Some(list) = body.object.get("messages") else { return Ok(None) };
-        let Some(raw) = body::items(list).filter(|raw| !raw.is_empty()) else { return Ok(None) };
+        let Some(raw) = body::parse_array(list).filter(|raw| !raw.is_empty()) else {
+            return Ok(None);
+        };
         let mut told = Vec::with_capacity(raw.len());
         for (at, message) in raw.iter().enumerate() {
-            let object = body::object(message.get(), &format!("messages[{at}]"))?;
+            let object = body::parse_object(message.get(), &format!("messages[{at}]"))?;
             let role = object.text("role").unwrap_or_default().into_owned();
             let (text, has_tools) = match dialect {
-                Dialect::OpenAi => openai::said(&object, &role),
-                Dialect::Anthropic => anthropic::said(&object),
+                ChatDialect::OpenAi => openai::message_text(&object, &role),
+                ChatDialect::Anthropic => anthropic::message_text(&object),
             };
-            told.push(Told {
+            told.push(RequestMessage {
                 role,
-                name: name(&object, "name"),
+                name: name_field(&object, "name"),
                 text,
                 raw: message.get().to_owned(),
                 has_tools,
@@ -47,21 +52,24 @@ impl<'a> Messages<'a> {
         }
         let kinds = told
             .iter()
-            .map(|told: &Told| Kind { role: told.role.clone(), has_tools: told.has_tools })
+            .map(|told: &RequestMessage| MessageRole {
+                role: told.role.clone(),
+                has_tools: told.has_tools,
+            })
             .collect();
         Ok(Some((Self { list, raw, kinds }, told)))
     }
 }
 
 /// The texts of a message's parts, and the kinds of its parts.
-pub fn parts(content: Option<&RawValue>) -> (Vec<String>, Vec<String>) {
+pub fn text_parts(content: Option<&RawValue>) -> (Vec<String>, Vec<String>) {
     let Some(content) = content else { return Default::default() };
-    if let Some(text) = body::text(content) {
+    if let Some(text) = body::parse_string(content) {
         return (vec![text.into_owned()], Vec::new());
     }
     let (mut texts, mut kinds) = (Vec::new(), Vec::new());
-    for part in body::items(content).unwrap_or_default() {
-        let Ok(part) = body::object(part.get(), "a part") else { continue };
+    for part in body::parse_array(content).unwrap_or_default() {
+        let Ok(part) = body::parse_object(part.get(), "a part") else { continue };
         let kind = part.text("type").unwrap_or_default().into_owned();
         let text = match kind.as_str() {
             "text" | "input_text" | "output_text" => part.text("text"),
@@ -76,7 +84,7 @@ pub fn parts(content: Option<&RawValue>) -> (Vec<String>, Vec<String>) {
 
 /// The changes to a body's messages.
 #[derive(Default)]
-struct Wanted {
+struct MessageChanges {
     /// A message with changed content.
     changed: Option<(usize, String)>,
     /// A message before all others.
@@ -90,50 +98,55 @@ struct Wanted {
 }
 
 /// The body with memory inserted. Everything else stays byte for byte.
-pub fn with_memory(
-    body: &Body<'_>,
-    messages: &Messages<'_>,
-    begun: &Begun,
-    dialect: Dialect,
+pub fn insert_memory(
+    body: &RequestBody<'_>,
+    messages: &MessageList<'_>,
+    begun: &PreparedTurn,
+    dialect: ChatDialect,
 ) -> String {
-    let mut edits = Edits::default();
+    let mut edits = BodyEdits::default();
     // Anthropic's system messages have fixed positions between turns, so the history around one
     // cannot be replaced.
-    let is_fixed = dialect == Dialect::Anthropic
+    let is_fixed = dialect == ChatDialect::Anthropic
         && messages.kinds.iter().take(begun.new_from).any(|kind| is_system(&kind.role));
-    let mut wanted =
-        if is_fixed { Wanted::default() } else { Wanted::history(messages, begun, dialect) };
+    let mut wanted = if is_fixed {
+        MessageChanges::default()
+    } else {
+        MessageChanges::plan_history(messages, begun, dialect)
+    };
     if let Some(memory) = begun.memory.as_deref().filter(|memory| !memory.is_empty()) {
-        let user = (begun.placement == Placement::LastUser)
-            .then(|| last_user(messages, begun, &wanted.gone))
+        let user = (begun.placement == MemoryPlacement::LastUser)
+            .then(|| last_user_index(messages, begun, &wanted.gone))
             .flatten();
         let placed = user.and_then(|at| {
-            let object = body::object(messages.raw.get(at)?.get(), "").ok()?;
+            let object = body::parse_object(messages.raw.get(at)?.get(), "").ok()?;
             let changed = match dialect {
-                Dialect::OpenAi => openai::with_text(messages.raw[at].get(), &object, memory),
-                Dialect::Anthropic => anthropic::with_text(messages.raw[at].get(), &object, memory),
+                ChatDialect::OpenAi => openai::with_text(messages.raw[at].get(), &object, memory),
+                ChatDialect::Anthropic => {
+                    anthropic::with_text(messages.raw[at].get(), &object, memory)
+                }
             };
             changed.map(|changed| (at, changed))
         });
         match (placed, dialect) {
             (Some(placed), _) => wanted.changed = Some(placed),
-            (None, Dialect::Anthropic) => anthropic::into_system(body, &mut edits, memory),
-            (None, Dialect::OpenAi) => {
+            (None, ChatDialect::Anthropic) => anthropic::append_to_system(body, &mut edits, memory),
+            (None, ChatDialect::OpenAi) => {
                 let system =
                     messages.kinds.iter().enumerate().filter(|(_, kind)| is_system(&kind.role));
                 let changed = system.into_iter().find_map(|(at, _)| {
-                    let object = body::object(messages.raw[at].get(), "").ok()?;
+                    let object = body::parse_object(messages.raw[at].get(), "").ok()?;
                     openai::with_text(messages.raw[at].get(), &object, memory)
                         .map(|changed| (at, changed))
                 });
                 match changed {
                     Some(changed) => wanted.changed = Some(changed),
-                    None => wanted.lead = Some(openai::message("system", memory)),
+                    None => wanted.lead = Some(openai::text_message("system", memory)),
                 }
             }
         }
     }
-    wanted.write(body, messages, &mut edits);
+    wanted.apply(body, messages, &mut edits);
     edits.apply(body.whole)
 }
 
@@ -143,7 +156,7 @@ fn is_system(role: &str) -> bool {
 }
 
 /// Where the new turn begins; a tool result is never separated from its call.
-fn new_from(messages: &Messages<'_>, begun: &Begun) -> usize {
+fn new_turn_index(messages: &MessageList<'_>, begun: &PreparedTurn) -> usize {
     let mut from = begun.new_from.min(messages.kinds.len());
     while from > 0
         && messages.kinds.get(from).is_some_and(|kind| kind.has_tools && kind.role != "assistant")
@@ -154,18 +167,25 @@ fn new_from(messages: &Messages<'_>, begun: &Begun) -> usize {
 }
 
 /// The window as messages.
-fn turns(begun: &Begun, dialect: Dialect) -> impl Iterator<Item = String> + '_ {
+fn window_messages(
+    begun: &PreparedTurn,
+    dialect: ChatDialect,
+) -> impl Iterator<Item = String> + '_ {
     let said = begun.window.iter().filter(|(_, text)| !text.trim().is_empty());
     said.map(|(role, text)| (if role == "assistant" { "assistant" } else { "user" }, text))
         // Anthropic's conversations begin with the user.
-        .skip_while(move |(role, _)| dialect == Dialect::Anthropic && *role == "assistant")
-        .map(|(role, text)| openai::message(role, text))
+        .skip_while(move |(role, _)| dialect == ChatDialect::Anthropic && *role == "assistant")
+        .map(|(role, text)| openai::text_message(role, text))
 }
 
 /// The message that receives the memory: the user's last one in this turn. Tool results also have
 /// the user's role; memory stays before the tool call, so that the provider's prompt cache remains
 /// valid.
-fn last_user(messages: &Messages<'_>, begun: &Begun, gone: &[usize]) -> Option<usize> {
+fn last_user_index(
+    messages: &MessageList<'_>,
+    begun: &PreparedTurn,
+    gone: &[usize],
+) -> Option<usize> {
     let from = begun.new_from;
     let last = |from: usize, tools: bool| {
         let takes = |at: usize| {
@@ -181,28 +201,32 @@ fn last_user(messages: &Messages<'_>, begun: &Begun, gone: &[usize]) -> Option<u
         .or_else(|| last(0, true))
 }
 
-impl Wanted {
-    fn history(messages: &Messages<'_>, begun: &Begun, dialect: Dialect) -> Self {
+impl MessageChanges {
+    fn plan_history(
+        messages: &MessageList<'_>,
+        begun: &PreparedTurn,
+        dialect: ChatDialect,
+    ) -> Self {
         let leading = match dialect {
-            Dialect::OpenAi => {
+            ChatDialect::OpenAi => {
                 messages.kinds.iter().take_while(|kind| is_system(&kind.role)).count()
             }
-            Dialect::Anthropic => 0,
+            ChatDialect::Anthropic => 0,
         };
         let gone = match begun.mode {
-            Mode::Augment => Vec::new(),
-            Mode::Replace => (0..new_from(messages, begun))
+            ChatMode::Augment => Vec::new(),
+            ChatMode::Replace => (0..new_turn_index(messages, begun))
                 .filter(|at| !is_system(&messages.kinds[*at].role))
                 .collect(),
         };
-        Self { leading, gone, window: turns(begun, dialect).collect(), ..Self::default() }
+        Self { leading, gone, window: window_messages(begun, dialect).collect(), ..Self::default() }
     }
 
-    fn write(self, body: &Body<'_>, messages: &Messages<'_>, edits: &mut Edits) {
+    fn apply(self, body: &RequestBody<'_>, messages: &MessageList<'_>, edits: &mut BodyEdits) {
         let Self { changed, lead, window, leading, gone } = self;
         if lead.is_none() && window.is_empty() && gone.is_empty() {
             if let Some((at, text)) = changed {
-                edits.replace(body.place(messages.raw[at]), text);
+                edits.replace(body.range_of(messages.raw[at]), text);
             }
             return;
         }
@@ -216,30 +240,30 @@ impl Wanted {
             .chain(window.iter().map(String::as_str))
             .chain(stay(leading, messages.raw.len()))
             .collect();
-        edits.replace(body.place(messages.list), format!("[{}]", all.join(",")));
+        edits.replace(body.range_of(messages.list), format!("[{}]", all.join(",")));
     }
 }
 
 /// A field's text as a name; overlong ones and those with control characters are invalid.
-pub fn name(object: &Object<'_>, key: &str) -> Option<String> {
-    object.text(key).map(|name| name.trim().to_owned()).filter(|name| is_name(name))
+pub fn name_field(object: &RawObject<'_>, key: &str) -> Option<String> {
+    object.text(key).map(|name| name.trim().to_owned()).filter(|name| is_valid_name(name))
 }
 
 /// The name in the first of these keys that is present; an error if it is not a valid name. An
 /// invalid name must not count as no name: memory without a user is shared by all.
-pub fn only_name(
-    object: &Object<'_>,
+pub fn first_name_field(
+    object: &RawObject<'_>,
     keys: &[&'static str],
 ) -> Result<Option<String>, &'static str> {
     let said = |key: &&'static str| object.get(key).is_some_and(|value| value.get() != "null");
     let Some(key) = keys.iter().copied().find(said) else { return Ok(None) };
-    name(object, key).map(Some).ok_or(key)
+    name_field(object, key).map(Some).ok_or(key)
 }
 
 /// Whether a text can be the name of a conversation or a user.
-pub fn is_name(name: &str) -> bool {
-    const MOST_NAME_BYTES: usize = 512;
-    !name.is_empty() && name.len() <= MOST_NAME_BYTES && !name.chars().any(char::is_control)
+pub fn is_valid_name(name: &str) -> bool {
+    const MAX_NAME_BYTES: usize = 512;
+    !name.is_empty() && name.len() <= MAX_NAME_BYTES && !name.chars().any(char::is_control)
 }
 
 #[cfg(test)]
@@ -248,12 +272,12 @@ mod tests {
 
     fn begun(
         memory: Option<&str>,
-        placement: Placement,
-        mode: Mode,
+        placement: MemoryPlacement,
+        mode: ChatMode,
         window: &[(&str, &str)],
         new_from: usize,
-    ) -> Begun {
-        Begun {
+    ) -> PreparedTurn {
+        PreparedTurn {
             conversation: "c".into(),
             turn: 1,
             memory: memory.map(str::to_owned),
@@ -272,25 +296,25 @@ mod tests {
         }
     }
 
-    fn changed(dialect: Dialect, whole: &str, begun: &Begun) -> String {
-        let body = Body::read(whole.as_bytes()).unwrap();
-        let (messages, _) = Messages::read(&body, dialect).unwrap().unwrap();
-        let changed = with_memory(&body, &messages, begun, dialect);
+    fn changed(dialect: ChatDialect, whole: &str, begun: &PreparedTurn) -> String {
+        let body = RequestBody::parse(whole.as_bytes()).unwrap();
+        let (messages, _) = MessageList::parse(&body, dialect).unwrap().unwrap();
+        let changed = insert_memory(&body, &messages, begun, dialect);
         assert!(serde_json::from_str::<serde::de::IgnoredAny>(&changed).is_ok(), "{changed}");
         changed
     }
 
     #[track_caller]
-    fn check(dialect: Dialect, begun: &Begun, whole: &str, expected: &str) {
+    fn check(dialect: ChatDialect, begun: &PreparedTurn, whole: &str, expected: &str) {
         assert_eq!(changed(dialect, whole, begun), expected, "{whole}");
     }
 
     // C3
     #[test]
     fn memory_goes_to_the_end_of_what_is_there_and_the_rest_stays_byte_for_byte() {
-        use Dialect::{Anthropic, OpenAi};
-        let system = begun(Some("M\"1"), Placement::System, Mode::Augment, &[], 0);
-        let user = begun(Some("M"), Placement::LastUser, Mode::Augment, &[], 0);
+        use ChatDialect::{Anthropic, OpenAi};
+        let system = begun(Some("M\"1"), MemoryPlacement::System, ChatMode::Augment, &[], 0);
+        let user = begun(Some("M"), MemoryPlacement::LastUser, ChatMode::Augment, &[], 0);
         for (dialect, begun, whole, expected) in [
             // An existing system message, of either role, as text or as parts.
             (
@@ -393,7 +417,7 @@ mod tests {
             // The turn begins with a tool result: after it.
             (
                 Anthropic,
-                &Begun { new_from: 1, ..user.clone() },
+                &PreparedTurn { new_from: 1, ..user.clone() },
                 r#"{"messages":[{"role":"user","content":"old"},{"role":"user","content":[{"type":"tool_result","tool_use_id":"1"},{"type":"text","text":"new","cache_control":{"type":"ephemeral"}}]}]}"#,
                 r#"{"messages":[{"role":"user","content":"old"},{"role":"user","content":[{"type":"tool_result","tool_use_id":"1"},{"type":"text","text":"new","cache_control":{"type":"ephemeral"}},{"type":"text","text":"M"}]}]}"#,
             ),
@@ -401,7 +425,7 @@ mod tests {
             check(dialect, begun, whole, expected);
         }
         // Nothing to add: nothing changes, to the byte.
-        let nothing = begun(None, Placement::System, Mode::Augment, &[], 0);
+        let nothing = begun(None, MemoryPlacement::System, ChatMode::Augment, &[], 0);
         let whole = "{\n \"messages\" : [ {\"role\":\"user\",\"content\":\"\\ud800\"} ]\t}\n";
         for dialect in [OpenAi, Anthropic] {
             check(dialect, &nothing, whole, whole);
@@ -413,19 +437,19 @@ mod tests {
     fn the_window_goes_before_the_history_or_in_its_place() {
         let window = [("user", "q1"), ("assistant", "a1"), ("tool", "t"), ("user", " ")];
         let history = r#"{"messages":[{"role":"system","content":"s"},{"role":"user","content":"q2"},{"role":"assistant","content":"a2"},{"role":"system","content":"s2"},{"role":"user","content":"q3"}]}"#;
-        let augment = begun(None, Placement::System, Mode::Augment, &window, 4);
+        let augment = begun(None, MemoryPlacement::System, ChatMode::Augment, &window, 4);
         let raw = r#"{"role":"user","content":"q1"},{"role":"assistant","content":"a1"},{"role":"user","content":"t"}"#;
         check(
-            Dialect::OpenAi,
+            ChatDialect::OpenAi,
             &augment,
             history,
             &format!(
                 r#"{{"messages":[{{"role":"system","content":"s"}},{raw},{{"role":"user","content":"q2"}},{{"role":"assistant","content":"a2"}},{{"role":"system","content":"s2"}},{{"role":"user","content":"q3"}}]}}"#
             ),
         );
-        let replace = begun(Some("M"), Placement::System, Mode::Replace, &window, 4);
+        let replace = begun(Some("M"), MemoryPlacement::System, ChatMode::Replace, &window, 4);
         check(
-            Dialect::OpenAi,
+            ChatDialect::OpenAi,
             &replace,
             history,
             &format!(
@@ -435,37 +459,39 @@ mod tests {
         // Anthropic's conversations begin with the user, and system messages have fixed positions.
         let late = begun(
             None,
-            Placement::System,
-            Mode::Replace,
+            MemoryPlacement::System,
+            ChatMode::Replace,
             &[("assistant", "a0"), ("user", "q1"), ("assistant", "a1")],
             2,
         );
         let history = r#"{"messages":[{"role":"user","content":"q2"},{"role":"assistant","content":"a2"},{"role":"user","content":"q3"}]}"#;
         let expected = r#"{"messages":[{"role":"user","content":"q1"},{"role":"assistant","content":"a1"},{"role":"user","content":"q3"}]}"#;
-        check(Dialect::Anthropic, &late, history, expected);
+        check(ChatDialect::Anthropic, &late, history, expected);
         let placed = r#"{"messages":[{"role":"user","content":"q2"},{"role":"system","content":"s"},{"role":"user","content":"q3"}]}"#;
-        check(Dialect::Anthropic, &late, placed, placed);
+        check(ChatDialect::Anthropic, &late, placed, placed);
         // A result is never separated from its call, however the new turn is cut.
         let loops = r#"{"messages":[{"role":"user","content":"q2"},{"role":"assistant","tool_calls":[{"id":"1"},{"id":"2"}]},{"role":"tool","tool_call_id":"1","content":"r"},{"role":"tool","tool_call_id":"2","content":"r"}]}"#;
-        let cut = begun(None, Placement::System, Mode::Replace, &[], 3);
+        let cut = begun(None, MemoryPlacement::System, ChatMode::Replace, &[], 3);
         check(
-            Dialect::OpenAi,
+            ChatDialect::OpenAi,
             &cut,
             loops,
             r#"{"messages":[{"role":"assistant","tool_calls":[{"id":"1"},{"id":"2"}]},{"role":"tool","tool_call_id":"1","content":"r"},{"role":"tool","tool_call_id":"2","content":"r"}]}"#,
         );
         // Memory is never inserted into a message that is removed.
-        let cut = Begun { memory: Some("M".into()), placement: Placement::LastUser, ..cut };
+        let cut =
+            PreparedTurn { memory: Some("M".into()), placement: MemoryPlacement::LastUser, ..cut };
         check(
-            Dialect::OpenAi,
+            ChatDialect::OpenAi,
             &cut,
             loops,
             r#"{"messages":[{"role":"system","content":"M"},{"role":"assistant","tool_calls":[{"id":"1"},{"id":"2"}]},{"role":"tool","tool_call_id":"1","content":"r"},{"role":"tool","tool_call_id":"2","content":"r"}]}"#,
         );
         // A turn that begins past the end does not panic.
-        let past = begun(Some("M"), Placement::LastUser, Mode::Replace, &[("user", "q")], 99);
-        changed(Dialect::OpenAi, loops, &past);
-        changed(Dialect::Anthropic, loops, &past);
+        let past =
+            begun(Some("M"), MemoryPlacement::LastUser, ChatMode::Replace, &[("user", "q")], 99);
+        changed(ChatDialect::OpenAi, loops, &past);
+        changed(ChatDialect::Anthropic, loops, &past);
     }
 
     // C3
@@ -473,58 +499,58 @@ mod tests {
     fn messages_are_read_in_every_form() {
         let read = |dialect, message: &str| {
             let whole = format!("{{\"messages\":[{message}]}}");
-            let body = Body::read(whole.as_bytes()).unwrap();
-            let told = Messages::read(&body, dialect).unwrap().unwrap().1.remove(0);
+            let body = RequestBody::parse(whole.as_bytes()).unwrap();
+            let told = MessageList::parse(&body, dialect).unwrap().unwrap().1.remove(0);
             assert_eq!(told.raw, message);
             (told.role, told.text, told.has_tools)
         };
         for (dialect, message, role, text, has_tools) in [
-            (Dialect::OpenAi, r#"{"role":"user","content":"a\nb"}"#, "user", "a\nb", false),
+            (ChatDialect::OpenAi, r#"{"role":"user","content":"a\nb"}"#, "user", "a\nb", false),
             (
-                Dialect::OpenAi,
+                ChatDialect::OpenAi,
                 r#"{"role":"user","content":[{"type":"text","text":"a"},{"type":"image_url"},{"type":"text","text":"b"}]}"#,
                 "user",
                 "a\nb",
                 false,
             ),
             (
-                Dialect::OpenAi,
+                ChatDialect::OpenAi,
                 r#"{"role":"assistant","content":null,"tool_calls":[{"id":"1"}]}"#,
                 "assistant",
                 "",
                 true,
             ),
             (
-                Dialect::OpenAi,
+                ChatDialect::OpenAi,
                 r#"{"role":"assistant","content":"x","tool_calls":[]}"#,
                 "assistant",
                 "x",
                 false,
             ),
             (
-                Dialect::OpenAi,
+                ChatDialect::OpenAi,
                 r#"{"role":"tool","tool_call_id":"1","content":"r"}"#,
                 "tool",
                 "r",
                 true,
             ),
-            (Dialect::OpenAi, r#"{"content":7}"#, "", "", false),
+            (ChatDialect::OpenAi, r#"{"content":7}"#, "", "", false),
             (
-                Dialect::Anthropic,
+                ChatDialect::Anthropic,
                 r#"{"role":"user","content":[{"type":"tool_result","tool_use_id":"1","content":"r"},{"type":"text","text":"u"}]}"#,
                 "user",
                 "u",
                 true,
             ),
             (
-                Dialect::Anthropic,
+                ChatDialect::Anthropic,
                 r#"{"role":"assistant","content":[{"type":"thinking","thinking":"t","signature":"s"},{"type":"server_tool_use"}]}"#,
                 "assistant",
                 "",
                 true,
             ),
             (
-                Dialect::Anthropic,
+                ChatDialect::Anthropic,
                 r#"{"role":"user","content":[{"type":"image"},{"type":"text","text":"u"}]}"#,
                 "user",
                 "u",
@@ -538,9 +564,9 @@ mod tests {
             );
         }
         for wrong in [r#"{"messages":[{"role":"user","role":"system"}]}"#, r#"{"messages":[1]}"#] {
-            let body = Body::read(wrong.as_bytes()).unwrap();
+            let body = RequestBody::parse(wrong.as_bytes()).unwrap();
             assert!(
-                Messages::read(&body, Dialect::OpenAi)
+                MessageList::parse(&body, ChatDialect::OpenAi)
                     .err()
                     .unwrap()
                     .to_string()
@@ -548,8 +574,8 @@ mod tests {
             );
         }
         for nothing in ["{}", r#"{"messages":[]}"#, r#"{"messages":null}"#, r#"{"messages":"x"}"#] {
-            let body = Body::read(nothing.as_bytes()).unwrap();
-            assert!(Messages::read(&body, Dialect::OpenAi).unwrap().is_none());
+            let body = RequestBody::parse(nothing.as_bytes()).unwrap();
+            assert!(MessageList::parse(&body, ChatDialect::OpenAi).unwrap().is_none());
         }
     }
 }

@@ -6,17 +6,17 @@
 //! interface to memory.
 
 mod anthropic;
+mod auth;
 mod body;
-mod guard;
+pub mod chat_memory;
+mod http_error;
 mod ids;
 pub mod logins;
 mod messages;
 mod metrics;
-pub mod mind;
 mod openai;
 mod proxy;
-mod refuse;
-mod tap;
+mod stream_tap;
 #[cfg(test)]
 mod tests;
 mod upstream;
@@ -40,63 +40,65 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
 use icecore_engine::clock::Clock;
-use icecore_engine::settings::Model;
+use icecore_engine::settings::ModelSettings;
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::timeout;
 
-pub use guard::{Caller, Held, Keys, Named, Source, Token};
-use mind::{Mind, NotReady, Ready};
-use refuse::Refusal;
-pub use refuse::own as own_refusal;
+pub use auth::{AuditSubject, Credential, RequestCaller, ServerToken, TokenSource, TokenVerifier};
+use chat_memory::{ChatMemory, NotReady, ReadinessCheck};
+use http_error::HttpError;
+pub use http_error::api_error as own_refusal;
 
 use crate::dashboard;
 
 /// The response to a denied operation.
-pub fn denied(denied: &crate::rights::Denied) -> Response {
-    Refusal::of(denied).answer(crate::mcp::PATH, mind::Dialect::OpenAi)
+pub fn denied_response(denied: &crate::permissions::AccessDenied) -> Response {
+    HttpError::from_denied(denied)
+        .response_for_path(crate::mcp::PATH, chat_memory::ChatDialect::OpenAi)
 }
 
 /// The response to a request that exceeds a quota.
-pub fn not_admitted(refused: &crate::access::NotAdmitted) -> Response {
-    Refusal::not_admitted(refused).answer(crate::mcp::PATH, mind::Dialect::OpenAi)
+pub fn quota_response(refused: &crate::access::AdmissionError) -> Response {
+    HttpError::from_admission_error(refused)
+        .response_for_path(crate::mcp::PATH, chat_memory::ChatDialect::OpenAi)
 }
 
 /// The settings of a server.
-pub struct Serving {
+pub struct HttpServerConfig {
     /// The address to listen on; port 0 picks a free one.
     pub addr: SocketAddr,
     /// The upstream model.
-    pub chat: Model,
+    pub chat: ModelSettings,
     /// Whether a client may send its own upstream key in `X-Icecore-Upstream-Authorization` if none
     /// is configured.
     pub forward_auth: bool,
     /// The tokens that are accepted.
-    pub keys: Arc<Keys>,
+    pub keys: Arc<TokenVerifier>,
     /// Browser sessions, if the dashboard is served.
-    pub logins: Option<Arc<logins::Logins>>,
+    pub logins: Option<Arc<logins::LoginStore>>,
     /// Whether it may listen on other addresses than loopback; this needs a token set by the user.
     pub allow_remote: bool,
     /// Host names accepted besides those of this machine.
     pub allowed_hosts: Vec<String>,
     /// Origins of web pages accepted besides its own, like `http://localhost:5173`.
     pub allowed_origins: Vec<String>,
-    pub limits: Limits,
+    pub limits: ServerLimits,
     /// Measures durations.
     pub clock: Arc<dyn Clock>,
     /// The log. It never receives secrets or anything a user wrote.
-    pub log: Log,
+    pub log: LogFn,
     /// The readiness check.
-    pub ready: Arc<dyn Ready>,
+    pub ready: Arc<dyn ReadinessCheck>,
 }
 
 /// Receives log lines.
-pub type Log = Arc<dyn Fn(&str) + Send + Sync>;
+pub type LogFn = Arc<dyn Fn(&str) + Send + Sync>;
 
 /// Limits on sizes, counts and durations.
 #[derive(Debug, Clone)]
-pub struct Limits {
+pub struct ServerLimits {
     pub body_bytes: usize,
     /// The longest pause within a body.
     pub body_silence: Duration,
@@ -117,7 +119,7 @@ pub struct Limits {
     pub drain: Duration,
 }
 
-impl Default for Limits {
+impl Default for ServerLimits {
     fn default() -> Self {
         Self {
             body_bytes: 32 << 20,
@@ -135,62 +137,62 @@ impl Default for Limits {
 }
 
 /// Everything that answering a request needs.
-struct House {
-    mind: Arc<dyn Mind>,
-    ready: Arc<dyn Ready>,
+struct AppState {
+    memory: Arc<dyn ChatMemory>,
+    ready: Arc<dyn ReadinessCheck>,
     upstream: Option<Arc<upstream::Upstream>>,
-    door: guard::Door,
-    metrics: metrics::Metrics,
-    limits: Limits,
+    guard: auth::RequestGuard,
+    metrics: metrics::ServerMetrics,
+    limits: ServerLimits,
     requests: Arc<Semaphore>,
     /// Bounds the bytes of replies that wait for a retry of `persist_reply`.
-    unkept: Semaphore,
+    retry_bytes: Semaphore,
     clock: Arc<dyn Clock>,
-    log: Log,
-    ends: Ends,
+    log: LogFn,
+    persisting: PersistCounter,
     is_stopping: AtomicBool,
 }
 
-impl House {
+impl AppState {
     /// Counts and logs a failure of memory.
-    fn failed(&self, phase: &'static str, said: &str) {
-        self.metrics.memory_failed(phase);
+    fn report_memory_failure(&self, phase: &'static str, said: &str) {
+        self.metrics.count_memory_failure(phase);
         (self.log)(&format!("memory failed ({phase}): {said}"));
     }
 }
 
 /// Counts the replies that are being persisted.
-struct Ends(watch::Sender<usize>);
+struct PersistCounter(watch::Sender<usize>);
 
 /// One reply that is being persisted.
-struct Ending(watch::Sender<usize>);
+struct PersistGuard(watch::Sender<usize>);
 
-impl Ends {
-    fn enter(&self) -> Ending {
+impl PersistCounter {
+    fn start(&self) -> PersistGuard {
         self.0.send_modify(|open| *open += 1);
-        Ending(self.0.clone())
+        PersistGuard(self.0.clone())
     }
 
-    async fn all_over(&self) {
+    async fn wait_until_zero(&self) {
         // The sender lives as long as `self`, so this cannot fail.
         let _ = self.0.subscribe().wait_for(|open| *open == 0).await;
     }
 }
 
-impl Drop for Ending {
+impl Drop for PersistGuard {
     fn drop(&mut self) {
         self.0.send_modify(|open| *open -= 1);
     }
 }
 
 /// A running server.
-pub struct Running {
+pub struct RunningServer {
     addr: SocketAddr,
     stop: watch::Sender<bool>,
     task: JoinHandle<()>,
 }
 
-impl Running {
+impl RunningServer {
     /// The address it listens on.
     pub fn addr(&self) -> SocketAddr {
         self.addr
@@ -220,8 +222,12 @@ impl Running {
 }
 
 /// Starts a server. `extra` holds more routes under the same guard; it must have no fallback.
-pub async fn serve(settings: Serving, mind: Arc<dyn Mind>, extra: Router) -> Result<Running> {
-    let Serving {
+pub async fn serve(
+    settings: HttpServerConfig,
+    mind: Arc<dyn ChatMemory>,
+    extra: Router,
+) -> Result<RunningServer> {
+    let HttpServerConfig {
         addr,
         chat,
         forward_auth,
@@ -235,52 +241,52 @@ pub async fn serve(settings: Serving, mind: Arc<dyn Mind>, extra: Router) -> Res
         log,
         ready,
     } = settings;
-    let door =
-        guard::Door::new(addr, keys, allow_remote, &allowed_hosts, &allowed_origins)?.with(logins);
+    let door = auth::RequestGuard::new(addr, keys, allow_remote, &allowed_hosts, &allowed_origins)?
+        .with_logins(logins);
     let upstream = upstream::Upstream::open(&chat, forward_auth, limits.silence)?.map(Arc::new);
     let listener = TcpListener::bind(addr)
         .await
         .with_context(|| format!("cannot listen on {addr}; is another server running there?"))?;
     let addr = listener.local_addr()?;
     let requests = Arc::new(Semaphore::new(limits.requests));
-    let house = Arc::new(House {
-        mind,
+    let house = Arc::new(AppState {
+        memory: mind,
         ready,
         upstream,
-        door,
-        metrics: metrics::Metrics::new(),
+        guard: door,
+        metrics: metrics::ServerMetrics::new(),
         limits,
         requests,
-        unkept: Semaphore::new(proxy::UNKEPT_BYTES),
+        retry_bytes: Semaphore::new(proxy::MAX_RETRY_BYTES),
         clock,
         log,
-        ends: Ends(watch::Sender::new(0)),
+        persisting: PersistCounter(watch::Sender::new(0)),
         is_stopping: AtomicBool::new(false),
     });
     let router = router(&house, extra);
     let (stop, stopped) = watch::channel(false);
-    let task = tokio::spawn(accept(listener, router, house, stopped));
-    Ok(Running { addr, stop, task })
+    let task = tokio::spawn(accept_connections(listener, router, house, stopped));
+    Ok(RunningServer { addr, stop, task })
 }
 
-fn router(house: &Arc<House>, extra: Router) -> Router {
+fn router(house: &Arc<AppState>, extra: Router) -> Router {
     let extra = extra
-        .layer(from_fn_with_state(house.clone(), guard::bounded))
+        .layer(from_fn_with_state(house.clone(), auth::limit_body_time))
         .layer(DefaultBodyLimit::max(house.limits.body_bytes));
     Router::new()
-        .route("/v1/{*rest}", any(proxy::v1))
-        .route("/livez", get(|| async { plain(StatusCode::OK, "ok\n") }))
+        .route("/v1/{*rest}", any(proxy::handle_v1))
+        .route("/livez", get(|| async { text_response(StatusCode::OK, "ok\n") }))
         .route("/readyz", get(readyz))
-        .route("/metrics", get(counted))
+        .route("/metrics", get(metrics_response))
         .merge(dashboard::router())
         .with_state(house.clone())
         .merge(extra)
-        .fallback(nowhere)
-        .layer(from_fn(sealed))
-        .layer(from_fn_with_state(house.clone(), guard::watch))
+        .fallback(not_found)
+        .layer(from_fn(strip_cors_headers))
+        .layer(from_fn_with_state(house.clone(), auth::guard_request))
 }
 
-fn plain(status: StatusCode, text: impl Into<Body>) -> Response {
+fn text_response(status: StatusCode, text: impl Into<Body>) -> Response {
     let mut response = Response::new(text.into());
     *response.status_mut() = status;
     response
@@ -289,9 +295,9 @@ fn plain(status: StatusCode, text: impl Into<Body>) -> Response {
     response
 }
 
-async fn readyz(State(house): State<Arc<House>>) -> Response {
-    const PATIENCE: Duration = Duration::from_secs(5);
-    let ready = match timeout(PATIENCE, house.ready.ready()).await {
+async fn readyz(State(house): State<Arc<AppState>>) -> Response {
+    const READY_TIMEOUT: Duration = Duration::from_secs(5);
+    let ready = match timeout(READY_TIMEOUT, house.ready.check_ready()).await {
         _ if house.is_stopping.load(Ordering::Relaxed) => {
             Err(NotReady::new("the server is shutting down", ""))
         }
@@ -299,37 +305,40 @@ async fn readyz(State(house): State<Arc<House>>) -> Response {
         Err(_) => Err(NotReady::new("memory does not answer", "")),
     };
     match ready {
-        Ok(()) => plain(StatusCode::OK, "ready\n"),
+        Ok(()) => text_response(StatusCode::OK, "ready\n"),
         Err(NotReady { brief, said }) => {
             let more = if said.is_empty() { String::new() } else { format!(" ({said})") };
             (house.log)(&format!("not ready: {brief}{more}"));
-            plain(StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {brief}\n"))
+            text_response(StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {brief}\n"))
         }
     }
 }
 
-async fn counted(State(house): State<Arc<House>>) -> Response {
-    let backlog = house.ready.backlog().await;
-    let mut response = plain(StatusCode::OK, house.metrics.text(house.ready.figures(), &backlog));
+async fn metrics_response(State(house): State<Arc<AppState>>) -> Response {
+    let backlog = house.ready.job_backlog().await;
+    let mut response = text_response(
+        StatusCode::OK,
+        house.metrics.render(house.ready.database_figures(), &backlog),
+    );
     let kind =
         HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
     response.headers_mut().insert(CONTENT_TYPE, kind);
     response
 }
 
-async fn nowhere(request: Request) -> Response {
+async fn not_found(request: Request) -> Response {
     let path = request.uri().path();
-    nothing_here().answer(path, refuse::dialect(path, request.headers()))
+    no_such_route().response_for_path(path, http_error::dialect_of(path, request.headers()))
 }
 
 /// The refusal where no route matches.
-fn nothing_here() -> Refusal {
+fn no_such_route() -> HttpError {
     let said = "no such route; the dashboard is at /, chat clients use /v1, and GET /api documents the memory API (write a slash within a name as %2F)";
-    Refusal::new(StatusCode::NOT_FOUND, "not_found", said)
+    HttpError::new(StatusCode::NOT_FOUND, "not_found", said)
 }
 
 /// Removes CORS headers from every response, so that no other web page can read it.
-async fn sealed(request: Request, next: axum::middleware::Next) -> Response {
+async fn strip_cors_headers(request: Request, next: axum::middleware::Next) -> Response {
     let mut response = next.run(request).await;
     let opening: Vec<_> = response
         .headers()
@@ -343,13 +352,13 @@ async fn sealed(request: Request, next: axum::middleware::Next) -> Response {
     response
 }
 
-async fn accept(
+async fn accept_connections(
     listener: TcpListener,
     router: Router,
-    house: Arc<House>,
+    house: Arc<AppState>,
     mut stopped: watch::Receiver<bool>,
 ) {
-    const AFTER_TROUBLE: Duration = Duration::from_millis(100);
+    const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(house.limits.head).max_buf_size(128 << 10);
     let (graceful, mut connections) = (GracefulShutdown::new(), JoinSet::new());
@@ -366,7 +375,7 @@ async fn accept(
         while connections.try_join_next().is_some() {}
         let Ok((stream, _)) = accepted else {
             // Too many open files, mostly; that passes.
-            tokio::time::sleep(AFTER_TROUBLE).await;
+            tokio::time::sleep(ACCEPT_RETRY_DELAY).await;
             continue;
         };
         let _ = stream.set_nodelay(true);
@@ -385,7 +394,7 @@ async fn accept(
         (house.log)("some replies were still open at shutdown and were cut off");
     }
     connections.shutdown().await;
-    if timeout(house.limits.end, house.ends.all_over()).await.is_err() {
+    if timeout(house.limits.end, house.persisting.wait_until_zero()).await.is_err() {
         (house.log)("memory did not persist every exchange before shutdown");
     }
 }

@@ -16,111 +16,114 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use axum::response::Response;
 use bytes::{Bytes, BytesMut};
 use futures_util::{FutureExt as _, stream};
-use icecore_engine::config::Mode;
+use icecore_engine::config::ChatMode;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-use super::House;
-use super::body::{self, Unfit};
-use super::guard::{self, Caller, Named};
-use super::ids::{self, Ids};
-use super::messages::{self, Messages};
-use super::mind::{Begun, Dialect, Heard, Reply, Told, Unkept};
-use super::refuse::{self, Refusal};
-use super::tap::{Gather, Tap};
-use super::upstream::{self, Unsent, Upstream};
-use crate::access::{Access, Takes};
-use crate::api::call::USER;
-use crate::rights;
+use super::AppState;
+use super::auth::{self, AuditSubject, RequestCaller};
+use super::body::{self, BodyError};
+use super::chat_memory::{
+    AssistantReply, ChatDialect, PersistError, PreparedTurn, RequestMessage, TurnRequest,
+};
+use super::http_error::{self, HttpError};
+use super::ids::{self, RequestIds};
+use super::messages::{self, MessageList};
+use super::stream_tap::{ReplyCollector, StreamTap};
+use super::upstream::{self, Upstream, UpstreamError};
+use crate::access::{AccessControl, QuotaClass};
+use crate::api::call::USER_HEADER;
+use crate::permissions;
 
 /// How long an event that may be the last is held while nothing follows.
-const HOLD: Duration = Duration::from_millis(500);
+const LAST_EVENT_HOLD: Duration = Duration::from_millis(500);
 /// How long the upstream may take to close the connection after its last event.
-const AFTER: Duration = Duration::from_secs(5);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 /// How a failed `persist_reply` is retried: after a first pause, then at growing intervals, for a
 /// limited time, and with a bound on the text held in all. The replies are in memory only and are
 /// lost when the server stops; their clients were told.
-const FIRST_PAUSE: Duration = Duration::from_secs(1);
-const LONGEST_PAUSE: Duration = Duration::from_secs(15);
-const TRIED_FOR: Duration = Duration::from_secs(15 * 60);
-pub(super) const UNKEPT_BYTES: usize = 64 << 20;
-const LEAST_UNKEPT_BYTES: u32 = 64 << 10;
+const FIRST_RETRY_PAUSE: Duration = Duration::from_secs(1);
+const MAX_RETRY_PAUSE: Duration = Duration::from_secs(15);
+const MAX_RETRY_DURATION: Duration = Duration::from_secs(15 * 60);
+pub(super) const MAX_RETRY_BYTES: usize = 64 << 20;
+const MIN_RETRY_BYTES: u32 = 64 << 10;
 /// The comment in a streamed reply before its last event if the exchange is not persisted. Clients
 /// ignore comments.
-const NOT_KEPT: &[u8] = b": icecore: this exchange is not kept yet\n";
+const NOT_PERSISTED_COMMENT: &[u8] = b": icecore: this exchange is not kept yet\n";
 /// The longest reply that is held as a whole.
-const MOST_WHOLE_BYTES: usize = 64 << 20;
+const MAX_WHOLE_BYTES: usize = 64 << 20;
 /// The header in which a client selects the memory mode.
-const MEMORY: &str = "x-icecore-memory";
+const MEMORY_HEADER: &str = "x-icecore-memory";
 /// The longest list of ids in a header.
-const MOST_IDS_BYTES: usize = 2_000;
+const MAX_IDS_BYTES: usize = 2_000;
 
 /// Handles everything below `/v1`.
-pub(super) async fn v1(State(house): State<Arc<House>>, request: Request) -> Response {
+pub(super) async fn handle_v1(State(house): State<Arc<AppState>>, request: Request) -> Response {
     let (head, body) = request.into_parts();
-    let dialect = refuse::dialect(head.uri.path(), &head.headers);
-    match answer(&house, &head, body, dialect).await {
+    let dialect = http_error::dialect_of(head.uri.path(), &head.headers);
+    match proxy_request(&house, &head, body, dialect).await {
         Ok(response) => response,
         Err(refusal) => refusal.response(dialect),
     }
 }
 
-async fn answer(
-    house: &Arc<House>,
+async fn proxy_request(
+    house: &Arc<AppState>,
     head: &Parts,
     body: Body,
-    dialect: Dialect,
-) -> Result<Response, Refusal> {
+    dialect: ChatDialect,
+) -> Result<Response, HttpError> {
     let Some(upstream) = house.upstream.clone() else {
         let said = "no upstream model is configured; set provider, base_url and model of [chat] in config.toml and restart";
-        return Err(Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "no_upstream", said));
+        return Err(HttpError::new(StatusCode::SERVICE_UNAVAILABLE, "no_upstream", said));
     };
-    let call = Call { house: house.clone(), upstream, head, dialect };
-    let is_chat = matches!(refuse::route(&head.method, head.uri.path()), "chat" | "messages");
-    let bytes = guard::read(body, &head.headers, &house.limits).await?;
+    let call = ProxyCall { house: house.clone(), upstream, head, dialect };
+    let is_chat =
+        matches!(http_error::route_label(&head.method, head.uri.path()), "chat" | "messages");
+    let bytes = auth::read_body(body, &head.headers, &house.limits).await?;
     if !is_chat {
-        return call.pass(bytes, None).await;
+        return call.forward(bytes, None).await;
     }
-    match Wish::of(&head.headers)? {
-        Wish::Off => call.pass(bytes, Some("off")).await,
-        Wish::On(mode) => call.chat(bytes, mode).await,
+    match MemoryMode::from_headers(&head.headers)? {
+        MemoryMode::Off => call.forward(bytes, Some("off")).await,
+        MemoryMode::On(mode) => call.chat(bytes, mode).await,
     }
 }
 
 /// The bytes counted as one token where the model reports no usage.
-const TOKEN_BYTES: usize = 4;
+const BYTES_PER_TOKEN: usize = 4;
 
 /// Counts the tokens between a client and the model against the space's quota.
-struct Counting {
-    access: Option<Arc<Access>>,
+struct TokenCounter {
+    access: Option<Arc<AccessControl>>,
     user: Option<String>,
     bytes: usize,
 }
 
-impl Drop for Counting {
+impl Drop for TokenCounter {
     fn drop(&mut self) {
         if let Some(access) = self.access.take() {
-            access.spent(
+            access.record_spend(
                 self.user.as_deref(),
-                u64::try_from(self.bytes / TOKEN_BYTES).unwrap_or(u64::MAX),
+                u64::try_from(self.bytes / BYTES_PER_TOKEN).unwrap_or(u64::MAX),
             );
         }
     }
 }
 
 /// The memory mode that a client requests.
-enum Wish {
+enum MemoryMode {
     Off,
-    On(Option<Mode>),
+    On(Option<ChatMode>),
 }
 
-impl Wish {
-    fn of(headers: &HeaderMap) -> Result<Self, Refusal> {
-        match named(headers, MEMORY)?.map(|word| word.to_ascii_lowercase()).as_deref() {
+impl MemoryMode {
+    fn from_headers(headers: &HeaderMap) -> Result<Self, HttpError> {
+        match name_header(headers, MEMORY_HEADER)?.map(|word| word.to_ascii_lowercase()).as_deref() {
             None | Some("on") => Ok(Self::On(None)),
             Some("off") => Ok(Self::Off),
-            Some(word) => match Mode::of(word) {
-                None => Err(bad(
+            Some(word) => match ChatMode::from_word(word) {
+                None => Err(bad_request(
                     "X-Icecore-Memory must be off, augment or replace; omit it to use the configured mode"
                         .into(),
                 )),
@@ -130,150 +133,165 @@ impl Wish {
     }
 }
 
-fn bad(said: String) -> Refusal {
-    Refusal::new(StatusCode::BAD_REQUEST, "invalid_request", said)
+fn bad_request(said: String) -> HttpError {
+    HttpError::new(StatusCode::BAD_REQUEST, "invalid_request", said)
 }
 
 /// The value of one of our headers, as a name.
-fn named(headers: &HeaderMap, header: &str) -> Result<Option<String>, Refusal> {
+fn name_header(headers: &HeaderMap, header: &str) -> Result<Option<String>, HttpError> {
     let mut sent = headers.get_all(header).into_iter();
     let Some(value) = sent.next() else { return Ok(None) };
     if sent.next().is_some() {
         // Ambiguous: a proxy in between may have added its own.
-        return Err(bad(format!("{header} was sent more than once; send it once or omit it")));
+        return Err(bad_request(format!(
+            "{header} was sent more than once; send it once or omit it"
+        )));
     }
     let name = std::str::from_utf8(value.as_bytes()).map(str::trim).unwrap_or_default();
     match name {
         // An empty name is an error: an empty user would mean the shared memory, an empty
         // conversation any.
-        "" if value.is_empty() && header == MEMORY => Ok(None),
-        name if messages::is_name(name) => Ok(Some(name.to_owned())),
-        _ => Err(bad(format!(
+        "" if value.is_empty() && header == MEMORY_HEADER => Ok(None),
+        name if messages::is_valid_name(name) => Ok(Some(name.to_owned())),
+        _ => Err(bad_request(format!(
             "{header} is not a valid name; send up to 512 bytes of UTF-8 without control characters, or omit it"
         ))),
     }
 }
 
 /// One request being proxied.
-struct Call<'a> {
-    house: Arc<House>,
+struct ProxyCall<'a> {
+    house: Arc<AppState>,
     upstream: Arc<Upstream>,
     head: &'a Parts,
-    dialect: Dialect,
+    dialect: ChatDialect,
 }
 
-impl Call<'_> {
+impl ProxyCall<'_> {
     /// Forwards the request unchanged and streams the response back.
-    async fn pass(&self, bytes: Bytes, memory: Option<&'static str>) -> Result<Response, Refusal> {
+    async fn forward(
+        &self,
+        bytes: Bytes,
+        memory: Option<&'static str>,
+    ) -> Result<Response, HttpError> {
         let user = self.caller().and_then(|caller| caller.user.clone());
-        self.admit(user.as_deref()).await?;
-        self.pass_for(user, bytes, memory).await
+        self.check_quota(user.as_deref()).await?;
+        self.forward_for(user, bytes, memory).await
     }
 
     /// The same, for a user whose quota was already checked.
-    async fn pass_for(
+    async fn forward_for(
         &self,
         user: Option<String>,
         bytes: Bytes,
         memory: Option<&'static str>,
-    ) -> Result<Response, Refusal> {
-        let access = self.access().filter(|_| self.head.method == Method::POST).cloned();
-        let counting = Counting { access, user, bytes: bytes.len() };
+    ) -> Result<Response, HttpError> {
+        let access = self.access_control().filter(|_| self.head.method == Method::POST).cloned();
+        let counting = TokenCounter { access, user, bytes: bytes.len() };
         let answered = self.send(bytes).await?;
-        let mut response = self.begin_response(&answered);
+        let mut response = self.start_response(&answered);
         if let Some(memory) = memory {
             response.headers_mut().insert("x-icecore-memory", HeaderValue::from_static(memory));
         }
-        *response.body_mut() = passed(answered, self.upstream.clone(), Some(counting));
+        *response.body_mut() = stream_body(answered, self.upstream.clone(), Some(counting));
         Ok(response)
     }
 
-    fn caller(&self) -> Option<&Caller> {
+    fn caller(&self) -> Option<&RequestCaller> {
         self.head.extensions.get()
     }
 
-    fn access(&self) -> Option<&Arc<Access>> {
+    fn access_control(&self) -> Option<&Arc<AccessControl>> {
         self.head.extensions.get()
     }
 
     /// Checks the quota of the user's space, if that has not happened yet.
-    async fn admit(&self, user: Option<&str>) -> Result<(), Refusal> {
+    async fn check_quota(&self, user: Option<&str>) -> Result<(), HttpError> {
         let Some(access) =
-            self.access().filter(|_| self.caller().is_some_and(|caller| !caller.admitted))
+            self.access_control().filter(|_| self.caller().is_some_and(|caller| !caller.admitted))
         else {
             return Ok(());
         };
-        access.admit(user, Takes::Model).await.map_err(|refused| Refusal::not_admitted(&refused))
+        access
+            .admit(user, QuotaClass::Model)
+            .await
+            .map_err(|refused| HttpError::from_admission_error(&refused))
     }
 
-    async fn chat(&self, bytes: Bytes, mode: Option<Mode>) -> Result<Response, Refusal> {
+    async fn chat(&self, bytes: Bytes, mode: Option<ChatMode>) -> Result<Response, HttpError> {
         if self.head.headers.get(CONTENT_ENCODING).is_some_and(|coding| coding != "identity") {
-            self.house.failed("read", "the request is compressed, so memory cannot read it");
-            return self.pass(bytes, Some("failed")).await;
+            self.house.report_memory_failure(
+                "read",
+                "the request is compressed, so memory cannot read it",
+            );
+            return self.forward(bytes, Some("failed")).await;
         }
-        let unfit = |unfit: Unfit| bad(unfit.to_string());
-        let body = body::Body::read(&bytes).map_err(unfit)?;
-        let Some((messages, told)) = Messages::read(&body, self.dialect).map_err(unfit)? else {
+        let unfit = |unfit: BodyError| bad_request(unfit.to_string());
+        let body = body::RequestBody::parse(&bytes).map_err(unfit)?;
+        let Some((messages, told)) = MessageList::parse(&body, self.dialect).map_err(unfit)? else {
             // No messages: the upstream reports that better.
-            return self.pass(bytes.clone(), Some("off")).await;
+            return self.forward(bytes.clone(), Some("off")).await;
         };
-        let heard = match self.heard(&body, told, mode)? {
+        let heard = match self.turn_request(&body, told, mode)? {
             Ok(heard) => heard,
             Err(key) => {
-                self.house.failed(
+                self.house.report_memory_failure(
                     "read",
                     &format!("`{key}` of the request is not a valid name, so the user is unknown"),
                 );
-                return self.pass(bytes.clone(), Some("failed")).await;
+                return self.forward(bytes.clone(), Some("failed")).await;
             }
         };
-        let Ok(user) = heard.user.as_deref().map_or(Ok(None), rights::named) else {
-            self.house
-                .failed("read", "the user name in the request is too long, so the user is unknown");
-            return self.pass(bytes.clone(), Some("failed")).await;
+        let Ok(user) = heard.user.as_deref().map_or(Ok(None), permissions::parse_user_name) else {
+            self.house.report_memory_failure(
+                "read",
+                "the user name in the request is too long, so the user is unknown",
+            );
+            return self.forward(bytes.clone(), Some("failed")).await;
         };
-        self.admit(user.as_deref()).await?;
-        let begun = match self.begin(heard).await {
+        self.check_quota(user.as_deref()).await?;
+        let begun = match self.prepare_turn(heard).await {
             Ok(begun) => begun,
             Err(said) => {
-                self.house.failed("begin", &said);
-                return self.pass_for(user, bytes.clone(), Some("failed")).await;
+                self.house.report_memory_failure("begin", &said);
+                return self.forward_for(user, bytes.clone(), Some("failed")).await;
             }
         };
         let streamed = body.object.get("stream").is_some_and(|stream| stream.get() == "true");
-        let changed = messages::with_memory(&body, &messages, &begun, self.dialect);
-        let named = Named { what: begun.conversation.clone(), user: user.clone() };
-        let counting = Counting { access: self.access().cloned(), user, bytes: changed.len() };
-        let mut exchange = Exchange::new(self.house.clone(), begun, self.dialect, counting);
+        let changed = messages::insert_memory(&body, &messages, &begun, self.dialect);
+        let named = AuditSubject { what: begun.conversation.clone(), user: user.clone() };
+        let counting =
+            TokenCounter { access: self.access_control().cloned(), user, bytes: changed.len() };
+        let mut exchange = PendingExchange::new(self.house.clone(), begun, self.dialect, counting);
         let answered = match self.send(Bytes::from(changed)).await {
             Ok(answered) => answered,
             Err(refusal) => {
-                exchange.forget();
+                exchange.discard();
                 return Err(refusal);
             }
         };
-        self.house.metrics.injected(exchange.begun.injected_tokens, exchange.begun.left_out);
-        let mut response = self.begin_response(&answered);
-        tell(&exchange.begun, response.headers_mut());
+        self.house.metrics.count_injection(exchange.begun.injected_tokens, exchange.begun.left_out);
+        let mut response = self.start_response(&answered);
+        set_memory_headers(&exchange.begun, response.headers_mut());
         response.extensions_mut().insert(named);
         if !answered.status().is_success() {
-            exchange.forget();
-            *response.body_mut() = passed(answered, self.upstream.clone(), None);
+            exchange.discard();
+            *response.body_mut() = stream_body(answered, self.upstream.clone(), None);
             return Ok(response);
         }
         exchange.gather.status = answered.status().as_u16();
-        let body = self.reply(answered, exchange, streamed, response.headers_mut()).await?;
+        let body = self.relay_reply(answered, exchange, streamed, response.headers_mut()).await?;
         *response.body_mut() = body;
         Ok(response)
     }
 
-    async fn reply(
+    async fn relay_reply(
         &self,
         answered: reqwest::Response,
-        mut exchange: Exchange,
+        mut exchange: PendingExchange,
         streamed: bool,
         headers: &mut HeaderMap,
-    ) -> Result<Body, Refusal> {
+    ) -> Result<Body, HttpError> {
         let kind = answered
             .headers()
             .get(CONTENT_TYPE)
@@ -282,107 +300,111 @@ impl Call<'_> {
             .to_ascii_lowercase();
         let coded =
             answered.headers().get(CONTENT_ENCODING).is_some_and(|coding| coding != "identity");
-        let mut flow = Flow {
+        let mut flow = ReplyStream {
             answered,
             upstream: self.upstream.clone(),
             tap: None,
             first: Bytes::new(),
-            stage: Stage::Reading,
+            stage: ReplyStage::Reading,
             exchange,
         };
         if coded {
-            self.house.failed(
+            self.house.report_memory_failure(
                 "read",
                 "the reply is compressed although that was not requested, so memory cannot read it",
             );
-            flow.exchange.gather.missed();
+            flow.exchange.gather.mark_incomplete();
             // Only the end of the reply can be held back, and a Content-Length would give that
             // away.
             headers.remove(CONTENT_LENGTH);
-            return Ok(flow.body());
+            return Ok(flow.into_body());
         }
         if kind.starts_with("text/event-stream")
             || (streamed && !kind.starts_with("application/json"))
         {
-            flow.tap = Some(Tap::default());
-            return Ok(flow.body());
+            flow.tap = Some(StreamTap::default());
+            return Ok(flow.into_body());
         }
         let mut whole = BytesMut::new();
         loop {
-            match flow.piece(self.upstream.silence()).await {
-                Piece::Some(piece) => whole.extend_from_slice(&piece),
-                Piece::End => break,
-                Piece::Broken(unsent) => {
-                    flow.exchange.end(false).await;
-                    return Err(unreached(&self.house, &unsent));
+            match flow.read_chunk(self.upstream.max_silence()).await {
+                UpstreamChunk::Some(piece) => whole.extend_from_slice(&piece),
+                UpstreamChunk::End => break,
+                UpstreamChunk::Broken(unsent) => {
+                    flow.exchange.persist(false).await;
+                    return Err(upstream_refusal(&self.house, &unsent));
                 }
             }
-            if whole.len() > MOST_WHOLE_BYTES {
-                self.house.failed("read", "the reply is too long to be stored");
-                flow.exchange.gather.missed();
+            if whole.len() > MAX_WHOLE_BYTES {
+                self.house.report_memory_failure("read", "the reply is too long to be stored");
+                flow.exchange.gather.mark_incomplete();
                 flow.first = whole.freeze();
                 headers.remove(CONTENT_LENGTH);
-                return Ok(flow.body());
+                return Ok(flow.into_body());
             }
         }
         exchange = flow.exchange;
-        exchange.gather.whole(&whole);
-        if !exchange.end(true).await {
+        exchange.gather.read_complete(&whole);
+        if !exchange.persist(true).await {
             headers.insert("x-icecore-memory", HeaderValue::from_static("failed"));
         }
         Ok(Body::from(whole.freeze()))
     }
 
-    async fn send(&self, bytes: Bytes) -> Result<reqwest::Response, Refusal> {
-        let began = self.house.clock.millis();
+    async fn send(&self, bytes: Bytes) -> Result<reqwest::Response, HttpError> {
+        let began = self.house.clock.elapsed_millis();
         let uri = &self.head.uri;
         let sent = self
             .upstream
             .send(&self.head.method, uri.path(), uri.query(), &self.head.headers, bytes)
             .await;
-        self.house.metrics.took("upstream", self.house.clock.millis().saturating_sub(began));
-        sent.map_err(|unsent| unreached(&self.house, &unsent))
+        self.house
+            .metrics
+            .observe_phase("upstream", self.house.clock.elapsed_millis().saturating_sub(began));
+        sent.map_err(|unsent| upstream_refusal(&self.house, &unsent))
     }
 
-    fn begin_response(&self, answered: &reqwest::Response) -> Response {
+    fn start_response(&self, answered: &reqwest::Response) -> Response {
         let mut response = Response::new(Body::empty());
         *response.status_mut() = answered.status();
-        *response.headers_mut() = upstream::answered(answered.headers());
+        *response.headers_mut() = upstream::response_headers(answered.headers());
         response
     }
 
-    async fn begin(&self, heard: Heard) -> Result<Begun, String> {
-        let (began, patience) = (self.house.clock.millis(), self.house.limits.begin);
-        let beginning = AssertUnwindSafe(self.house.mind.begin(heard)).catch_unwind();
+    async fn prepare_turn(&self, heard: TurnRequest) -> Result<PreparedTurn, String> {
+        let (began, patience) = (self.house.clock.elapsed_millis(), self.house.limits.begin);
+        let beginning = AssertUnwindSafe(self.house.memory.begin_turn(heard)).catch_unwind();
         let begun = match timeout(patience, beginning).await {
             Ok(Ok(begun)) => begun,
             Ok(Err(_)) => Err("memory panicked; this is a bug".into()),
             Err(_) => Err(format!("memory took longer than {} s", patience.as_secs_f32())),
         };
-        self.house.metrics.took("begin", self.house.clock.millis().saturating_sub(began));
+        self.house
+            .metrics
+            .observe_phase("begin", self.house.clock.elapsed_millis().saturating_sub(began));
         begun
     }
 
     /// Builds the request for memory. Returns the name of a field instead if it should name the
     /// user but is not a valid name.
-    fn heard(
+    fn turn_request(
         &self,
-        body: &body::Body<'_>,
-        told: Vec<Told>,
-        mode: Option<Mode>,
-    ) -> Result<Result<Heard, &'static str>, Refusal> {
+        body: &body::RequestBody<'_>,
+        told: Vec<RequestMessage>,
+        mode: Option<ChatMode>,
+    ) -> Result<Result<TurnRequest, &'static str>, HttpError> {
         let headers = &self.head.headers;
         // Our own headers must be valid; headers of other programs are read leniently.
-        for own in [USER, ids::CONVERSATION] {
-            named(headers, own)?;
+        for own in [USER_HEADER, ids::CONVERSATION_HEADER] {
+            name_header(headers, own)?;
         }
-        let ids = Ids::of(headers, body);
+        let ids = RequestIds::new(headers, body);
         let (conversation, history) = ids.conversation().unzip();
         let user = match ids.user(self.dialect) {
             Ok(user) => user,
             Err(key) => return Ok(Err(key)),
         };
-        Ok(Ok(Heard {
+        Ok(Ok(TurnRequest {
             user,
             conversation,
             history: history.unwrap_or_default(),
@@ -395,22 +417,22 @@ impl Call<'_> {
     }
 }
 
-fn unreached(house: &House, unsent: &Unsent) -> Refusal {
+fn upstream_refusal(house: &AppState, unsent: &UpstreamError) -> HttpError {
     let (status, code) = match unsent {
-        Unsent::Path => return bad(unsent.to_string()),
-        Unsent::Unreachable { .. } => (StatusCode::BAD_GATEWAY, "upstream_unreachable"),
-        Unsent::Silent { .. } => (StatusCode::GATEWAY_TIMEOUT, "upstream_timeout"),
+        UpstreamError::Path => return bad_request(unsent.to_string()),
+        UpstreamError::Unreachable { .. } => (StatusCode::BAD_GATEWAY, "upstream_unreachable"),
+        UpstreamError::Silent { .. } => (StatusCode::GATEWAY_TIMEOUT, "upstream_timeout"),
     };
-    house.metrics.upstream_failed(code);
+    house.metrics.count_upstream_failure(code);
     (house.log)(&unsent.to_string());
-    Refusal::new(status, code, unsent.to_string())
+    HttpError::new(status, code, unsent.to_string())
 }
 
 /// Reports what memory did, in headers.
-fn tell(begun: &Begun, headers: &mut HeaderMap) {
+fn set_memory_headers(begun: &PreparedTurn, headers: &mut HeaderMap) {
     let mut ids = String::new();
     for id in &begun.injected {
-        if ids.len() + id.len() + 1 > MOST_IDS_BYTES {
+        if ids.len() + id.len() + 1 > MAX_IDS_BYTES {
             break;
         }
         if !ids.is_empty() {
@@ -438,16 +460,16 @@ fn tell(begun: &Begun, headers: &mut HeaderMap) {
 }
 
 /// A response body that is streamed unchanged.
-fn passed(
+fn stream_body(
     answered: reqwest::Response,
     upstream: Arc<Upstream>,
-    counting: Option<Counting>,
+    counting: Option<TokenCounter>,
 ) -> Body {
     Body::from_stream(stream::unfold(Some((answered, counting)), move |answered| {
         let upstream = upstream.clone();
         async move {
             let (mut answered, mut counting) = answered?;
-            match timeout(upstream.silence(), answered.chunk()).await {
+            match timeout(upstream.max_silence(), answered.chunk()).await {
                 Ok(Ok(Some(piece))) => {
                     if let Some(counting) = &mut counting {
                         counting.bytes += piece.len();
@@ -455,8 +477,10 @@ fn passed(
                     Some((Ok(piece), Some((answered, counting))))
                 }
                 Ok(Ok(None)) => None,
-                Ok(Err(error)) => Some((Err(std::io::Error::other(upstream.broken(&error))), None)),
-                Err(_) => Some((Err(std::io::Error::other(upstream.silent())), None)),
+                Ok(Err(error)) => {
+                    Some((Err(std::io::Error::other(upstream.connection_error(&error))), None))
+                }
+                Err(_) => Some((Err(std::io::Error::other(upstream.silence_error())), None)),
             }
         }
     }))
@@ -464,40 +488,45 @@ fn passed(
 
 /// An exchange that was prepared and must be persisted. Dropping it means that the client
 /// disconnected.
-struct Exchange {
-    house: Arc<House>,
-    begun: Arc<Begun>,
-    gather: Gather,
-    counting: Counting,
+struct PendingExchange {
+    house: Arc<AppState>,
+    begun: Arc<PreparedTurn>,
+    gather: ReplyCollector,
+    counting: TokenCounter,
     is_over: bool,
 }
 
-impl Exchange {
-    fn new(house: Arc<House>, begun: Begun, dialect: Dialect, counting: Counting) -> Self {
+impl PendingExchange {
+    fn new(
+        house: Arc<AppState>,
+        begun: PreparedTurn,
+        dialect: ChatDialect,
+        counting: TokenCounter,
+    ) -> Self {
         Self {
             house,
             begun: Arc::new(begun),
-            gather: Gather::new(dialect),
+            gather: ReplyCollector::new(dialect),
             counting,
             is_over: false,
         }
     }
 
     /// Discards the exchange: the upstream returned no reply.
-    fn forget(&mut self) {
+    fn discard(&mut self) {
         self.counting.access = None;
         self.is_over = true;
     }
 
     /// Persists the exchange and waits until that succeeds, fails or takes too long. Returns
     /// whether it is persisted. Persisting continues even if the client disconnects.
-    async fn end(&mut self, is_whole: bool) -> bool {
+    async fn persist(&mut self, is_whole: bool) -> bool {
         let patience = self.house.limits.end;
-        let Some(told) = self.told(is_whole) else { return true };
+        let Some(told) = self.start_persisting(is_whole) else { return true };
         match timeout(patience, told).await {
             Ok(kept) => kept.unwrap_or(false),
             Err(_) => {
-                self.house.failed(
+                self.house.report_memory_failure(
                     "end",
                     &format!(
                         "memory took longer than {} s to persist an exchange",
@@ -511,35 +540,35 @@ impl Exchange {
 
     /// Starts persisting in the background. The receiver yields whether the first attempt
     /// succeeded.
-    fn told(&mut self, is_whole: bool) -> Option<oneshot::Receiver<bool>> {
+    fn start_persisting(&mut self, is_whole: bool) -> Option<oneshot::Receiver<bool>> {
         if std::mem::replace(&mut self.is_over, true) {
             return None;
         }
-        let mut reply = self.gather.reply();
+        let mut reply = self.gather.to_reply();
         reply.complete &= is_whole;
         // The usage reported by the model, else an estimate.
         self.counting.bytes = match reply.usage {
             Some((read, written)) => usize::try_from(read.saturating_add(written))
                 .unwrap_or(usize::MAX)
-                .saturating_mul(TOKEN_BYTES),
+                .saturating_mul(BYTES_PER_TOKEN),
             None => self.counting.bytes + reply.text.len(),
         };
         if !reply.complete {
-            self.house.metrics.cut();
+            self.house.metrics.count_truncated_reply();
         }
         let (house, begun) = (self.house.clone(), self.begun.clone());
-        let open = self.house.ends.enter();
+        let open = self.house.persisting.start();
         let runtime = tokio::runtime::Handle::try_current().ok()?;
         let (first, answer) = oneshot::channel();
         runtime.spawn(async move {
-            let began = house.clock.millis();
-            let kept = keep(&house, &begun, reply.clone()).await;
-            house.metrics.took("end", house.clock.millis().saturating_sub(began));
+            let began = house.clock.elapsed_millis();
+            let kept = persist_once(&house, &begun, reply.clone()).await;
+            house.metrics.observe_phase("end", house.clock.elapsed_millis().saturating_sub(began));
             let _ = first.send(kept.is_ok());
             if let Err(unkept) = kept {
-                house.failed("end", &unkept.said);
-                if unkept.may_pass {
-                    keep_trying(&house, &begun, reply).await;
+                house.report_memory_failure("end", &unkept.said);
+                if unkept.is_retryable {
+                    retry_persisting(&house, &begun, reply).await;
                 }
             }
             drop(open);
@@ -548,13 +577,17 @@ impl Exchange {
     }
 }
 
-async fn keep(house: &House, begun: &Begun, reply: Reply) -> Result<(), Unkept> {
-    let ended = AssertUnwindSafe(house.mind.end(begun, reply)).catch_unwind().await;
-    ended.unwrap_or_else(|_| Err(Unkept::for_good("memory panicked; this is a bug")))
+async fn persist_once(
+    house: &AppState,
+    begun: &PreparedTurn,
+    reply: AssistantReply,
+) -> Result<(), PersistError> {
+    let ended = AssertUnwindSafe(house.memory.persist_reply(begun, reply)).catch_unwind().await;
+    ended.unwrap_or_else(|_| Err(PersistError::permanent("memory panicked; this is a bug")))
 }
 
 /// Retries persisting until it succeeds, fails permanently or takes too long.
-async fn keep_trying(house: &House, begun: &Begun, reply: Reply) {
+async fn retry_persisting(house: &AppState, begun: &PreparedTurn, reply: AssistantReply) {
     let lost = |said: &str| {
         (house.log)(&format!(
             "an exchange is lost, and its client was told that it is not persisted: {said}"
@@ -562,19 +595,19 @@ async fn keep_trying(house: &House, begun: &Begun, reply: Reply) {
     };
     let bytes = u32::try_from(reply.text.len() + reply.parts.as_ref().map_or(0, String::len))
         .unwrap_or(u32::MAX);
-    let Ok(_room) = house.unkept.try_acquire_many(bytes.max(LEAST_UNKEPT_BYTES)) else {
+    let Ok(_room) = house.retry_bytes.try_acquire_many(bytes.max(MIN_RETRY_BYTES)) else {
         return lost("too many exchanges are already waiting for a retry");
     };
-    let mut pause = FIRST_PAUSE;
-    let until = tokio::time::Instant::now() + TRIED_FOR;
+    let mut pause = FIRST_RETRY_PAUSE;
+    let until = tokio::time::Instant::now() + MAX_RETRY_DURATION;
     loop {
         tokio::time::sleep(pause).await;
-        pause = (pause * 2).min(LONGEST_PAUSE);
-        match keep(house, begun, reply.clone()).await {
+        pause = (pause * 2).min(MAX_RETRY_PAUSE);
+        match persist_once(house, begun, reply.clone()).await {
             Ok(()) => {
                 return (house.log)("an exchange was persisted after a retry");
             }
-            Err(unkept) if !unkept.may_pass || tokio::time::Instant::now() > until => {
+            Err(unkept) if !unkept.is_retryable || tokio::time::Instant::now() > until => {
                 return lost(&unkept.said);
             }
             Err(_) => {}
@@ -582,25 +615,25 @@ async fn keep_trying(house: &House, begun: &Begun, reply: Reply) {
     }
 }
 
-impl Drop for Exchange {
+impl Drop for PendingExchange {
     fn drop(&mut self) {
-        let _ = self.told(false);
+        let _ = self.start_persisting(false);
     }
 }
 
 /// A reply being streamed to the client.
-struct Flow {
+struct ReplyStream {
     answered: reqwest::Response,
     upstream: Arc<Upstream>,
     /// Reads the stream; `None` if it cannot be parsed.
-    tap: Option<Tap>,
+    tap: Option<StreamTap>,
     /// Bytes to send first.
     first: Bytes,
-    stage: Stage,
-    exchange: Exchange,
+    stage: ReplyStage,
+    exchange: PendingExchange,
 }
 
-enum Stage {
+enum ReplyStage {
     /// More follows.
     Reading,
     /// The last event, or the end of the stream, was read.
@@ -608,119 +641,121 @@ enum Stage {
     /// The exchange is persisted; the upstream has not closed the connection yet.
     After,
     /// The stream broke.
-    Broken(Unsent),
+    Broken(UpstreamError),
     /// Everything was sent.
     Over,
 }
 
-enum Piece {
+enum UpstreamChunk {
     Some(Bytes),
     End,
-    Broken(Unsent),
+    Broken(UpstreamError),
 }
 
-impl Flow {
-    fn body(self) -> Body {
+impl ReplyStream {
+    fn into_body(self) -> Body {
         Body::from_stream(stream::unfold(self, |mut flow| async move {
-            flow.next().await.map(|item| (item, flow))
+            flow.next_bytes().await.map(|item| (item, flow))
         }))
     }
 
-    async fn piece(&mut self, patience: Duration) -> Piece {
+    async fn read_chunk(&mut self, patience: Duration) -> UpstreamChunk {
         match timeout(patience, self.answered.chunk()).await {
-            Ok(Ok(Some(piece))) => Piece::Some(piece),
-            Ok(Ok(None)) => Piece::End,
-            Ok(Err(error)) => Piece::Broken(self.upstream.broken(&error)),
-            Err(_) => Piece::Broken(self.upstream.silent()),
+            Ok(Ok(Some(piece))) => UpstreamChunk::Some(piece),
+            Ok(Ok(None)) => UpstreamChunk::End,
+            Ok(Err(error)) => UpstreamChunk::Broken(self.upstream.connection_error(&error)),
+            Err(_) => UpstreamChunk::Broken(self.upstream.silence_error()),
         }
     }
 
-    async fn next(&mut self) -> Option<Result<Bytes, std::io::Error>> {
+    async fn next_bytes(&mut self) -> Option<Result<Bytes, std::io::Error>> {
         if !self.first.is_empty() {
             return Some(Ok(std::mem::take(&mut self.first)));
         }
         loop {
-            match std::mem::replace(&mut self.stage, Stage::Over) {
-                Stage::Reading => {
-                    self.stage = Stage::Reading;
-                    if let Some(bytes) = self.read().await {
+            match std::mem::replace(&mut self.stage, ReplyStage::Over) {
+                ReplyStage::Reading => {
+                    self.stage = ReplyStage::Reading;
+                    if let Some(bytes) = self.read_events().await {
                         return Some(Ok(bytes));
                     }
                 }
-                Stage::Last { is_end } => {
-                    let is_kept = self.exchange.end(true).await;
-                    self.stage = if is_end { Stage::Over } else { Stage::After };
-                    if let Some(held) = self.release() {
+                ReplyStage::Last { is_end } => {
+                    let is_kept = self.exchange.persist(true).await;
+                    self.stage = if is_end { ReplyStage::Over } else { ReplyStage::After };
+                    if let Some(held) = self.release_held() {
                         return Some(Ok(if is_kept {
                             held
                         } else {
-                            [NOT_KEPT, &held].concat().into()
+                            [NOT_PERSISTED_COMMENT, &held].concat().into()
                         }));
                     }
                 }
-                Stage::After => match self.piece(AFTER.min(self.upstream.silence())).await {
-                    Piece::Some(piece) => {
-                        self.stage = Stage::After;
-                        return Some(Ok(piece));
+                ReplyStage::After => {
+                    match self.read_chunk(CLOSE_TIMEOUT.min(self.upstream.max_silence())).await {
+                        UpstreamChunk::Some(piece) => {
+                            self.stage = ReplyStage::After;
+                            return Some(Ok(piece));
+                        }
+                        // An upstream that sent its last event need not close the connection cleanly.
+                        UpstreamChunk::End | UpstreamChunk::Broken(_) => {}
                     }
-                    // An upstream that sent its last event need not close the connection cleanly.
-                    Piece::End | Piece::Broken(_) => {}
-                },
-                Stage::Broken(unsent) => {
-                    self.exchange.end(false).await;
-                    if let Some(held) = self.release() {
-                        self.stage = Stage::Broken(unsent);
+                }
+                ReplyStage::Broken(unsent) => {
+                    self.exchange.persist(false).await;
+                    if let Some(held) = self.release_held() {
+                        self.stage = ReplyStage::Broken(unsent);
                         return Some(Ok(held));
                     }
-                    let _ = unreached(&self.exchange.house, &unsent);
+                    let _ = upstream_refusal(&self.exchange.house, &unsent);
                     return Some(Err(std::io::Error::other(unsent)));
                 }
-                Stage::Over => return None,
+                ReplyStage::Over => return None,
             }
         }
     }
 
     /// Reads from the upstream; returns bytes to forward and sets the stage.
-    async fn read(&mut self) -> Option<Bytes> {
-        let holds = self.tap.as_ref().is_some_and(Tap::is_holding);
-        let patience = self.upstream.silence();
+    async fn read_events(&mut self) -> Option<Bytes> {
+        let holds = self.tap.as_ref().is_some_and(StreamTap::is_holding);
+        let patience = self.upstream.max_silence();
         let piece = if holds {
             // A separate timeout: expiry does not mean that the upstream is silent.
-            match timeout(HOLD, self.piece(patience)).await {
+            match timeout(LAST_EVENT_HOLD, self.read_chunk(patience)).await {
                 Ok(piece) => piece,
-                Err(_) => return self.release(),
+                Err(_) => return self.release_held(),
             }
         } else {
-            self.piece(patience).await
+            self.read_chunk(patience).await
         };
         let Self { tap, exchange, .. } = self;
         match (piece, tap) {
-            (Piece::Some(piece), Some(tap)) => {
-                let out = tap.take(&piece, &mut exchange.gather);
+            (UpstreamChunk::Some(piece), Some(tap)) => {
+                let out = tap.feed(&piece, &mut exchange.gather);
                 if tap.is_closed() {
-                    self.stage = Stage::Last { is_end: false };
+                    self.stage = ReplyStage::Last { is_end: false };
                 }
                 (!out.is_empty()).then(|| out.into())
             }
-            (Piece::Some(piece), None) => Some(piece),
-            (Piece::End, tap) => {
+            (UpstreamChunk::Some(piece), None) => Some(piece),
+            (UpstreamChunk::End, tap) => {
                 if let Some(tap) = tap {
                     tap.finish(&mut exchange.gather);
                 }
-                self.stage = Stage::Last { is_end: true };
+                self.stage = ReplyStage::Last { is_end: true };
                 None
             }
-            (Piece::Broken(unsent), tap) => {
+            (UpstreamChunk::Broken(unsent), tap) => {
                 if let Some(tap) = tap {
                     tap.finish(&mut exchange.gather);
                 }
-                self.stage = Stage::Broken(unsent);
+                self.stage = ReplyStage::Broken(unsent);
                 None
             }
         }
     }
 
-    fn release(&mut self) -> Option<Bytes> {
-        self.tap.as_mut().map(Tap::release).filter(|held| !held.is_empty()).map(Into::into)
+    fn release_held(&mut self) -> Option<Bytes> {
+        self.tap.as_mut().map(StreamTap::release).filter(|held| !held.is_empty()).map(Into::into)
     }
 }

@@ -12,10 +12,10 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
 
-use icecore_engine::config::{Mode, Placement};
+use icecore_engine::config::{ChatMode, MemoryPlacement};
 
-use super::ids::Place;
-use super::mind::{Begun, Dialect, Heard, Reply, Unkept};
+use super::chat_memory::{AssistantReply, ChatDialect, PersistError, PreparedTurn, TurnRequest};
+use super::ids::IdLocation;
 use super::*;
 
 const SECRET: &str = "a-token-of-some-length";
@@ -170,24 +170,24 @@ impl Fake {
 
 /// A scripted memory.
 struct Script {
-    begins: Box<dyn Fn() -> Result<Begun, String> + Send + Sync>,
+    begins: Box<dyn Fn() -> Result<PreparedTurn, String> + Send + Sync>,
     /// The results of persisting an exchange, in order; afterwards it succeeds.
-    unkept: Mutex<Vec<Unkept>>,
+    unkept: Mutex<Vec<PersistError>>,
     /// As many exchanges may be persisted as there are permits.
     keeps: Semaphore,
     slow: Option<Duration>,
-    heard: Mutex<Vec<Heard>>,
-    replies: Mutex<Vec<Reply>>,
+    heard: Mutex<Vec<TurnRequest>>,
+    replies: Mutex<Vec<AssistantReply>>,
     told: Notify,
 }
 
-fn begun() -> Begun {
-    Begun {
+fn begun() -> PreparedTurn {
+    PreparedTurn {
         conversation: "talk".into(),
         turn: 3,
         memory: Some("MEMORY".into()),
-        placement: Placement::System,
-        mode: Mode::Augment,
+        placement: MemoryPlacement::System,
+        mode: ChatMode::Augment,
         window: Vec::new(),
         new_from: 0,
         injected: vec!["EVT-1".into(), "EVT-2".into()],
@@ -213,8 +213,8 @@ impl Default for Script {
 }
 
 #[async_trait]
-impl Mind for Script {
-    async fn begin(&self, heard: Heard) -> Result<Begun, String> {
+impl ChatMemory for Script {
+    async fn begin_turn(&self, heard: TurnRequest) -> Result<PreparedTurn, String> {
         self.heard.lock().unwrap().push(heard);
         if let Some(slow) = self.slow {
             tokio::time::sleep(slow).await;
@@ -222,7 +222,11 @@ impl Mind for Script {
         (self.begins)()
     }
 
-    async fn end(&self, begun: &Begun, reply: Reply) -> Result<(), Unkept> {
+    async fn persist_reply(
+        &self,
+        begun: &PreparedTurn,
+        reply: AssistantReply,
+    ) -> Result<(), PersistError> {
         assert_eq!(begun.conversation, "talk");
         self.replies.lock().unwrap().push(reply);
         self.told.notify_one();
@@ -234,8 +238,8 @@ impl Mind for Script {
 struct IsReady(bool);
 
 #[async_trait]
-impl Ready for IsReady {
-    async fn ready(&self) -> Result<(), NotReady> {
+impl ReadinessCheck for IsReady {
+    async fn check_ready(&self) -> Result<(), NotReady> {
         if self.0 {
             Ok(())
         } else {
@@ -245,29 +249,33 @@ impl Ready for IsReady {
 }
 
 struct Scene {
-    running: Running,
+    running: RunningServer,
     mind: Arc<Script>,
     log: Arc<Mutex<Vec<String>>>,
     client: reqwest::Client,
 }
 
-fn settings(base: &str, provider: Provider, log: &Arc<Mutex<Vec<String>>>) -> Serving {
+fn settings(base: &str, provider: Provider, log: &Arc<Mutex<Vec<String>>>) -> HttpServerConfig {
     let lines = log.clone();
-    Serving {
+    HttpServerConfig {
         addr: "127.0.0.1:0".parse().unwrap(),
-        chat: Model {
+        chat: ModelSettings {
             provider,
             base_url: base.into(),
             api_key: Some(SecretString::from(KEY.to_owned())),
-            ..Model::none("chat")
+            ..ModelSettings::none("chat")
         },
         forward_auth: false,
-        keys: Keys::new(Token::of(SECRET, Source::Set("ICECORE_TOKEN")).unwrap(), None, None),
+        keys: TokenVerifier::new(
+            ServerToken::parse(SECRET, TokenSource::Set("ICECORE_TOKEN")).unwrap(),
+            None,
+            None,
+        ),
         logins: None,
         allow_remote: false,
         allowed_hosts: Vec::new(),
         allowed_origins: Vec::new(),
-        limits: Limits { drain: Duration::from_millis(500), ..Limits::default() },
+        limits: ServerLimits { drain: Duration::from_millis(500), ..ServerLimits::default() },
         clock: Arc::new(SystemClock),
         log: Arc::new(move |line| lines.lock().unwrap().push(line.to_owned())),
         ready: Arc::new(IsReady(true)),
@@ -275,7 +283,7 @@ fn settings(base: &str, provider: Provider, log: &Arc<Mutex<Vec<String>>>) -> Se
 }
 
 impl Scene {
-    async fn with(base: &str, mind: Script, change: impl FnOnce(&mut Serving)) -> Self {
+    async fn with(base: &str, mind: Script, change: impl FnOnce(&mut HttpServerConfig)) -> Self {
         let log = Arc::new(Mutex::new(Vec::new()));
         let mut serving = settings(base, Provider::OpenAi, &log);
         change(&mut serving);
@@ -306,7 +314,7 @@ impl Scene {
         self.client.get(format!("http://{}{path}", self.running.addr())).bearer_auth(SECRET)
     }
 
-    fn replies(&self) -> Vec<Reply> {
+    fn replies(&self) -> Vec<AssistantReply> {
         self.mind.replies.lock().unwrap().clone()
     }
 
@@ -367,18 +375,18 @@ async fn a_stream_comes_back_byte_for_byte_with_memory_in_its_request() {
             (arrived.line.as_str(), arrived.body.as_str()),
             ("POST /v1/chat/completions?x=1&y=%20 HTTP/1.1", CHAT_WITH_MEMORY)
         );
-        let said = Reply {
+        let said = AssistantReply {
             text: "hello".into(),
             finish: Some("stop".into()),
             complete: true,
             status: 200,
-            ..Reply::default()
+            ..AssistantReply::default()
         };
         assert_eq!(scene.replies(), [said]);
         let heard = scene.mind.heard.lock().unwrap().remove(0);
         assert_eq!(
             (heard.model.as_str(), heard.messages.len(), heard.dialect, heard.mode),
-            ("m", 1, Dialect::OpenAi, None)
+            ("m", 1, ChatDialect::OpenAi, None)
         );
         assert_eq!(heard.messages[0].raw, r#"{"role":"user","content":"hi"}"#);
         scene.running.stop().await.unwrap();
@@ -621,7 +629,8 @@ async fn a_server_that_is_not_there_is_told_in_the_clients_own_form() {
     scene.running.stop().await.unwrap();
     // None is set at all.
     let scene =
-        Scene::with("", Script::default(), |serving| serving.chat = Model::none("chat")).await;
+        Scene::with("", Script::default(), |serving| serving.chat = ModelSettings::none("chat"))
+            .await;
     assert_eq!(scene.get("/v1/models").send().await.unwrap().status(), 503);
     scene.running.stop().await.unwrap();
     // It is there and says nothing.
@@ -689,7 +698,7 @@ async fn a_reply_goes_out_although_it_could_not_be_kept() {
     for (script, said) in [
         (
             Script {
-                unkept: Mutex::new(vec![Unkept::for_good("ada was forgotten")]),
+                unkept: Mutex::new(vec![PersistError::permanent("ada was forgotten")]),
                 ..Script::default()
             },
             "ada was forgotten",
@@ -717,7 +726,10 @@ async fn what_could_not_be_kept_is_told_and_kept_as_soon_as_possible() {
     const REPLY: &str = r#"{"choices":[{"index":0,"message":{"role":"assistant","content":"hello"},"finish_reason":"stop"}]}"#;
     install();
     let full = || {
-        Mutex::new(vec![Unkept::for_now("the disk is full"), Unkept::for_now("the disk is full")])
+        Mutex::new(vec![
+            PersistError::retryable("the disk is full"),
+            PersistError::retryable("the disk is full"),
+        ])
     };
     let whole = whole("200 OK", "content-type: application/json", REPLY);
     for (answer, body) in [(whole, REPLY.to_owned()), (stream(&STREAM), STREAM.concat())] {
@@ -779,7 +791,7 @@ async fn a_client_that_goes_away_ends_the_request_and_what_came_is_kept() {
         .await
         .expect("the model's server must be told");
     timeout(Duration::from_secs(5), scene.mind.told.notified()).await.expect("memory must be told");
-    assert_eq!(scene.replies(), [Reply { status: 499, ..Reply::default() }]);
+    assert_eq!(scene.replies(), [AssistantReply { status: 499, ..AssistantReply::default() }]);
     scene.running.stop().await.unwrap();
     // While the last event is held: memory is told once, and may finish.
     let fake = Fake::new(stream(&STREAM)).await;
@@ -909,7 +921,7 @@ async fn who_speaks_where_is_found_in_headers_and_in_the_body() {
             r#""user":"bob","metadata":{"conversation":"other"},"#,
             Some("ada"),
             Some("caf\u{e9}"),
-            Some(Mode::Replace),
+            Some(ChatMode::Replace),
         ),
         (
             "/v1/chat/completions",
@@ -917,7 +929,7 @@ async fn who_speaks_where_is_found_in_headers_and_in_the_body() {
             r#""safety_identifier":"s","metadata":{"session_id":"3","conversation_id":"2"},"#,
             Some("s"),
             Some("2"),
-            Some(Mode::Augment),
+            Some(ChatMode::Augment),
         ),
         (
             "/v1/chat/completions",
@@ -1021,14 +1033,16 @@ async fn who_speaks_where_is_found_in_headers_and_in_the_body() {
 
 /// A request with an id at a place: its headers, and the fields of its body.
 fn with_id(
-    place: Place,
+    place: IdLocation,
     id: &str,
 ) -> (Vec<(&'static str, String)>, serde_json::Map<String, serde_json::Value>) {
     let mut fields = serde_json::Map::new();
     match place {
-        Place::Header(header) => return (vec![(header, id.to_owned())], fields),
-        Place::Body(key) => fields.insert(key.into(), id.into()),
-        Place::Metadata(key) => fields.insert("metadata".into(), serde_json::json!({ key: id })),
+        IdLocation::Header(header) => return (vec![(header, id.to_owned())], fields),
+        IdLocation::Body(key) => fields.insert(key.into(), id.into()),
+        IdLocation::Metadata(key) => {
+            fields.insert("metadata".into(), serde_json::json!({ key: id }))
+        }
     };
     (Vec::new(), fields)
 }
@@ -1038,7 +1052,7 @@ async fn heard_by(
     path: &str,
     headers: &[(&str, String)],
     fields: &serde_json::Map<String, serde_json::Value>,
-) -> Heard {
+) -> TurnRequest {
     let mut body =
         serde_json::json!({ "model": "m", "messages": [{ "role": "user", "content": "hi" }] });
     body.as_object_mut().unwrap().extend(fields.clone());
@@ -1061,7 +1075,7 @@ async fn every_id_that_front_ends_send_is_read() {
     install();
     let fake = Fake::new(stream(&STREAM)).await;
     let scene = Scene::over(&fake, Script::default()).await;
-    for (place, history) in ids::CONVERSATIONS {
+    for (place, history) in ids::CONVERSATION_IDS {
         let (headers, fields) = with_id(*place, "c 1");
         let heard = heard_by(&scene, "/v1/chat/completions", &headers, &fields).await;
         assert_eq!(
@@ -1071,7 +1085,7 @@ async fn every_id_that_front_ends_send_is_read() {
         );
         // Our header comes first; an empty one of another program counts as missing.
         let ours = [headers, vec![("x-icecore-conversation", "ours".to_owned())]].concat();
-        if *place != Place::Header("x-icecore-conversation") {
+        if *place != IdLocation::Header("x-icecore-conversation") {
             assert_eq!(
                 heard_by(&scene, "/v1/messages", &ours, &fields).await.conversation.as_deref(),
                 Some("ours"),
@@ -1085,10 +1099,11 @@ async fn every_id_that_front_ends_send_is_read() {
             );
         }
     }
-    for (place, dialects) in ids::USERS {
-        for (path, dialect) in
-            [("/v1/chat/completions", Dialect::OpenAi), ("/v1/messages", Dialect::Anthropic)]
-        {
+    for (place, dialects) in ids::USER_IDS {
+        for (path, dialect) in [
+            ("/v1/chat/completions", ChatDialect::OpenAi),
+            ("/v1/messages", ChatDialect::Anthropic),
+        ] {
             let (headers, fields) = with_id(*place, "ada");
             let expected = dialects.contains(&dialect).then_some("ada");
             assert_eq!(
@@ -1098,7 +1113,7 @@ async fn every_id_that_front_ends_send_is_read() {
             );
             // For a token bound to a space, the server sets this header.
             let ours = [headers, vec![("x-icecore-user", "ours".to_owned())]].concat();
-            if *place != Place::Header("x-icecore-user") {
+            if *place != IdLocation::Header("x-icecore-user") {
                 assert_eq!(
                     heard_by(&scene, path, &ours, &fields).await.user.as_deref(),
                     Some("ours"),
@@ -1444,7 +1459,7 @@ async fn what_is_counted_says_nothing_of_what_was_said() {
 async fn it_says_whether_it_is_ready_and_not_why() {
     install();
     let scene = Scene::with("", Script::default(), |serving| {
-        serving.chat = Model::none("chat");
+        serving.chat = ModelSettings::none("chat");
         serving.ready = Arc::new(IsReady(false));
     })
     .await;

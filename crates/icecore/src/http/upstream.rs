@@ -13,15 +13,15 @@ use axum::http::header::{
 use axum::http::{HeaderMap, HeaderValue, Method};
 use bytes::Bytes;
 use icecore_engine::llm;
-use icecore_engine::settings::{Model, Provider};
+use icecore_engine::settings::{ModelSettings, Provider};
 use reqwest::{Client, Response, Url};
 use secrecy::{ExposeSecret as _, SecretString};
 use tokio::time::timeout;
 
-const CONNECT: Duration = Duration::from_secs(10);
-const IDLE: Duration = Duration::from_secs(30);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+const POOL_IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 /// The header with a client's own upstream key, if the settings allow it.
-const OWN_KEY: &str = "x-icecore-upstream-authorization";
+const UPSTREAM_AUTH_HEADER: &str = "x-icecore-upstream-authorization";
 
 /// The upstream model server.
 pub struct Upstream {
@@ -35,7 +35,7 @@ pub struct Upstream {
 
 /// Why a request got no response.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Unsent {
+pub enum UpstreamError {
     /// A path that leaves `/v1`.
     #[error("the path is not one below /v1; leave `.` and `..` out of it")]
     Path,
@@ -52,7 +52,7 @@ pub enum Unsent {
 impl Upstream {
     /// Opens the upstream of `chat`; `None` if none is configured.
     pub fn open(
-        chat: &Model,
+        chat: &ModelSettings,
         forward_auth: bool,
         silence: Duration,
     ) -> anyhow::Result<Option<Self>> {
@@ -71,8 +71,8 @@ impl Upstream {
             .redirect(reqwest::redirect::Policy::none())
             .retry(reqwest::retry::never())
             .referer(false)
-            .pool_idle_timeout(IDLE)
-            .connect_timeout(CONNECT.min(silence));
+            .pool_idle_timeout(POOL_IDLE_TIMEOUT)
+            .connect_timeout(CONNECT_TIMEOUT.min(silence));
         if here {
             client = client.no_proxy();
         }
@@ -88,7 +88,7 @@ impl Upstream {
     }
 
     /// The longest silence.
-    pub fn silence(&self) -> Duration {
+    pub fn max_silence(&self) -> Duration {
         self.silence
     }
 
@@ -100,9 +100,9 @@ impl Upstream {
         query: Option<&str>,
         headers: &HeaderMap,
         body: Bytes,
-    ) -> Result<Response, Unsent> {
-        let url = self.url(path, query).ok_or(Unsent::Path)?;
-        let mut sent = requested(headers);
+    ) -> Result<Response, UpstreamError> {
+        let url = self.url(path, query).ok_or(UpstreamError::Path)?;
+        let mut sent = request_headers(headers);
         sent.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
         if let Some((name, value)) = self.authorization(path, headers) {
             sent.insert(name, value);
@@ -115,19 +115,19 @@ impl Upstream {
         };
         match timeout(self.silence, request.send()).await {
             Ok(Ok(response)) => Ok(response),
-            Ok(Err(error)) => Err(self.broken(&error)),
-            Err(_) => Err(self.silent()),
+            Ok(Err(error)) => Err(self.connection_error(&error)),
+            Err(_) => Err(self.silence_error()),
         }
     }
 
     /// The error for too long a silence.
-    pub fn silent(&self) -> Unsent {
-        Unsent::Silent { place: self.base.clone(), after: self.silence }
+    pub fn silence_error(&self) -> UpstreamError {
+        UpstreamError::Silent { place: self.base.clone(), after: self.silence }
     }
 
     /// The error for a failed connection, without repeating the address.
-    pub fn broken(&self, error: &reqwest::Error) -> Unsent {
-        Unsent::Unreachable { place: self.base.clone(), said: causes(error) }
+    pub fn connection_error(&self, error: &reqwest::Error) -> UpstreamError {
+        UpstreamError::Unreachable { place: self.base.clone(), said: error_causes(error) }
     }
 
     fn url(&self, path: &str, query: Option<&str>) -> Option<Url> {
@@ -146,7 +146,7 @@ impl Upstream {
 
     fn authorization(&self, path: &str, headers: &HeaderMap) -> Option<(HeaderName, HeaderValue)> {
         let Some(key) = &self.key else {
-            let own = self.forward_auth.then(|| headers.get(OWN_KEY)).flatten()?;
+            let own = self.forward_auth.then(|| headers.get(UPSTREAM_AUTH_HEADER)).flatten()?;
             let mut own = own.clone();
             own.set_sensitive(true);
             return Some((AUTHORIZATION, own));
@@ -182,7 +182,7 @@ fn is_loopback(url: &Url) -> bool {
         || bare.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
-fn causes(error: &reqwest::Error) -> String {
+fn error_causes(error: &reqwest::Error) -> String {
     let mut said = Vec::new();
     let mut cause = std::error::Error::source(error);
     while let Some(error) = cause {
@@ -200,7 +200,7 @@ fn is_hop_by_hop(name: &HeaderName) -> bool {
 }
 
 /// The headers without hop-by-hop headers, those named in `Connection`, and ours.
-fn without_connection(headers: &HeaderMap) -> HeaderMap {
+fn without_hop_by_hop(headers: &HeaderMap) -> HeaderMap {
     let named: Vec<String> = headers
         .get_all(CONNECTION)
         .iter()
@@ -222,8 +222,8 @@ fn without_connection(headers: &HeaderMap) -> HeaderMap {
 
 /// The request headers to forward: without hop-by-hop headers, headers about this server, and its
 /// secrets.
-fn requested(headers: &HeaderMap) -> HeaderMap {
-    let mut sent = without_connection(headers);
+fn request_headers(headers: &HeaderMap) -> HeaderMap {
+    let mut sent = without_hop_by_hop(headers);
     for gone in [
         HOST,
         CONTENT_LENGTH,
@@ -240,8 +240,8 @@ fn requested(headers: &HeaderMap) -> HeaderMap {
 }
 
 /// The response headers to return: without hop-by-hop headers, CORS headers and `Alt-Svc`.
-pub fn answered(headers: &HeaderMap) -> HeaderMap {
-    let mut back = without_connection(headers);
+pub fn response_headers(headers: &HeaderMap) -> HeaderMap {
+    let mut back = without_hop_by_hop(headers);
     let opens = |name: &HeaderName| {
         name.as_str().starts_with("access-control-") || name.as_str() == "alt-svc"
     };
@@ -257,8 +257,12 @@ mod tests {
     use super::*;
 
     fn upstream(base: &str, provider: Provider) -> Upstream {
-        let chat =
-            Model { provider, base_url: base.into(), model: "m".into(), ..Model::none("chat") };
+        let chat = ModelSettings {
+            provider,
+            base_url: base.into(),
+            model: "m".into(),
+            ..ModelSettings::none("chat")
+        };
         Upstream::open(&chat, false, Duration::from_secs(1)).unwrap().unwrap()
     }
 
@@ -345,13 +349,17 @@ mod tests {
     // C3
     #[test]
     fn keys_of_clients_do_not_go_over_the_open_net() {
-        let chat = Model {
+        let chat = ModelSettings {
             provider: Provider::OpenAi,
             base_url: "http://example.org/v1".into(),
-            ..Model::none("chat")
+            ..ModelSettings::none("chat")
         };
-        assert!(Upstream::open(&chat, true, IDLE).is_err());
-        assert!(Upstream::open(&chat, false, IDLE).is_ok());
-        assert!(Upstream::open(&Model::none("chat"), true, IDLE).unwrap().is_none());
+        assert!(Upstream::open(&chat, true, POOL_IDLE_TIMEOUT).is_err());
+        assert!(Upstream::open(&chat, false, POOL_IDLE_TIMEOUT).is_ok());
+        assert!(
+            Upstream::open(&ModelSettings::none("chat"), true, POOL_IDLE_TIMEOUT)
+                .unwrap()
+                .is_none()
+        );
     }
 }

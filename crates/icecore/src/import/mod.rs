@@ -1,8 +1,8 @@
-//! Importing: files are found, read a piece at a time, and handed to memory in batches.
+//! Importing: finds files, reads them piece by piece, and stores them in batches.
 //!
-//! How far each file was read is written down after every batch, so a run that was ended goes on
-//! where it was, and a second run reads only what is new. Nothing is held but the piece at hand and
-//! the batch.
+//! The progress of each file is saved after every batch, so an interrupted run resumes where it
+//! stopped, and a second run reads only what is new. Memory use is bounded by one piece and one
+//! batch.
 
 pub mod source;
 pub mod unpack;
@@ -16,71 +16,60 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use icecore_domain::hash::Hash;
 use icecore_domain::import::{
-    Document, Elements, Format, HEAD_BYTES, Harvest, MAX_LINE_BYTES, Place, Reader, inside,
-    recognise,
+    ElementScanner, HEAD_BYTES, ImportBatch, ImportDocument, ImportFormat, ImportPosition,
+    ImportReader, MAX_LINE_BYTES, detect_format, list_fields,
 };
-use icecore_domain::plain;
-use icecore_domain::record::Said;
-use icecore_engine::{Gaps, KnownFacts, Memory, ReadSoFar, Taken};
+use icecore_domain::record::IncomingMessage;
+use icecore_domain::sanitize;
+use icecore_engine::{CaptureDefaults, CaptureReport, ImportProgress, ImportedFacts, Memory};
 use jiff::civil::Date;
 use serde::Serialize;
 
-use self::source::{Packed, Shape, Source};
-use crate::error::{Exit, Stop};
+use self::source::{ImportSource, Packing, SourceLayout};
+use crate::error::{AppError, Exit};
 
-/// So many bytes are read at once.
 const CHUNK_BYTES: usize = 1 << 20;
-/// So many bytes of words make a batch.
+/// A batch is stored at this size.
 const BATCH_BYTES: usize = 16 * 1024 * 1024;
-/// Or so many messages and facts.
+/// Or at this number of messages and facts.
 const BATCH_ITEMS: usize = 50_000;
-/// A note that is longer is none.
+/// A longer note is refused.
 const MAX_DOCUMENT_BYTES: u64 = 32 * 1024 * 1024;
-/// So many bytes before a place are enough to know it again.
+/// This many bytes before a position identify it in the next run.
 const TAIL_BYTES: u64 = 1024;
-/// So many complaints are told.
 const MAX_COMPLAINTS: usize = 1_000;
 
-/// What an import came to, or would.
+/// The result of an import, or of a dry run.
 #[derive(Debug, Default, Serialize)]
-pub struct Report {
-    /// Nothing was written.
+pub struct ImportReport {
     pub dry_run: bool,
-    /// Files that were read, by whose history they are.
+    /// Files that were read, by format.
     pub files: BTreeMap<&'static str, usize>,
-    /// Files that were read by an earlier run and are as they were.
+    /// Files that did not change since an earlier run.
     pub unchanged: usize,
-    /// Bytes that were read.
     pub bytes: u64,
-    /// Lines, conversations and notes that were read.
+    /// Pieces read: lines, conversations and notes.
     pub lines: usize,
     /// Conversations, or sessions of them.
     pub conversations: usize,
-    /// Messages that have words.
+    /// Messages with text.
     pub messages: usize,
-    /// The days they are of.
     pub days: usize,
-    /// The first of them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub first_day: Option<String>,
-    /// The last.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_day: Option<String>,
-    /// What became of the messages.
-    pub taken: Taken,
-    /// Facts that became events, or would.
+    pub taken: CaptureReport,
+    /// Facts that became events.
     pub learnt: usize,
-    /// Facts that are known already.
     pub facts_known: usize,
-    /// Facts whose origin makes them wait for confirmation.
+    /// Facts that are quarantined because of their origin.
     pub facts_waiting: usize,
-    /// What was passed over, and how often.
     pub skipped: BTreeMap<String, usize>,
-    /// Lines and conversations that could not be read.
+    /// Pieces that could not be read.
     pub broken: usize,
-    /// What was named and must not be read.
+    /// Sources that were refused.
     pub refused: Vec<String>,
-    /// How long it took.
     pub seconds: f64,
     #[serde(skip)]
     seen_conversations: HashSet<u64>,
@@ -88,9 +77,9 @@ pub struct Report {
     seen_days: BTreeSet<Date>,
 }
 
-impl Report {
-    /// Whether nothing in what was named could be taken, known or left out for a reason.
-    pub fn is_idle(&self) -> bool {
+impl ImportReport {
+    /// Whether no source had anything that was imported, known or skipped for a reason.
+    pub fn is_empty(&self) -> bool {
         self.messages
             + self.learnt
             + self.facts_known
@@ -101,63 +90,61 @@ impl Report {
             == 0
     }
 
-    /// Says that something could not be read.
-    pub fn complain(&mut self, what: String) {
+    /// Records that something could not be read.
+    pub fn add_complaint(&mut self, what: String) {
         if self.taken.complaints.len() < MAX_COMPLAINTS {
             self.taken.complaints.push(what);
         }
     }
 
-    fn skip(&mut self, what: &str, count: usize) {
+    fn count_skipped(&mut self, what: &str, count: usize) {
         *self.skipped.entry(what.to_owned()).or_default() += count;
     }
 }
 
-/// An import that is under way.
-pub struct Run<'a> {
+/// A running import.
+pub struct ImportRun<'a> {
     memory: &'a Memory,
-    gaps: Gaps,
-    /// How far files were read; none if that does not count.
-    known: HashMap<String, ReadSoFar>,
-    facts: Option<KnownFacts>,
-    batch: Batch,
-    /// What it came to.
-    pub report: Report,
+    gaps: CaptureDefaults,
+    /// The progress of earlier runs by file; empty with `--again`.
+    known: HashMap<String, ImportProgress>,
+    facts: Option<ImportedFacts>,
+    batch: ImportBatch,
+    pub report: ImportReport,
     projects: RefCell<HashMap<String, Option<String>>>,
-    /// How many messages and facts were read.
     gathered: usize,
     moved: &'a dyn Fn(u64),
 }
 
-/// What waits to be handed to memory.
+/// Messages and facts to be stored together.
 #[derive(Default)]
-struct Batch {
-    said: Vec<Said>,
-    /// Where each of them came from: which of the names, and the number of its piece.
+struct ImportBatch {
+    said: Vec<IncomingMessage>,
+    /// The source of each message: an index into `names`, and the number of its piece.
     places: Vec<(usize, usize)>,
     names: Vec<String>,
-    harvest: Harvest,
+    harvest: ImportBatch,
     bytes: usize,
-    /// Files that are read to their end.
-    done: Vec<ReadSoFar>,
+    /// Files that were read to their end.
+    done: Vec<ImportProgress>,
 }
 
-impl<'a> Run<'a> {
-    /// Begins one. `moved` is told how many bytes were read since it was told last.
+impl<'a> ImportRun<'a> {
+    /// Starts a run. `moved` receives the bytes read since its last call.
     pub fn new(
         memory: &'a Memory,
-        gaps: Gaps,
-        known: HashMap<String, ReadSoFar>,
+        gaps: CaptureDefaults,
+        known: HashMap<String, ImportProgress>,
         dry_run: bool,
         moved: &'a dyn Fn(u64),
     ) -> Self {
-        let report = Report { dry_run, ..Report::default() };
+        let report = ImportReport { dry_run, ..ImportReport::default() };
         Self {
             memory,
             gaps,
             known,
             facts: None,
-            batch: Batch::default(),
+            batch: ImportBatch::default(),
             report,
             projects: RefCell::default(),
             gathered: 0,
@@ -165,20 +152,20 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Reads a source, as far as an earlier run has not.
-    pub async fn source(&mut self, source: &Source) -> Result<()> {
+    /// Reads what earlier runs have not read of a source.
+    pub async fn import_source(&mut self, source: &ImportSource) -> Result<()> {
         let before = self.known.get(&source.key).filter(|read| read.format == source.format.word());
-        let from = match before.map(|read| course(read, source)) {
-            Some(Course::Nothing) => {
+        let from = match before.map(|read| remaining_input(read, source)) {
+            Some(RemainingInput::Nothing) => {
                 self.report.unchanged += 1;
-                (self.moved)(source.weight());
+                (self.moved)(source.disk_bytes());
                 return Ok(());
             }
-            Some(Course::After) => before.cloned().unwrap_or_default(),
-            Some(Course::Whole) | None => ReadSoFar::default(),
+            Some(RemainingInput::After) => before.cloned().unwrap_or_default(),
+            Some(RemainingInput::Whole) | None => ImportProgress::default(),
         };
         *self.report.files.entry(source.format.word()).or_default() += 1;
-        let start = ReadSoFar {
+        let start = ImportProgress {
             path: source.key.clone(),
             format: source.format.word().into(),
             size: source.size,
@@ -187,61 +174,63 @@ impl<'a> Run<'a> {
             tail: String::new(),
             ..from
         };
-        let place = source::shown(&source.path);
+        let place = source::display_path(&source.path);
         let unreadable = |error: std::io::Error| {
-            Stop::new(Exit::Failure, format!("{place} cannot be read: {error}"))
+            AppError::new(Exit::Failure, format!("{place} cannot be read: {error}"))
         };
         match &source.packed {
-            Packed::Plain => {
+            Packing::Plain => {
                 let mut file = File::open(&source.path).map_err(unreadable)?;
-                file.seek(SeekFrom::Start(if source.shape == Shape::Lines {
+                file.seek(SeekFrom::Start(if source.shape == SourceLayout::Lines {
                     start.bytes
                 } else {
                     0
                 }))
                 .map_err(unreadable)?;
-                (self.moved)(if source.shape == Shape::Lines { start.bytes } else { 0 });
-                self.stream(&mut file, source, start).await
+                (self.moved)(if source.shape == SourceLayout::Lines { start.bytes } else { 0 });
+                self.read_stream(&mut file, source, start).await
             }
-            Packed::Zstd => {
+            Packing::Zstd => {
                 let mut stream =
-                    File::open(&source.path).and_then(unpack::zstd).map_err(unreadable)?;
-                self.stream(&mut stream, source, ReadSoFar { bytes: 0, ..start }).await
+                    File::open(&source.path).and_then(unpack::zstd_stream).map_err(unreadable)?;
+                self.read_stream(&mut stream, source, ImportProgress { bytes: 0, ..start }).await
             }
-            Packed::Zip(entry) => {
-                let (mut archive, _) = unpack::open(&source.path)?;
-                let mut stream = unpack::part(&mut archive, entry, &place)?;
-                self.stream(&mut stream, source, ReadSoFar { bytes: 0, ..start }).await
+            Packing::Zip(entry) => {
+                let (mut archive, _) = unpack::open_archive(&source.path)?;
+                let mut stream = unpack::entry_stream(&mut archive, entry, &place)?;
+                self.read_stream(&mut stream, source, ImportProgress { bytes: 0, ..start }).await
             }
         }
     }
 
-    /// Reads what somebody hands in, rather than a file: recognised by how it begins, if nobody
-    /// says what it is.
-    pub async fn piped(
+    /// Reads standard input; its format is detected from its beginning if not given.
+    pub async fn import_stream(
         &mut self,
         stream: &mut dyn Read,
         name: &str,
-        wanted: Option<Format>,
+        wanted: Option<ImportFormat>,
     ) -> Result<()> {
         let mut head = Vec::new();
         (&mut *stream).take(HEAD_BYTES as u64).read_to_end(&mut head)?;
         let text = String::from_utf8_lossy(&head).into_owned();
-        let format = wanted.or_else(|| recognise("-.jsonl", &text)).unwrap_or(Format::Jsonl);
-        let lists = inside(format, &text);
+        let format =
+            wanted.or_else(|| detect_format("-.jsonl", &text)).unwrap_or(ImportFormat::Jsonl);
+        let lists = list_fields(format, &text);
         let shape = match format {
-            Format::Markdown => Shape::Note,
-            Format::ChatGpt | Format::ClaudeAi | Format::Mem0 => Shape::Elements,
-            Format::McpMemory if !lists.is_empty() => Shape::Elements,
-            _ => Shape::Lines,
+            ImportFormat::Markdown => SourceLayout::Note,
+            ImportFormat::ChatGpt | ImportFormat::ClaudeAi | ImportFormat::Mem0 => {
+                SourceLayout::Elements
+            }
+            ImportFormat::McpMemory if !lists.is_empty() => SourceLayout::Elements,
+            _ => SourceLayout::Lines,
         };
-        let source = Source {
+        let source = ImportSource {
             path: PathBuf::from("-"),
             name: name.into(),
             key: String::new(),
             format,
             shape,
-            packed: Packed::Plain,
+            packed: Packing::Plain,
             lists,
             size: 0,
             modified: 0,
@@ -249,24 +238,24 @@ impl<'a> Run<'a> {
         };
         *self.report.files.entry(format.word()).or_default() += 1;
         let mut stream = head.as_slice().chain(stream);
-        self.stream(&mut stream, &source, ReadSoFar::default()).await
+        self.read_stream(&mut stream, &source, ImportProgress::default()).await
     }
 
     /// Reads a stream that can be read once, such as standard input.
-    pub async fn stream(
+    pub async fn read_stream(
         &mut self,
         stream: &mut dyn Read,
-        source: &Source,
-        start: ReadSoFar,
+        source: &ImportSource,
+        start: ImportProgress,
     ) -> Result<()> {
         let before = (self.gathered, self.batch.harvest.facts.len(), self.report.broken);
         match source.shape {
-            Shape::Lines => self.lines(stream, source, start).await,
-            Shape::Elements => self.elements(stream, source, start).await,
-            Shape::Note | Shape::Memory => self.document(stream, source, start),
+            SourceLayout::Lines => self.read_lines(stream, source, start).await,
+            SourceLayout::Elements => self.read_elements(stream, source, start).await,
+            SourceLayout::Note | SourceLayout::Memory => self.read_document(stream, source, start),
         }?;
-        // A file of which nothing could be read is not done with: somebody may mend it, or name
-        // another form.
+        // A file of which nothing could be read is tried again next time: it may be repaired, or
+        // another format given.
         if (self.gathered, self.batch.harvest.facts.len()) == (before.0, before.1)
             && self.report.broken > before.2
         {
@@ -275,27 +264,28 @@ impl<'a> Run<'a> {
         if self.batch.is_full() { self.flush(None).await } else { Ok(()) }
     }
 
-    async fn lines(
+    async fn read_lines(
         &mut self,
         stream: &mut dyn Read,
-        source: &Source,
-        start: ReadSoFar,
+        source: &ImportSource,
+        start: ImportProgress,
     ) -> Result<()> {
         let offset = self.memory.now().offset();
-        let mut reader = Reader::new(source.format, offset);
+        let mut reader = ImportReader::new(source.format, offset);
         if let Some(left) = &start.left {
             reader.resume(left);
         }
-        // What cannot be gone to is read again and not looked at.
-        let known = if source.packed == Packed::Plain { 0 } else { start.pieces };
-        let mut place = Place { number: if known > 0 { 0 } else { start.pieces }, at: start.bytes };
+        // Packed files cannot be seeked: read pieces are skipped.
+        let known = if source.packed == Packing::Plain { 0 } else { start.pieces };
+        let mut place =
+            ImportPosition { number: if known > 0 { 0 } else { start.pieces }, at: start.bytes };
         let mut chunk = vec![0; CHUNK_BYTES];
-        // A line that goes on in the next chunk, and how much of one that is too long was left out.
+        // The incomplete last line of a chunk, and the skipped bytes of a line that is too long.
         let (mut carried, mut swallowed): (Vec<u8>, u64) = (Vec::new(), 0);
         loop {
             let read =
-                read_some(stream, &mut chunk).map_err(|error| broken_stream(source, &error))?;
-            self.count(source, read);
+                read_chunk(stream, &mut chunk).map_err(|error| stream_error(source, &error))?;
+            self.count_bytes(source, read);
             let mut rest = &chunk[..read];
             while let Some(end) = memchr::memchr(b'\n', rest) {
                 let (line, after) = (&rest[..end], &rest[end + 1..]);
@@ -303,9 +293,9 @@ impl<'a> Run<'a> {
                 place.number += 1;
                 let length = (carried.len() + line.len()) as u64 + swallowed + 1;
                 if swallowed > 0 || carried.len() + line.len() > MAX_LINE_BYTES {
-                    self.batch.harvest.complain(
+                    self.batch.harvest.add_complaint(
                         place.number,
-                        format!("has more than {MAX_LINE_BYTES} bytes and was not taken"),
+                        format!("has more than {MAX_LINE_BYTES} bytes and was skipped"),
                     );
                 } else if place.number > known {
                     let joined;
@@ -316,7 +306,7 @@ impl<'a> Run<'a> {
                         joined = &carried;
                         joined
                     };
-                    self.line(&mut reader, place, line);
+                    self.read_line(&mut reader, place, line);
                 }
                 carried.clear();
                 swallowed = 0;
@@ -331,43 +321,42 @@ impl<'a> Run<'a> {
             } else {
                 carried.extend_from_slice(rest);
             }
-            self.gather(source);
+            self.collect_harvest(source);
             if self.batch.is_full() {
-                let next = Place { number: place.number + 1, at: place.at };
-                let so_far = so_far(
+                let next = ImportPosition { number: place.number + 1, at: place.at };
+                let so_far = progress_record(
                     &start,
                     source,
-                    reader.waits_for().unwrap_or(next),
-                    reader.leaves(),
+                    reader.resume_position().unwrap_or(next),
+                    reader.checkpoint(),
                     false,
                 );
                 self.flush(Some(so_far)).await?;
             }
         }
-        // The last line may still be being written: one that is not whole is read again when there
-        // is more of it.
-        let mut end = Place { number: place.number + 1, at: place.at };
+        // The last line may still be being written: an incomplete one is read again later.
+        let mut end = ImportPosition { number: place.number + 1, at: place.at };
         if swallowed > 0 {
-            self.batch.harvest.complain(
+            self.batch.harvest.add_complaint(
                 end.number,
-                format!("has more than {MAX_LINE_BYTES} bytes and was not taken"),
+                format!("has more than {MAX_LINE_BYTES} bytes and was skipped"),
             );
         } else if !carried.trim_ascii().is_empty() && end.number > known {
-            self.line(&mut reader, end, &carried);
+            self.read_line(&mut reader, end, &carried);
             if serde_json::from_slice::<serde::de::IgnoredAny>(&carried).is_ok() {
-                end = Place { number: end.number + 1, at: end.at + carried.len() as u64 };
+                end = ImportPosition { number: end.number + 1, at: end.at + carried.len() as u64 };
             }
         }
         self.report.lines += (end.number - 1).saturating_sub(start.pieces);
-        let resume = reader.waits_for().unwrap_or(end);
-        let left = reader.leaves();
+        let resume = reader.resume_position().unwrap_or(end);
+        let left = reader.checkpoint();
         reader.finish(&mut self.batch.harvest);
-        self.gather(source);
-        self.batch.done.push(so_far(&start, source, resume, left, true));
+        self.collect_harvest(source);
+        self.batch.done.push(progress_record(&start, source, resume, left, true));
         Ok(())
     }
 
-    fn line(&mut self, reader: &mut Reader, place: Place, line: &[u8]) {
+    fn read_line(&mut self, reader: &mut ImportReader, place: ImportPosition, line: &[u8]) {
         let line = line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line).trim_ascii();
         if line.is_empty() {
             return;
@@ -375,38 +364,38 @@ impl<'a> Run<'a> {
         let text = std::str::from_utf8(line)
             .map_or_else(|_| String::from_utf8_lossy(line), std::borrow::Cow::Borrowed);
         let projects = &self.projects;
-        reader.piece(
+        reader.read_piece(
             place,
             &text,
-            &|folder| known_project(projects, folder),
+            &|folder| cached_project(projects, folder),
             &mut self.batch.harvest,
         );
     }
 
-    async fn elements(
+    async fn read_elements(
         &mut self,
         stream: &mut dyn Read,
-        source: &Source,
-        start: ReadSoFar,
+        source: &ImportSource,
+        start: ImportProgress,
     ) -> Result<()> {
         let offset = self.memory.now().offset();
-        let mut reader = Reader::new(source.format, offset);
-        let mut elements = Elements::new(source.lists);
+        let mut reader = ImportReader::new(source.format, offset);
+        let mut elements = ElementScanner::new(source.lists);
         let mut chunk = vec![0; CHUNK_BYTES];
         let mut pieces = 0;
         loop {
             let read =
-                read_some(stream, &mut chunk).map_err(|error| broken_stream(source, &error))?;
-            self.count(source, read);
-            let mut tell = |piece: icecore_domain::import::Piece<'_>| {
+                read_chunk(stream, &mut chunk).map_err(|error| stream_error(source, &error))?;
+            self.count_bytes(source, read);
+            let mut tell = |piece: icecore_domain::import::ListElement<'_>| {
                 pieces = piece.number;
                 if piece.number <= start.pieces {
                     return;
                 }
-                let place = Place { number: piece.number, at: 0 };
+                let place = ImportPosition { number: piece.number, at: 0 };
                 match piece.json {
-                    Ok(json) => reader.piece(place, json, &|_| None, &mut self.batch.harvest),
-                    Err(wrong) => self.batch.harvest.complain(piece.number, wrong.to_string()),
+                    Ok(json) => reader.read_piece(place, json, &|_| None, &mut self.batch.harvest),
+                    Err(wrong) => self.batch.harvest.add_complaint(piece.number, wrong.to_string()),
                 }
             };
             if read == 0 {
@@ -414,102 +403,115 @@ impl<'a> Run<'a> {
                 break;
             }
             elements.feed(&chunk[..read], &mut tell);
-            self.gather(source);
+            self.collect_harvest(source);
             if self.batch.is_full() {
-                let place = Place { number: pieces.max(start.pieces) + 1, at: 0 };
-                self.flush(Some(so_far(&start, source, place, None, false))).await?;
+                let place = ImportPosition { number: pieces.max(start.pieces) + 1, at: 0 };
+                self.flush(Some(progress_record(&start, source, place, None, false))).await?;
             }
         }
         self.report.lines += pieces.saturating_sub(start.pieces);
-        self.gather(source);
-        self.batch.done.push(so_far(
+        self.collect_harvest(source);
+        self.batch.done.push(progress_record(
             &start,
             source,
-            Place { number: pieces + 1, at: 0 },
+            ImportPosition { number: pieces + 1, at: 0 },
             None,
             true,
         ));
         Ok(())
     }
 
-    fn document(&mut self, stream: &mut dyn Read, source: &Source, start: ReadSoFar) -> Result<()> {
+    fn read_document(
+        &mut self,
+        stream: &mut dyn Read,
+        source: &ImportSource,
+        start: ImportProgress,
+    ) -> Result<()> {
         let mut bytes = Vec::new();
         stream
             .take(MAX_DOCUMENT_BYTES + 1)
             .read_to_end(&mut bytes)
-            .map_err(|error| broken_stream(source, &error))?;
-        self.count(source, bytes.len());
+            .map_err(|error| stream_error(source, &error))?;
+        self.count_bytes(source, bytes.len());
         self.report.lines += 1;
         if bytes.len() as u64 > MAX_DOCUMENT_BYTES {
-            self.batch
-                .harvest
-                .complain(1, format!("has more than {MAX_DOCUMENT_BYTES} bytes and was not taken"));
+            self.batch.harvest.add_complaint(
+                1,
+                format!("has more than {MAX_DOCUMENT_BYTES} bytes and was skipped"),
+            );
         } else {
             let text = String::from_utf8_lossy(&bytes);
-            // What it is called is part of what it is known by, wherever the folder lies.
+            // The name is part of the identity, wherever the folder is.
             let path = match (&source.packed, source.format) {
-                (_, Format::Markdown) => source.name.clone(),
-                // The next export is another archive with the same things in it.
-                (Packed::Zip(entry), format) => format!("{format}/{}", entry.name),
+                (_, ImportFormat::Markdown) => source.name.clone(),
+                // The next export is another archive with the same content.
+                (Packing::Zip(entry), format) => format!("{format}/{}", entry.name),
                 (_, format) => format!("{format}/{}", source.name),
             };
             let document =
-                Document { path: &path, text: &text, project: source.project.as_deref() };
+                ImportDocument { path: &path, text: &text, project: source.project.as_deref() };
             match source.shape {
-                Shape::Memory => document.memory(&mut self.batch.harvest),
-                _ => document.note(&mut self.batch.harvest),
+                SourceLayout::Memory => document.read_memory(&mut self.batch.harvest),
+                _ => document.read_note(&mut self.batch.harvest),
             }
         }
-        self.gather(source);
-        self.batch.done.push(so_far(&start, source, Place { number: 2, at: 0 }, None, true));
+        self.collect_harvest(source);
+        self.batch.done.push(progress_record(
+            &start,
+            source,
+            ImportPosition { number: 2, at: 0 },
+            None,
+            true,
+        ));
         Ok(())
     }
 
-    fn count(&mut self, source: &Source, read: usize) {
+    fn count_bytes(&mut self, source: &ImportSource, read: usize) {
         self.report.bytes += read as u64;
         let share = match &source.packed {
-            Packed::Zip(entry) => (read as u64).saturating_mul(entry.packed) / entry.bytes.max(1),
-            Packed::Plain => read as u64,
-            Packed::Zstd => 0,
+            Packing::Zip(entry) => (read as u64).saturating_mul(entry.packed) / entry.bytes.max(1),
+            Packing::Plain => read as u64,
+            Packing::Zstd => 0,
         };
         (self.moved)(share);
     }
 
-    /// Moves what was read from the harvest into the batch, with the name of where it was read.
-    fn gather(&mut self, source: &Source) {
+    /// Moves the harvest into the batch, with the name of its source.
+    fn collect_harvest(&mut self, source: &ImportSource) {
         let batch = &mut self.batch;
-        let name = batch.name(&source.name);
-        for (number, said) in batch.harvest.said.drain(..) {
+        let name = batch.name_index(&source.name);
+        for (number, said) in batch.harvest.messages.drain(..) {
             self.gathered += 1;
             batch.bytes += said.text.len() + said.parts.as_ref().map_or(0, String::len) + 200;
             batch.said.push(said);
             batch.places.push((name, number));
         }
         for (what, count) in std::mem::take(&mut batch.harvest.skipped) {
-            self.report.skip(&what, count);
+            self.report.count_skipped(&what, count);
         }
         self.report.broken +=
-            batch.harvest.complaints.len() + std::mem::take(&mut batch.harvest.beyond);
+            batch.harvest.complaints.len() + std::mem::take(&mut batch.harvest.more_complaints);
         for (number, what) in std::mem::take(&mut batch.harvest.complaints) {
-            self.report.complain(format!("{}:{number} {what}", plain::one_line(&source.name)));
+            self.report
+                .add_complaint(format!("{}:{number} {what}", sanitize::one_line(&source.name)));
         }
     }
 
-    /// Hands what was gathered to memory; then notes how far the files were read.
-    pub async fn flush(&mut self, so_far: Option<ReadSoFar>) -> Result<()> {
+    /// Stores the batch, then the progress of the files.
+    pub async fn flush(&mut self, so_far: Option<ImportProgress>) -> Result<()> {
         let batch = std::mem::take(&mut self.batch);
         let place = |at: usize| {
             let (name, number) = batch.places.get(at).copied().unwrap_or_default();
-            plain::one_line(&format!(
+            sanitize::one_line(&format!(
                 "{}:{number}",
                 batch.names.get(name).map_or("", String::as_str)
             ))
         };
         if !self.report.dry_run {
             // Waiting notes first: turns that hooks recorded are recognized by their ids.
-            self.memory.take_all_waiting().await?;
+            self.memory.flush_all_pending().await?;
         }
-        let gated = self.memory.gated(batch.said, &self.gaps, &place).await?;
+        let gated = self.memory.filter_for_import(batch.said, &self.gaps, &place).await?;
         self.report.messages += gated.records.len();
         for record in &gated.records {
             let day = record.ts.day();
@@ -521,7 +523,7 @@ impl<'a> Run<'a> {
             );
             let hash = Hash::of(whose.as_bytes());
             let short =
-                hash.bytes().first_chunk::<8>().map_or(0, |bytes| u64::from_be_bytes(*bytes));
+                hash.as_bytes().first_chunk::<8>().map_or(0, |bytes| u64::from_be_bytes(*bytes));
             self.report.seen_conversations.insert(short);
         }
         self.report.conversations = self.report.seen_conversations.len();
@@ -529,48 +531,51 @@ impl<'a> Run<'a> {
         self.report.first_day = self.report.seen_days.first().map(Date::to_string);
         self.report.last_day = self.report.seen_days.last().map(Date::to_string);
         if !batch.harvest.facts.is_empty() {
-            self.learn(batch.harvest.facts).await?;
+            self.learn_facts(batch.harvest.facts).await?;
         }
         if self.report.dry_run {
-            self.report.taken.add(gated.taken);
-            // The places of the next batch count from its own names.
+            self.report.taken.merge(gated.taken);
+            // A dry run stores no progress.
             return Ok(());
         }
-        let taken = self.memory.keep_gated(gated).await?;
-        self.report.taken.add(taken);
-        let read: Vec<ReadSoFar> =
+        let taken = self.memory.append_filtered(gated).await?;
+        self.report.taken.merge(taken);
+        let read: Vec<ImportProgress> =
             batch.done.into_iter().chain(so_far).filter(|read| !read.path.is_empty()).collect();
-        self.memory.note_imports(&read).await?;
+        self.memory.save_import_progress(&read).await?;
         Ok(())
     }
 
-    async fn learn(&mut self, facts: Vec<icecore_domain::import::Fact>) -> Result<()> {
+    async fn learn_facts(
+        &mut self,
+        facts: Vec<icecore_domain::import::ImportedFact>,
+    ) -> Result<()> {
         let mut known = match self.facts.take() {
             Some(known) => known,
-            None => self.memory.known_facts().await?,
+            None => self.memory.imported_facts().await?,
         };
-        let planned = self.memory.facts(facts, &known)?;
+        let planned = self.memory.plan_fact_import(facts, &known)?;
         self.report.facts_known += planned.known;
         let low = |origin| {
-            icecore_domain::record::Trust::of(origin) == icecore_domain::record::Trust::Low
+            icecore_domain::record::Trust::from_origin(origin) == icecore_domain::record::Trust::Low
         };
         self.report.facts_waiting +=
             planned.drafts.iter().filter(|draft| low(draft.origin)).count();
         for complaint in planned.complaints {
             self.report.broken += 1;
-            self.report.complain(complaint);
+            self.report.add_complaint(complaint);
         }
         self.report.learnt += match self.report.dry_run {
             true => planned.drafts.len(),
-            false => self.memory.learn_facts(planned.drafts, &mut known).await?,
+            false => self.memory.import_facts(planned.drafts, &mut known).await?,
         };
         self.facts = Some(known);
         Ok(())
     }
 }
 
-impl Batch {
-    fn name(&mut self, name: &str) -> usize {
+impl ImportBatch {
+    fn name_index(&mut self, name: &str) -> usize {
         if self.names.last().is_none_or(|last| last != name) {
             self.names.push(name.to_owned());
         }
@@ -582,51 +587,58 @@ impl Batch {
     }
 }
 
-/// What is left to read of a file.
-enum Course {
-    /// Nothing: it is as it was.
+/// The part of a file that is left to read.
+enum RemainingInput {
     Nothing,
-    /// What comes after what was read.
     After,
-    /// All of it.
     Whole,
 }
 
-fn course(read: &ReadSoFar, source: &Source) -> Course {
+fn remaining_input(read: &ImportProgress, source: &ImportSource) -> RemainingInput {
     let as_it_was = read.size == source.size && read.modified == source.modified;
-    if source.shape == Shape::Lines && source.packed == Packed::Plain {
-        // A file that only grew begins with what was read of it.
-        let same = read.bytes <= source.size && tail(&source.path, read.bytes) == read.tail;
+    if source.shape == SourceLayout::Lines && source.packed == Packing::Plain {
+        // A file that only grew still begins with the part that was read.
+        let same = read.bytes <= source.size && tail_hash(&source.path, read.bytes) == read.tail;
         return match (same, as_it_was && read.done) {
-            (true, true) => Course::Nothing,
-            (true, false) => Course::After,
-            (false, _) => Course::Whole,
+            (true, true) => RemainingInput::Nothing,
+            (true, false) => RemainingInput::After,
+            (false, _) => RemainingInput::Whole,
         };
     }
     match (as_it_was, read.done) {
-        (true, true) => Course::Nothing,
-        (true, false) => Course::After,
-        (false, _) => Course::Whole,
+        (true, true) => RemainingInput::Nothing,
+        (true, false) => RemainingInput::After,
+        (false, _) => RemainingInput::Whole,
     }
 }
 
-/// How far a file was read: up to the piece at that place.
-fn so_far(
-    start: &ReadSoFar,
-    source: &Source,
-    next: Place,
+/// The progress of a file that was read up to this piece.
+fn progress_record(
+    start: &ImportProgress,
+    source: &ImportSource,
+    next: ImportPosition,
     left: Option<String>,
     done: bool,
-) -> ReadSoFar {
-    let plain = source.shape == Shape::Lines && source.packed == Packed::Plain;
+) -> ImportProgress {
+    let plain = source.shape == SourceLayout::Lines && source.packed == Packing::Plain;
     let bytes = if plain { next.at } else { 0 };
-    let tail =
-        if plain && !start.path.is_empty() { tail(&source.path, bytes) } else { String::new() };
-    ReadSoFar { bytes, pieces: next.number.saturating_sub(1), tail, done, left, ..start.clone() }
+    let tail = if plain && !start.path.is_empty() {
+        tail_hash(&source.path, bytes)
+    } else {
+        String::new()
+    };
+    ImportProgress {
+        bytes,
+        pieces: next.number.saturating_sub(1),
+        tail,
+        done,
+        left,
+        ..start.clone()
+    }
 }
 
-/// A hash of the bytes before a place of a file; of nothing if they cannot be read.
-fn tail(path: &Path, before: u64) -> String {
+/// A hash of the bytes before a position of a file; empty if they cannot be read.
+fn tail_hash(path: &Path, before: u64) -> String {
     let read = || -> std::io::Result<Vec<u8>> {
         let from = before.saturating_sub(TAIL_BYTES);
         let mut file = File::open(path)?;
@@ -635,10 +647,10 @@ fn tail(path: &Path, before: u64) -> String {
         file.take(before - from).read_to_end(&mut bytes)?;
         Ok(bytes)
     };
-    read().map(|bytes| Hash::of(&bytes).short()).unwrap_or_default()
+    read().map(|bytes| Hash::of(&bytes).short_hex()).unwrap_or_default()
 }
 
-fn read_some(stream: &mut dyn Read, into: &mut [u8]) -> std::io::Result<usize> {
+fn read_chunk(stream: &mut dyn Read, into: &mut [u8]) -> std::io::Result<usize> {
     loop {
         match stream.read(into) {
             Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
@@ -647,23 +659,23 @@ fn read_some(stream: &mut dyn Read, into: &mut [u8]) -> std::io::Result<usize> {
     }
 }
 
-fn broken_stream(source: &Source, error: &std::io::Error) -> Stop {
+fn stream_error(source: &ImportSource, error: &std::io::Error) -> AppError {
     let exit =
         if error.kind() == std::io::ErrorKind::Other { Exit::NotAllowed } else { Exit::Failure };
-    Stop::new(
+    AppError::new(
         exit,
-        format!("{} could not be read to its end: {error}", plain::one_line(&source.key)),
+        format!("{} could not be read to its end: {error}", sanitize::one_line(&source.key)),
     )
 }
 
-fn known_project(
+fn cached_project(
     projects: &RefCell<HashMap<String, Option<String>>>,
     folder: &str,
 ) -> Option<String> {
     if let Some(known) = projects.borrow().get(folder) {
         return known.clone();
     }
-    let project = icecore_engine::project::of(Path::new(folder));
+    let project = icecore_engine::project::project_of(Path::new(folder));
     projects.borrow_mut().insert(folder.to_owned(), project.clone());
     project
 }

@@ -1,4 +1,6 @@
-//! What there is to import: files found below what was named, each with whose history it is.
+//! The sources of an import: files below the named paths, each with its detected format.
+//!
+//! Links are not followed, and the vault itself is never a source.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -6,31 +8,26 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
-use icecore_domain::import::{Format, HEAD_BYTES, inside, recognise};
-use icecore_domain::plain;
+use icecore_domain::import::{HEAD_BYTES, ImportFormat, detect_format, list_fields};
+use icecore_domain::sanitize;
 
-use super::unpack::{self, Entry};
-use crate::error::{Exit, Stop};
+use super::unpack::{self, ArchiveEntry};
+use crate::error::{AppError, Exit};
 
-/// The most files below one folder.
 const MAX_FILES: usize = 1_000_000;
-/// The deepest folder that is looked into.
-const MAX_FOLDERS: usize = 64;
+const MAX_FOLDER_DEPTH: usize = 64;
 
 /// How a source is packed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Packed {
-    /// Not at all.
+pub enum Packing {
     Plain,
-    /// As zstd.
     Zstd,
-    /// In a zip archive.
-    Zip(Entry),
+    Zip(ArchiveEntry),
 }
 
 /// How a source is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Shape {
+pub enum SourceLayout {
     /// A line at a time.
     Lines,
     /// An element of a list at a time.
@@ -41,22 +38,18 @@ pub enum Shape {
     Memory,
 }
 
-/// Something to import.
+/// A file, or a part of an archive, to import.
 #[derive(Debug, Clone)]
-pub struct Source {
-    /// The file.
+pub struct ImportSource {
     pub path: PathBuf,
-    /// What it is called in what was named, for people and for ids.
+    /// Its name relative to the named path, for display and for ids.
     pub name: String,
-    /// What it is known by from one run to the next.
+    /// Its identity across runs.
     pub key: String,
-    /// Whose history.
-    pub format: Format,
-    /// How it is read.
-    pub shape: Shape,
-    /// How it is packed.
-    pub packed: Packed,
-    /// The fields in which its list may stand.
+    pub format: ImportFormat,
+    pub shape: SourceLayout,
+    pub packed: Packing,
+    /// The fields that may hold its list.
     pub lists: &'static [&'static str],
     /// Bytes of the file.
     pub size: u64,
@@ -66,33 +59,30 @@ pub struct Source {
     pub project: Option<String>,
 }
 
-impl Source {
-    /// How much of the disk it takes.
-    pub fn weight(&self) -> u64 {
+impl ImportSource {
+    /// Its size on disk, in bytes.
+    pub fn disk_bytes(&self) -> u64 {
         match &self.packed {
-            Packed::Zip(entry) => entry.packed,
+            Packing::Zip(entry) => entry.packed,
             _ => self.size,
         }
     }
 }
 
-/// What was found.
+/// The sources found so far.
 #[derive(Debug, Default)]
-pub struct Found {
-    /// To be read, in this order.
-    pub sources: Vec<Source>,
-    /// What was passed over, and how many of it.
+pub struct SourceScan {
+    pub sources: Vec<ImportSource>,
     pub skipped: BTreeMap<String, usize>,
-    /// What somebody should know.
     pub complaints: Vec<String>,
-    /// What was named and must not be read.
-    pub refused: Vec<Stop>,
-    /// The vault, which is nobody's history.
+    /// Paths that were refused.
+    pub refused: Vec<AppError>,
+    /// The vault, which is not a source.
     vault: Option<PathBuf>,
 }
 
-impl Found {
-    /// Nothing yet, for the vault in that folder, if there is one.
+impl SourceScan {
+    /// An empty scan that excludes this vault.
     pub fn for_vault(vault: Option<&Path>) -> Self {
         Self {
             vault: vault.map(|vault| vault.canonicalize().unwrap_or_else(|_| vault.to_owned())),
@@ -100,28 +90,28 @@ impl Found {
         }
     }
 
-    fn skip(&mut self, what: &str) {
+    fn count_skipped(&mut self, what: &str) {
         *self.skipped.entry(what.to_owned()).or_default() += 1;
     }
 
-    /// Looks at what was named.
-    pub fn named(&mut self, path: &Path, wanted: Option<Format>) {
+    /// Scans a named path.
+    pub fn add_path(&mut self, path: &Path, wanted: Option<ImportFormat>) {
         let outcome = match std::fs::metadata(path) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                Err(Stop::new(Exit::NotFound, format!("{} does not exist", path.display())))
+                Err(AppError::new(Exit::NotFound, format!("{} does not exist", path.display())))
             }
-            Err(error) => Err(unreadable(path, &error)),
+            Err(error) => Err(read_error(path, &error)),
             Ok(found) if found.is_dir() => {
                 let root = path.canonicalize().unwrap_or_else(|_| path.to_owned());
                 match self.vault.as_ref().is_some_and(|vault| root.starts_with(vault)) {
-                    true => Err(Stop::new(
+                    true => Err(AppError::new(
                         Exit::Usage,
                         format!(
-                            "{} lies in the vault; what it holds is known already",
+                            "{} is inside the vault, so its content is already known",
                             path.display()
                         ),
                     )),
-                    false => self.folder(&root, &root, wanted, 0),
+                    false => self.scan_folder(&root, &root, wanted, 0),
                 }
             }
             Ok(found) if found.is_file() => {
@@ -129,9 +119,9 @@ impl Found {
                 let name = path
                     .file_name()
                     .map_or_else(String::new, |name| name.to_string_lossy().into_owned());
-                self.file(&path, name, wanted, true)
+                self.scan_file(&path, name, wanted, true)
             }
-            Ok(_) => Err(Stop::new(
+            Ok(_) => Err(AppError::new(
                 Exit::Usage,
                 format!("{} is neither a file nor a folder", path.display()),
             )),
@@ -139,19 +129,19 @@ impl Found {
         self.refused.extend(outcome.err());
     }
 
-    fn folder(
+    fn scan_folder(
         &mut self,
         root: &Path,
         folder: &Path,
-        wanted: Option<Format>,
+        wanted: Option<ImportFormat>,
         depth: usize,
-    ) -> Result<(), Stop> {
-        if depth > MAX_FOLDERS {
+    ) -> Result<(), AppError> {
+        if depth > MAX_FOLDER_DEPTH {
             self.complaints
-                .push(format!("{} lies too deep and was not looked into", shown(folder)));
+                .push(format!("{} is nested too deeply and was skipped", display_path(folder)));
             return Ok(());
         }
-        let read = std::fs::read_dir(folder).map_err(|error| unreadable(folder, &error))?;
+        let read = std::fs::read_dir(folder).map_err(|error| read_error(folder, &error))?;
         let mut entries: Vec<_> = read.flatten().collect();
         entries.sort_by_key(std::fs::DirEntry::file_name);
         for entry in entries {
@@ -160,26 +150,26 @@ impl Found {
             let name =
                 path.strip_prefix(root).unwrap_or(&path).to_string_lossy().replace('\\', "/");
             let Ok(kind) = entry.file_type() else {
-                self.skip("file that cannot be looked at");
+                self.count_skipped("file that cannot be looked at");
                 continue;
             };
             if kind.is_symlink() {
-                // It may lead anywhere; what it leads to can be named itself.
+                // It may lead anywhere; its target can be named instead.
                 self.complaints
-                    .push(format!("{} is a link and was not followed", plain::one_line(&name)));
+                    .push(format!("{} is a link and was not followed", sanitize::one_line(&name)));
             } else if file_name.starts_with('.') {
-                self.skip("hidden file or folder");
+                self.count_skipped("hidden file or folder");
             } else if kind.is_dir() && self.vault.as_ref() == Some(&path) {
-                self.skip("vault, which is this one");
+                self.count_skipped("vault, which is this one");
             } else if kind.is_dir() && file_name == "tool-results" {
-                self.skip("folder of tool outputs");
+                self.count_skipped("folder of tool outputs");
             } else if kind.is_dir() {
-                if let Err(stop) = self.folder(root, &path, wanted, depth + 1) {
+                if let Err(stop) = self.scan_folder(root, &path, wanted, depth + 1) {
                     self.complaints.push(stop.message);
                 }
             } else if kind.is_file() {
                 if self.sources.len() >= MAX_FILES {
-                    return Err(Stop::new(
+                    return Err(AppError::new(
                         Exit::Usage,
                         format!(
                             "{} has more than {MAX_FILES} files; name a smaller folder",
@@ -187,7 +177,7 @@ impl Found {
                         ),
                     ));
                 }
-                if let Err(stop) = self.file(&path, name, wanted, false) {
+                if let Err(stop) = self.scan_file(&path, name, wanted, false) {
                     self.complaints.push(stop.message);
                 }
             }
@@ -195,26 +185,26 @@ impl Found {
         Ok(())
     }
 
-    fn file(
+    fn scan_file(
         &mut self,
         path: &Path,
         name: String,
-        wanted: Option<Format>,
+        wanted: Option<ImportFormat>,
         alone: bool,
-    ) -> Result<(), Stop> {
-        let found = std::fs::metadata(path).map_err(|error| unreadable(path, &error))?;
+    ) -> Result<(), AppError> {
+        let found = std::fs::metadata(path).map_err(|error| read_error(path, &error))?;
         let modified = found.modified().ok().and_then(|at| at.duration_since(UNIX_EPOCH).ok());
         let modified = modified.map_or(0, |since| i128::try_from(since.as_nanos()).unwrap_or(0));
         let mut head = vec![0; HEAD_BYTES];
-        let mut file = File::open(path).map_err(|error| unreadable(path, &error))?;
-        let read = fill(&mut file, &mut head).map_err(|error| unreadable(path, &error))?;
+        let mut file = File::open(path).map_err(|error| read_error(path, &error))?;
+        let read = fill_buffer(&mut file, &mut head).map_err(|error| read_error(path, &error))?;
         head.truncate(read);
-        let base = Source {
+        let base = ImportSource {
             path: path.to_owned(),
             key: path.to_string_lossy().into_owned(),
-            format: Format::Jsonl,
-            shape: Shape::Lines,
-            packed: Packed::Plain,
+            format: ImportFormat::Jsonl,
+            shape: SourceLayout::Lines,
+            packed: Packing::Plain,
             lists: &[],
             size: found.len(),
             modified,
@@ -222,17 +212,17 @@ impl Found {
             name,
         };
         match head.as_slice() {
-            [b'P', b'K', 3 | 5, 4 | 6, ..] => return self.archive(base, wanted, alone),
+            [b'P', b'K', 3 | 5, 4 | 6, ..] => return self.scan_archive(base, wanted, alone),
             [0x28, 0xb5, 0x2f, 0xfd, ..] => {
                 let mut unpacked = vec![0; HEAD_BYTES];
-                let stream = File::open(path).and_then(unpack::zstd);
+                let stream = File::open(path).and_then(unpack::zstd_stream);
                 let read = stream
-                    .and_then(|mut stream| fill(&mut stream, &mut unpacked))
-                    .map_err(|error| unreadable(path, &error))?;
+                    .and_then(|mut stream| fill_buffer(&mut stream, &mut unpacked))
+                    .map_err(|error| read_error(path, &error))?;
                 unpacked.truncate(read);
                 let name = base.name.trim_end_matches(".zst").to_owned();
-                return self.recognised(
-                    Source { packed: Packed::Zstd, name, ..base },
+                return self.add_recognized(
+                    ImportSource { packed: Packing::Zstd, name, ..base },
                     &unpacked,
                     wanted,
                     alone,
@@ -241,15 +231,20 @@ impl Found {
             _ => {}
         }
         if found.len() == 0 {
-            self.skip("empty file");
+            self.count_skipped("empty file");
             return Ok(());
         }
-        self.recognised(base, &head, wanted, alone)
+        self.add_recognized(base, &head, wanted, alone)
     }
 
-    fn archive(&mut self, base: Source, wanted: Option<Format>, alone: bool) -> Result<(), Stop> {
-        let (mut archive, entries) = unpack::open(&base.path)?;
-        let place = shown(&base.path);
+    fn scan_archive(
+        &mut self,
+        base: ImportSource,
+        wanted: Option<ImportFormat>,
+        alone: bool,
+    ) -> Result<(), AppError> {
+        let (mut archive, entries) = unpack::open_archive(&base.path)?;
+        let place = display_path(&base.path);
         let mut taken = 0;
         for entry in entries {
             let name = entry.name.rsplit('/').next().unwrap_or(&entry.name).to_ascii_lowercase();
@@ -264,31 +259,31 @@ impl Found {
             let is_talk = name.starts_with("conversations") && ends(&[".json", ".jsonl"]);
             let is_memory = name.starts_with("memor") && ends(&[".json", ".jsonl", ".txt", ".md"]);
             if !is_talk && !is_memory {
-                self.skip("file of the archive without conversations");
+                self.count_skipped("file of the archive without conversations");
                 continue;
             }
             let mut head = vec![0; HEAD_BYTES];
-            let mut stream = unpack::part(&mut archive, &entry, &place)?;
-            let read = fill(&mut stream, &mut head).map_err(|error| {
-                Stop::new(
+            let mut stream = unpack::entry_stream(&mut archive, &entry, &place)?;
+            let read = fill_buffer(&mut stream, &mut head).map_err(|error| {
+                AppError::new(
                     Exit::Failure,
                     format!("{place}: `{}` cannot be unpacked: {error}", entry.name),
                 )
             })?;
             drop(stream);
             head.truncate(read);
-            let source = Source {
+            let source = ImportSource {
                 name: format!("{}/{}", base.name, entry.name),
                 key: format!("{}!{}", base.key, entry.name),
-                packed: Packed::Zip(entry),
+                packed: Packing::Zip(entry),
                 ..base.clone()
             };
             let before = self.sources.len();
-            self.recognised(source, &head, wanted, false)?;
+            self.add_recognized(source, &head, wanted, false)?;
             taken += self.sources.len() - before;
         }
         if taken == 0 && alone {
-            return Err(Stop::new(
+            return Err(AppError::new(
                 Exit::Usage,
                 format!(
                     "{place} has no conversations in it: no conversations*.json of ChatGPT or Claude.ai, no memories"
@@ -298,37 +293,37 @@ impl Found {
         Ok(())
     }
 
-    /// Finds out whose history it is, and how it is to be read.
-    fn recognised(
+    /// Detects the format of a source and how to read it.
+    fn add_recognized(
         &mut self,
-        source: Source,
+        source: ImportSource,
         head: &[u8],
-        wanted: Option<Format>,
+        wanted: Option<ImportFormat>,
         alone: bool,
-    ) -> Result<(), Stop> {
+    ) -> Result<(), AppError> {
         let lossy = String::from_utf8_lossy(head).into_owned();
         // A few zeros are the trace of a crash; many are another kind of file.
         let zeros = memchr::memchr_iter(0, head).count();
         let is_text = zeros <= head.len() / 10;
-        let seen = if is_text { recognise(&source.name, &lossy) } else { None };
-        let is_memory = source.packed == Packed::Plain && is_claude_memory(&source.path, wanted);
+        let seen = if is_text { detect_format(&source.name, &lossy) } else { None };
+        let is_memory = source.packed == Packing::Plain && is_claude_memory(&source.path, wanted);
         let format = match (seen, wanted) {
-            (Some(Format::Markdown), Some(Format::ClaudeCode) | None) if is_memory => {
-                Some(Format::ClaudeCode)
+            (Some(ImportFormat::Markdown), Some(ImportFormat::ClaudeCode) | None) if is_memory => {
+                Some(ImportFormat::ClaudeCode)
             }
-            (Some(Format::Markdown), Some(Format::ClaudeAi))
-                if matches!(source.packed, Packed::Zip(_)) || alone =>
+            (Some(ImportFormat::Markdown), Some(ImportFormat::ClaudeAi))
+                if matches!(source.packed, Packing::Zip(_)) || alone =>
             {
-                Some(Format::ClaudeAi)
+                Some(ImportFormat::ClaudeAi)
             }
-            (Some(Format::Markdown), None) if matches!(source.packed, Packed::Zip(_)) => {
-                Some(Format::ClaudeAi)
+            (Some(ImportFormat::Markdown), None) if matches!(source.packed, Packing::Zip(_)) => {
+                Some(ImportFormat::ClaudeAi)
             }
-            // Whoever names a file and its form knows better.
+            // An explicit format of a named file wins.
             (_, Some(wanted)) if alone && is_text => Some(wanted),
             (Some(seen), Some(wanted)) if seen == wanted => Some(seen),
             (Some(_), Some(_)) => {
-                self.skip("file of another form");
+                self.count_skipped("file of another form");
                 return Ok(());
             }
             (seen, None) => seen,
@@ -336,54 +331,63 @@ impl Found {
         };
         let Some(format) = format else {
             if alone {
-                let known =
-                    Format::ALL.iter().map(|format| format.word()).collect::<Vec<_>>().join(", ");
+                let known = ImportFormat::ALL
+                    .iter()
+                    .map(|format| format.word())
+                    .collect::<Vec<_>>()
+                    .join(", ");
                 let message = format!(
-                    "nothing was imported from {}: it is of no form that is known; --format names one: {known}",
-                    shown(&source.path)
+                    "nothing was imported from {}: its format is unknown; name one with --format: {known}",
+                    display_path(&source.path)
                 );
-                return Err(Stop::new(Exit::Usage, message));
+                return Err(AppError::new(Exit::Usage, message));
             }
-            self.skip("file of no known form");
+            self.count_skipped("file of no known form");
             return Ok(());
         };
         let json = lossy.trim_start_matches('\u{feff}').trim_start().starts_with(['{', '[']);
         let dated = lossy.starts_with('[')
             && lossy.lines().next().is_some_and(|line| line.contains("] - "));
-        let lists = inside(format, &lossy);
+        let lists = list_fields(format, &lossy);
         let shape = match format {
-            Format::Markdown => Shape::Note,
-            Format::ClaudeCode if seen == Some(Format::Markdown) => Shape::Memory,
-            Format::ClaudeAi if !json || dated => Shape::Memory,
+            ImportFormat::Markdown => SourceLayout::Note,
+            ImportFormat::ClaudeCode if seen == Some(ImportFormat::Markdown) => {
+                SourceLayout::Memory
+            }
+            ImportFormat::ClaudeAi if !json || dated => SourceLayout::Memory,
             // A graph in one object, rather than a line for each thing.
-            Format::McpMemory | Format::Mem0 if !first_line_is_whole(&lossy) => Shape::Elements,
-            Format::Mem0 | Format::ChatGpt | Format::ClaudeAi => Shape::Elements,
-            Format::McpMemory if !lists.is_empty() => Shape::Elements,
-            _ => Shape::Lines,
+            ImportFormat::McpMemory | ImportFormat::Mem0 if !is_first_line_json(&lossy) => {
+                SourceLayout::Elements
+            }
+            ImportFormat::Mem0 | ImportFormat::ChatGpt | ImportFormat::ClaudeAi => {
+                SourceLayout::Elements
+            }
+            ImportFormat::McpMemory if !lists.is_empty() => SourceLayout::Elements,
+            _ => SourceLayout::Lines,
         };
-        let project = (shape == Shape::Memory && format == Format::ClaudeCode)
+        let project = (shape == SourceLayout::Memory && format == ImportFormat::ClaudeCode)
             .then(|| project_beside(&source.path))
             .flatten();
-        self.sources.push(Source { format, shape, lists, project, ..source });
+        self.sources.push(ImportSource { format, shape, lists, project, ..source });
         Ok(())
     }
 }
 
-fn first_line_is_whole(head: &str) -> bool {
+fn is_first_line_json(head: &str) -> bool {
     let line = head.trim_start_matches('\u{feff}').trim_start().lines().next().unwrap_or_default();
     serde_json::from_str::<serde::de::IgnoredAny>(line).is_ok()
 }
 
 /// A path for people: a name in a tree is a stranger's word.
-pub fn shown(path: &Path) -> String {
-    plain::one_line(&path.to_string_lossy())
+pub fn display_path(path: &Path) -> String {
+    sanitize::one_line(&path.to_string_lossy())
 }
 
-fn unreadable(path: &Path, error: &std::io::Error) -> Stop {
-    Stop::new(Exit::Failure, format!("{} cannot be read: {error}", shown(path)))
+fn read_error(path: &Path, error: &std::io::Error) -> AppError {
+    AppError::new(Exit::Failure, format!("{} cannot be read: {error}", display_path(path)))
 }
 
-fn fill(stream: &mut impl Read, into: &mut [u8]) -> std::io::Result<usize> {
+fn fill_buffer(stream: &mut impl Read, into: &mut [u8]) -> std::io::Result<usize> {
     let mut filled = 0;
     while filled < into.len() {
         match stream.read(&mut into[filled..]) {
@@ -396,9 +400,9 @@ fn fill(stream: &mut impl Read, into: &mut [u8]) -> std::io::Result<usize> {
     Ok(filled)
 }
 
-/// Whether a file is one of Claude Code's own memory: `PROJECT/memory/*.md`, where projects are
-/// called after their folder.
-fn is_claude_memory(path: &Path, wanted: Option<Format>) -> bool {
+/// Whether a file belongs to Claude Code's own memory: `PROJECT/memory/*.md`, where PROJECT encodes
+/// a folder.
+fn is_claude_memory(path: &Path, wanted: Option<ImportFormat>) -> bool {
     let Some(folder) =
         path.parent().filter(|folder| folder.file_name().is_some_and(|name| name == "memory"))
     else {
@@ -408,10 +412,10 @@ fn is_claude_memory(path: &Path, wanted: Option<Format>) -> bool {
         .parent()
         .and_then(Path::file_name)
         .is_some_and(|name| name.to_string_lossy().starts_with('-'));
-    project || wanted == Some(Format::ClaudeCode)
+    project || wanted == Some(ImportFormat::ClaudeCode)
 }
 
-/// The folder that a project of Claude Code is about, as the transcripts beside its memory say.
+/// The project of a memory file of Claude Code, as the transcripts beside it name it.
 fn project_beside(path: &Path) -> Option<String> {
     let project = path.parent()?.parent()?;
     let mut files: Vec<PathBuf> =
@@ -420,13 +424,13 @@ fn project_beside(path: &Path) -> Option<String> {
     files.sort();
     let said = files.iter().take(20).find_map(|path| {
         let mut head = vec![0; HEAD_BYTES / 4];
-        let read = fill(&mut File::open(path).ok()?, &mut head).ok()?;
+        let read = fill_buffer(&mut File::open(path).ok()?, &mut head).ok()?;
         let text = String::from_utf8_lossy(&head[..read]).into_owned();
         text.lines().find_map(|line| {
             let line: serde_json::Value = serde_json::from_str(line).ok()?;
             line.get("cwd")?.as_str().map(str::to_owned)
         })
     });
-    said.and_then(|folder| icecore_engine::project::of(Path::new(&folder)))
+    said.and_then(|folder| icecore_engine::project::project_of(Path::new(&folder)))
         .or_else(|| Some(project.file_name()?.to_string_lossy().into_owned()))
 }

@@ -1,102 +1,105 @@
-//! What is packed, unpacked as a stream and never onto a disk.
+//! Unpacking archives as streams, never to disk.
 //!
-//! An archive is a stranger's: names that lead out of it, parts that lie over each other and
-//! contents that swell beyond reason are refused as a whole, archives within it are not opened.
+//! An archive is untrusted: names that lead out of it, overlapping parts and unreasonable
+//! compression ratios refuse the whole archive, and nested archives are not opened.
 
 use std::fs::File;
 use std::io::{self, BufReader, Read};
 use std::path::Path;
 
-use icecore_domain::plain;
+use icecore_domain::sanitize;
 use ruzstd::decoding::StreamingDecoder;
 use zip::ZipArchive;
 
-use crate::error::{Exit, Stop};
+use crate::error::{AppError, Exit};
 
-/// Packed text becomes a few times, hardly ever twenty times as long; a bomb a thousand times.
+/// Text compresses to a twentieth at most; a zip bomb to a thousandth.
 pub const MAX_RATIO: u64 = 100;
-/// Below this many bytes nothing is a bomb.
-const HARMLESS_BYTES: u64 = 1024 * 1024;
-/// The most bytes that come out of one file or one part of an archive.
+/// Smaller output is not checked against the ratio.
+const UNCHECKED_BYTES: u64 = 1024 * 1024;
+/// The largest output of one file or part.
 pub const MAX_UNPACKED_BYTES: u64 = 16 * 1024 * 1024 * 1024;
-/// The most parts of an archive.
 pub const MAX_ENTRIES: usize = 200_000;
 
-/// An archive that was looked through.
+/// An archive that was checked.
 pub type Archive = ZipArchive<BufReader<File>>;
 
 /// A part of an archive that may be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Entry {
-    /// Where it stands in the archive.
+pub struct ArchiveEntry {
     pub index: usize,
-    /// Its name, for people and to know it again; never a path.
+    /// Its name, for display and as identity; never used as a path.
     pub name: String,
-    /// Its bytes, packed.
     pub packed: u64,
-    /// Its bytes, as the archive says.
+    /// Its unpacked size, as the archive claims.
     pub bytes: u64,
 }
 
-fn refused(place: &str, why: impl std::fmt::Display) -> Stop {
-    Stop::new(Exit::NotAllowed, format!("{place} was not opened: {why}"))
+fn refusal(place: &str, why: impl std::fmt::Display) -> AppError {
+    AppError::new(Exit::NotAllowed, format!("{place} was not opened: {why}"))
 }
 
 /// Opens an archive and lists its files.
-pub fn open(path: &Path) -> Result<(Archive, Vec<Entry>), Stop> {
-    let place = super::source::shown(path);
+pub fn open_archive(path: &Path) -> Result<(Archive, Vec<ArchiveEntry>), AppError> {
+    let place = super::source::display_path(path);
     let broken = |error: zip::result::ZipError| {
-        Stop::new(
+        AppError::new(
             Exit::Failure,
             format!(
                 "{place} is not a whole zip archive: {}. Download it again",
-                plain::one_line(&error.to_string())
+                sanitize::one_line(&error.to_string())
             ),
         )
     };
-    let file = File::open(path)
-        .map_err(|error| Stop::new(Exit::Failure, format!("{place} cannot be read: {error}")))?;
+    let file = File::open(path).map_err(|error| {
+        AppError::new(Exit::Failure, format!("{place} cannot be read: {error}"))
+    })?;
     let mut archive = ZipArchive::new(BufReader::new(file)).map_err(broken)?;
     if archive.len() > MAX_ENTRIES {
-        return Err(refused(
+        return Err(refusal(
             &place,
             format!("it has {} parts, at most {MAX_ENTRIES} are looked at", archive.len()),
         ));
     }
     if archive.has_overlapping_files().map_err(broken)? {
-        return Err(refused(&place, "its parts lie over each other, as those of a zip bomb do"));
+        return Err(refusal(&place, "its parts overlap, as in a zip bomb"));
     }
     let mut entries = Vec::new();
     for index in 0..archive.len() {
         let part = archive.by_index_raw(index).map_err(broken)?;
         let written = part.name().map_err(broken)?.into_owned();
-        let name = plain::one_line(&written);
+        let name = sanitize::one_line(&written);
         if part.enclosed_name().is_none()
             || written.starts_with('/')
             || written.contains(['\\', '\0'])
         {
-            return Err(refused(&place, format!("the name `{name}` in it leads out of it")));
+            return Err(refusal(&place, format!("the name `{name}` in it leads out of it")));
         }
         if part.is_symlink() {
-            return Err(refused(&place, format!("`{name}` in it is a link")));
+            return Err(refusal(&place, format!("`{name}` in it is a link")));
         }
         if part.is_file() {
-            entries.push(Entry { index, name, packed: part.compressed_size(), bytes: part.size() });
+            entries.push(ArchiveEntry {
+                index,
+                name,
+                packed: part.compressed_size(),
+                bytes: part.size(),
+            });
         }
     }
     Ok((archive, entries))
 }
 
-/// A part of an archive as a stream that ends in an error if it swells.
-pub fn part<'a>(
+/// A part of an archive as a stream that fails if it exceeds its limit.
+pub fn entry_stream<'a>(
     archive: &'a mut Archive,
-    entry: &Entry,
+    entry: &ArchiveEntry,
     place: &str,
-) -> Result<Box<dyn Read + 'a>, Stop> {
+) -> Result<Box<dyn Read + 'a>, AppError> {
     if entry.bytes > MAX_UNPACKED_BYTES
-        || (entry.bytes > HARMLESS_BYTES && entry.bytes / entry.packed.max(1) > MAX_RATIO)
+        || (entry.bytes > UNCHECKED_BYTES && entry.bytes / entry.packed.max(1) > MAX_RATIO)
     {
-        return Err(refused(
+        return Err(refusal(
             place,
             format!(
                 "`{}` would unpack from {} to {} bytes, as a zip bomb does",
@@ -105,31 +108,34 @@ pub fn part<'a>(
         ));
     }
     let part = archive.by_index(entry.index).map_err(|error| {
-        Stop::new(Exit::Failure, format!("{place}: `{}` cannot be unpacked: {error}", entry.name))
+        AppError::new(
+            Exit::Failure,
+            format!("{place}: `{}` cannot be unpacked: {error}", entry.name),
+        )
     })?;
-    Ok(Box::new(Bounded { inner: part, left: allowed(entry.packed) }))
+    Ok(Box::new(BoundedReader { inner: part, left: max_unpacked_bytes(entry.packed) }))
 }
 
-fn allowed(packed: u64) -> u64 {
-    packed.saturating_mul(MAX_RATIO).saturating_add(HARMLESS_BYTES).min(MAX_UNPACKED_BYTES)
+fn max_unpacked_bytes(packed: u64) -> u64 {
+    packed.saturating_mul(MAX_RATIO).saturating_add(UNCHECKED_BYTES).min(MAX_UNPACKED_BYTES)
 }
 
-/// A file of zstd frames as a stream, likewise.
-pub fn zstd(file: File) -> io::Result<Box<dyn Read>> {
+/// A file of zstd frames as a stream that fails if it exceeds its limit.
+pub fn zstd_stream(file: File) -> io::Result<Box<dyn Read>> {
     let packed = file.metadata()?.len();
-    Ok(Box::new(Bounded {
-        inner: Frames { now: None, rest: Some(BufReader::new(file)) },
-        left: allowed(packed),
+    Ok(Box::new(BoundedReader {
+        inner: ZstdFrames { now: None, rest: Some(BufReader::new(file)) },
+        left: max_unpacked_bytes(packed),
     }))
 }
 
-/// A stream with an end, whatever is in it.
-struct Bounded<R> {
+/// A stream that fails after a number of bytes.
+struct BoundedReader<R> {
     inner: R,
     left: u64,
 }
 
-impl<R: Read> Read for Bounded<R> {
+impl<R: Read> Read for BoundedReader<R> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let read = self.inner.read(into)?;
         self.left = self.left.checked_sub(read as u64).ok_or_else(|| {
@@ -141,13 +147,13 @@ impl<R: Read> Read for Bounded<R> {
     }
 }
 
-/// One frame after the other.
-struct Frames {
+/// Decodes the zstd frames of a file one after the other.
+struct ZstdFrames {
     now: Option<StreamingDecoder<BufReader<File>, ruzstd::decoding::FrameDecoder>>,
     rest: Option<BufReader<File>>,
 }
 
-impl Read for Frames {
+impl Read for ZstdFrames {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         loop {
             if let Some(frame) = &mut self.now {

@@ -1,53 +1,42 @@
-//! The clients: where each has its settings, and which of them tell it of us.
+//! The supported clients and the paths of their settings files.
 
 use std::path::{Path, PathBuf};
 
-use super::hooks::{self, Dialect};
-use super::servers::{self, Shape};
-use super::{Caller, Refused, codex};
+use super::hooks::{self, HookDialect};
+use super::servers::{self, ServerFormat};
+use super::{Invocation, SettingsError, codex};
 
-/// A program that can use memory.
+/// A supported client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub enum Client {
-    /// Claude Code.
+pub enum ClientApp {
     ClaudeCode,
-    /// Codex CLI.
     Codex,
-    /// Claude Desktop.
     ClaudeDesktop,
-    /// Cursor.
     Cursor,
-    /// Visual Studio Code.
     #[value(name = "vscode")]
     VsCode,
 }
 
-/// What a client is told: to call us at its events, or to start our server.
+/// The kind of integration: hooks at the client's events, or an MCP server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub enum What {
-    /// The hooks.
+pub enum IntegrationKind {
     Hooks,
-    /// The MCP server.
     Mcp,
 }
 
-/// A system, as far as clients keep their settings in other places there.
+/// An operating system, as far as the paths of settings differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum System {
-    /// Linux and its like.
+pub enum OperatingSystem {
     Linux,
-    /// macOS.
     Mac,
-    /// Windows.
     Windows,
 }
 
-/// What of this machine decides where settings are.
+/// What decides the paths of settings on this machine.
 #[derive(Debug, Clone)]
-pub struct Machine {
-    /// The system.
-    pub system: System,
-    /// The person's folder.
+pub struct ClientMachine {
+    pub system: OperatingSystem,
+    /// The user's home directory.
     pub home: PathBuf,
     /// `XDG_CONFIG_HOME`, `APPDATA`.
     pub config: Option<PathBuf>,
@@ -57,32 +46,29 @@ pub struct Machine {
     pub codex: Option<PathBuf>,
 }
 
-/// How a file tells a client of us.
+/// What a settings file configures, and in which format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Part {
-    /// Hooks, in JSON.
-    Hooks(Dialect),
-    /// The server, in JSON.
-    Server(Shape),
-    /// The server, in TOML.
+pub enum SettingsPart {
+    Hooks(HookDialect),
+    /// The MCP server, in JSON.
+    Server(ServerFormat),
+    /// The MCP server, in TOML.
     Toml,
 }
 
-/// A file of a client.
+/// A settings file of a client.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
-    /// How it tells of us.
-    pub part: Part,
-    /// Where it is.
+pub struct SettingsFile {
+    pub part: SettingsPart,
     pub path: PathBuf,
 }
 
-impl Client {
+impl ClientApp {
     /// Every client.
     pub const ALL: [Self; 5] =
         [Self::ClaudeCode, Self::Codex, Self::ClaudeDesktop, Self::Cursor, Self::VsCode];
 
-    /// The word for it on the command line.
+    /// Its name on the command line.
     pub fn word(self) -> &'static str {
         match self {
             Self::ClaudeCode => "claude-code",
@@ -93,7 +79,7 @@ impl Client {
         }
     }
 
-    /// Its own name.
+    /// Its product name.
     pub fn name(self) -> &'static str {
         match self {
             Self::ClaudeCode => "Claude Code",
@@ -104,7 +90,7 @@ impl Client {
         }
     }
 
-    /// What it is called on the command line, if it can be.
+    /// The name of its program, if it has one.
     pub fn program(self) -> Option<&'static str> {
         match self {
             Self::ClaudeCode => Some("claude"),
@@ -115,8 +101,8 @@ impl Client {
         }
     }
 
-    /// Where else its own installers put that program, and aliases of a shell lead to.
-    pub fn other_programs(self, machine: &Machine) -> Vec<PathBuf> {
+    /// Other paths of its program, used by its installers and shell aliases.
+    pub fn other_programs(self, machine: &ClientMachine) -> Vec<PathBuf> {
         match self {
             Self::ClaudeCode => {
                 vec![
@@ -128,42 +114,47 @@ impl Client {
         }
     }
 
-    /// Whose hooks it reads, if it has any.
-    pub fn dialect(self) -> Option<Dialect> {
+    /// The dialect of its hooks, if it has hooks.
+    pub fn dialect(self) -> Option<HookDialect> {
         match self {
-            Self::ClaudeCode => Some(Dialect::ClaudeCode),
-            Self::Codex => Some(Dialect::Codex),
+            Self::ClaudeCode => Some(HookDialect::ClaudeCode),
+            Self::Codex => Some(HookDialect::Codex),
             _ => None,
         }
     }
 
-    /// Whether it is started from a desktop, where the search path of a shell is not known.
-    pub fn has_window(self) -> bool {
+    /// Whether it is started from the desktop, without the PATH of a shell.
+    pub fn is_desktop_app(self) -> bool {
         matches!(self, Self::ClaudeDesktop | Self::Cursor | Self::VsCode)
     }
 
-    /// The folder that is there if the client was ever used.
-    pub fn folder(self, machine: &Machine) -> PathBuf {
+    /// A folder that exists if the client was ever used.
+    pub fn folder(self, machine: &ClientMachine) -> PathBuf {
         match self {
             Self::ClaudeCode => {
                 machine.claude.clone().unwrap_or_else(|| machine.home.join(".claude"))
             }
             Self::Codex => machine.codex.clone().unwrap_or_else(|| machine.home.join(".codex")),
-            Self::ClaudeDesktop => machine.applications().join("Claude"),
+            Self::ClaudeDesktop => machine.app_settings_folder().join("Claude"),
             Self::Cursor => machine.home.join(".cursor"),
-            Self::VsCode => machine.applications().join("Code"),
+            Self::VsCode => machine.app_settings_folder().join("Code"),
         }
     }
 
-    /// Its files: the person's own, or those of a project.
-    pub fn places(self, machine: &Machine, project: Option<&Path>) -> Result<Vec<Place>, Refused> {
+    /// Its settings files: the user's own, or those of a project.
+    pub fn settings_files(
+        self,
+        machine: &ClientMachine,
+        project: Option<&Path>,
+    ) -> Result<Vec<SettingsFile>, SettingsError> {
         let own = self.folder(machine);
-        let at = |part: Part, path: PathBuf| Place { part, path };
-        let (claude, codex) = (Part::Hooks(Dialect::ClaudeCode), Part::Hooks(Dialect::Codex));
-        let server = Part::Server(servers::COMMON);
+        let at = |part: SettingsPart, path: PathBuf| SettingsFile { part, path };
+        let (claude, codex) =
+            (SettingsPart::Hooks(HookDialect::ClaudeCode), SettingsPart::Hooks(HookDialect::Codex));
+        let server = SettingsPart::Server(servers::COMMON_FORMAT);
         Ok(match (self, project) {
             (Self::ClaudeCode, None) => {
-                // Beside the folder, unless the folder was put somewhere else: then within.
+                // Beside the default folder, but inside a configured one.
                 let above = machine.claude.as_ref().unwrap_or(&machine.home);
                 vec![at(claude, own.join("settings.json")), at(server, above.join(".claude.json"))]
             }
@@ -174,29 +165,41 @@ impl Client {
                 ]
             }
             (Self::Codex, None) => {
-                vec![at(codex, own.join("hooks.json")), at(Part::Toml, own.join("config.toml"))]
+                vec![
+                    at(codex, own.join("hooks.json")),
+                    at(SettingsPart::Toml, own.join("config.toml")),
+                ]
             }
             (Self::Codex, Some(project)) => {
                 let own = project.join(".codex");
-                vec![at(codex, own.join("hooks.json")), at(Part::Toml, own.join("config.toml"))]
+                vec![
+                    at(codex, own.join("hooks.json")),
+                    at(SettingsPart::Toml, own.join("config.toml")),
+                ]
             }
             (Self::ClaudeDesktop, None) => vec![at(server, own.join("claude_desktop_config.json"))],
-            (Self::ClaudeDesktop, Some(_)) => return Err(Refused::NoProject(self.name())),
+            (Self::ClaudeDesktop, Some(_)) => return Err(SettingsError::NoProject(self.name())),
             (Self::Cursor, None) => vec![at(server, own.join("mcp.json"))],
             (Self::Cursor, Some(project)) => {
                 vec![at(server, project.join(".cursor").join("mcp.json"))]
             }
             (Self::VsCode, None) => {
-                vec![at(Part::Server(servers::VS_CODE), own.join("User").join("mcp.json"))]
+                vec![at(
+                    SettingsPart::Server(servers::VS_CODE_FORMAT),
+                    own.join("User").join("mcp.json"),
+                )]
             }
             (Self::VsCode, Some(project)) => {
-                vec![at(Part::Server(servers::VS_CODE), project.join(".vscode").join("mcp.json"))]
+                vec![at(
+                    SettingsPart::Server(servers::VS_CODE_FORMAT),
+                    project.join(".vscode").join("mcp.json"),
+                )]
             }
         })
     }
 
-    /// What a person does next.
-    pub fn next(self) -> &'static str {
+    /// What the user has to do next.
+    pub fn next_step(self) -> &'static str {
         match self {
             Self::ClaudeCode => {
                 "Start a new session of Claude Code; /hooks and /mcp show what was added."
@@ -209,27 +212,29 @@ impl Client {
     }
 }
 
-impl Machine {
-    /// Where programs with windows keep their settings.
-    fn applications(&self) -> PathBuf {
+impl ClientMachine {
+    /// The folder of desktop applications' settings.
+    fn app_settings_folder(&self) -> PathBuf {
         match self.system {
-            System::Linux => self.config.clone().unwrap_or_else(|| self.home.join(".config")),
-            System::Mac => self.home.join("Library").join("Application Support"),
-            System::Windows => {
+            OperatingSystem::Linux => {
+                self.config.clone().unwrap_or_else(|| self.home.join(".config"))
+            }
+            OperatingSystem::Mac => self.home.join("Library").join("Application Support"),
+            OperatingSystem::Windows => {
                 self.config.clone().unwrap_or_else(|| self.home.join("AppData").join("Roaming"))
             }
         }
     }
 }
 
-impl Part {
-    /// What a client is told by it.
-    pub fn what(self) -> What {
-        if matches!(self, Self::Hooks(_)) { What::Hooks } else { What::Mcp }
+impl SettingsPart {
+    /// The kind of integration.
+    pub fn kind(self) -> IntegrationKind {
+        if matches!(self, Self::Hooks(_)) { IntegrationKind::Hooks } else { IntegrationKind::Mcp }
     }
 
-    /// The settings with us in them, as they should be.
-    pub fn connect(self, text: &str, caller: &Caller) -> Result<String, Refused> {
+    /// The settings with icecore connected.
+    pub fn connect(self, text: &str, caller: &Invocation) -> Result<String, SettingsError> {
         match self {
             Self::Hooks(dialect) => hooks::connect(text, dialect, caller),
             Self::Server(shape) => servers::connect(text, shape, caller),
@@ -237,8 +242,8 @@ impl Part {
         }
     }
 
-    /// The settings without us. `before` is what they were, as far as that is known.
-    pub fn disconnect(self, text: &str, before: Option<&str>) -> Result<String, Refused> {
+    /// The settings without icecore. `before` is the former text, if known.
+    pub fn disconnect(self, text: &str, before: Option<&str>) -> Result<String, SettingsError> {
         match self {
             Self::Hooks(_) => hooks::disconnect(text, before),
             Self::Server(shape) => servers::disconnect(text, shape, before),
@@ -246,17 +251,17 @@ impl Part {
         }
     }
 
-    /// The vault that they bind us to.
-    pub fn pinned(self, text: &str) -> Option<String> {
+    /// The vault that the settings name.
+    pub fn bound_vault(self, text: &str) -> Option<String> {
         match self {
-            Self::Hooks(_) => hooks::pinned(text),
-            Self::Server(shape) => servers::pinned(text, shape),
-            Self::Toml => codex::pinned(text),
+            Self::Hooks(_) => hooks::bound_vault(text),
+            Self::Server(shape) => servers::bound_vault(text, shape),
+            Self::Toml => codex::bound_vault(text),
         }
     }
 
-    /// Whether settings say nothing at all.
-    pub fn says_nothing(self, text: &str) -> bool {
+    /// Whether settings are empty.
+    pub fn is_blank(self, text: &str) -> bool {
         let text = text.trim_start_matches('\u{FEFF}').trim();
         let inside = text.strip_prefix('{').and_then(|text| text.strip_suffix('}')).map(str::trim);
         text.is_empty() || self != Self::Toml && inside == Some("")

@@ -1,26 +1,25 @@
-//! The server in Codex' `config.toml`, changed without touching anything else.
+//! The MCP server in Codex' `config.toml`, changed without touching anything else.
 //!
-//! `toml_edit` reads the text and says where everything stands; a change is a splice of the text,
-//! so that line ends, comments and order stay byte for byte. What comes out is read again before it
-//! is believed.
+//! `toml_edit` parses the text and gives spans; a change is a splice of the text, so that line
+//! ends, comments and order stay byte for byte. The result is parsed again before it is accepted.
 
 use std::ops::Range;
 
 use toml_edit::{Document, Item, TableLike, Value};
 
 use super::hooks::is_our_program;
-use super::json::Malformed;
-use super::servers::{NAME, VAULT};
-use super::{Caller, Refused};
+use super::json::SettingsSyntaxError;
+use super::servers::{SERVER_NAME, VAULT_VARIABLE};
+use super::{Invocation, SettingsError};
 
-const SERVERS: &str = "mcp_servers";
+const SERVERS_TABLE: &str = "mcp_servers";
 const BOM: &str = "\u{FEFF}";
 
-fn read(text: &str) -> Result<Document<&str>, Refused> {
+fn parse(text: &str) -> Result<Document<&str>, SettingsError> {
     Document::parse(text).map_err(|error| {
         let at = error.span().map_or(0, |span| span.start);
         let what = error.message().lines().collect::<Vec<_>>().join("; ");
-        Refused::Malformed(Malformed::at(text, at, what))
+        SettingsError::Malformed(SettingsSyntaxError::at(text, at, what))
     })
 }
 
@@ -31,14 +30,14 @@ fn line_end(text: &str) -> &'static str {
     }
 }
 
-fn quoted(text: &str) -> String {
+fn toml_quote(text: &str) -> String {
     Value::from(text).to_string()
 }
 
-fn servers<'a>(document: &'a Document<&str>) -> Result<Option<&'a Item>, Refused> {
-    match document.as_table().get(SERVERS) {
+fn server_tables<'a>(document: &'a Document<&str>) -> Result<Option<&'a Item>, SettingsError> {
+    match document.as_table().get(SERVERS_TABLE) {
         Some(item) if item.as_table_like().is_none() => {
-            Err(Refused::Unlike("`mcp_servers`", "a table"))
+            Err(SettingsError::Unlike("`mcp_servers`", "a table"))
         }
         item => Ok(item),
     }
@@ -50,17 +49,18 @@ fn is_ours(entry: &Item) -> bool {
     runs_us && args.is_some_and(|args| args.iter().any(|word| word.as_str() == Some("mcp")))
 }
 
-/// The vault that our server is bound to.
-pub fn pinned(text: &str) -> Option<String> {
-    let document = read(text.trim_start_matches(BOM)).ok()?;
-    let entry = servers(&document).ok()??.get(NAME).filter(|entry| is_ours(entry))?;
-    entry.get("env")?.get(VAULT)?.as_str().map(str::to_owned)
+/// The vault that our server entry names.
+pub fn bound_vault(text: &str) -> Option<String> {
+    let document = parse(text.trim_start_matches(BOM)).ok()?;
+    let entry = server_tables(&document).ok()??.get(SERVER_NAME).filter(|entry| is_ours(entry))?;
+    entry.get("env")?.get(VAULT_VARIABLE)?.as_str().map(str::to_owned)
 }
 
-/// Whether our server is as it should be.
-fn is_connected(text: &str, caller: &Caller) -> bool {
-    let Ok(document) = read(text) else { return false };
-    let Some(entry) = servers(&document).ok().flatten().and_then(|servers| servers.get(NAME))
+/// Whether our server entry is up to date.
+fn is_connected(text: &str, caller: &Invocation) -> bool {
+    let Ok(document) = parse(text) else { return false };
+    let Some(entry) =
+        server_tables(&document).ok().flatten().and_then(|servers| servers.get(SERVER_NAME))
     else {
         return false;
     };
@@ -71,39 +71,46 @@ fn is_connected(text: &str, caller: &Caller) -> bool {
     entry.get("command").and_then(Item::as_str) == Some(&caller.command)
         && args.as_deref() == Some(&["mcp"])
         && caller.vault.as_deref().is_none_or(|vault| {
-            entry.get("env").and_then(|env| env.get(VAULT)?.as_str()) == Some(vault)
+            entry.get("env").and_then(|env| env.get(VAULT_VARIABLE)?.as_str()) == Some(vault)
         })
 }
 
-/// The settings with our server as it should be.
-pub fn connect(text: &str, caller: &Caller) -> Result<String, Refused> {
+/// The settings with our server entry.
+pub fn connect(text: &str, caller: &Invocation) -> Result<String, SettingsError> {
     let bom = if text.starts_with(BOM) { BOM } else { "" };
     let body = &text[bom.len()..];
-    let document = read(body)?;
+    let document = parse(body)?;
     if is_connected(body, caller) {
         return Ok(text.to_owned());
     }
     let mut out = body.to_owned();
-    match servers(&document)?.and_then(|servers| servers.get(NAME)) {
-        Some(entry) if !is_ours(entry) => return Err(Refused::Taken),
+    match server_tables(&document)?.and_then(|servers| servers.get(SERVER_NAME)) {
+        Some(entry) if !is_ours(entry) => return Err(SettingsError::Taken),
         Some(_) => {
-            out = with_value(&out, &[SERVERS, NAME], "command", &quoted(&caller.command))?;
-            out = with_value(&out, &[SERVERS, NAME], "args", "[\"mcp\"]")?;
+            out = with_value(
+                &out,
+                &[SERVERS_TABLE, SERVER_NAME],
+                "command",
+                &toml_quote(&caller.command),
+            )?;
+            out = with_value(&out, &[SERVERS_TABLE, SERVER_NAME], "args", "[\"mcp\"]")?;
             if let Some(vault) = &caller.vault {
                 out = with_vault(&out, vault)?;
             }
         }
         None => {
-            let vault = caller.vault.as_ref().map(|vault| (VAULT, quoted(vault)));
-            let inline =
-                servers(&document)?.is_some_and(|servers| servers.as_inline_table().is_some());
+            let vault = caller.vault.as_ref().map(|vault| (VAULT_VARIABLE, toml_quote(vault)));
+            let inline = server_tables(&document)?
+                .is_some_and(|servers| servers.as_inline_table().is_some());
             if inline {
                 let env = vault.map_or(String::new(), |(name, vault)| {
                     format!(", env = {{ {name} = {vault} }}")
                 });
-                let entry =
-                    format!("{{ command = {}, args = [\"mcp\"]{env} }}", quoted(&caller.command));
-                out = with_value(&out, &[SERVERS], NAME, &entry)?;
+                let entry = format!(
+                    "{{ command = {}, args = [\"mcp\"]{env} }}",
+                    toml_quote(&caller.command)
+                );
+                out = with_value(&out, &[SERVERS_TABLE], SERVER_NAME, &entry)?;
             } else {
                 let end = line_end(body);
                 let gap = match (body.is_empty(), body.ends_with('\n')) {
@@ -114,36 +121,51 @@ pub fn connect(text: &str, caller: &Caller) -> Result<String, Refused> {
                 let env = vault.map_or(String::new(), |(name, vault)| {
                     format!("env = {{ {name} = {vault} }}{end}")
                 });
-                let command = quoted(&caller.command);
+                let command = toml_quote(&caller.command);
                 out.push_str(&format!(
-                    "{gap}[{SERVERS}.{NAME}]{end}command = {command}{end}args = [\"mcp\"]{end}{env}"
+                    "{gap}[{SERVERS_TABLE}.{SERVER_NAME}]{end}command = {command}{end}args = [\"mcp\"]{end}{env}"
                 ));
             }
         }
     }
     if !is_connected(&out, caller) {
-        return Err(Refused::Unlike("`mcp_servers.icecore`", "a table under a heading of its own"));
+        return Err(SettingsError::Unlike(
+            "`mcp_servers.icecore`",
+            "a table under a heading of its own",
+        ));
     }
     Ok(format!("{bom}{out}"))
 }
 
-fn with_vault(text: &str, vault: &str) -> Result<String, Refused> {
-    let document = read(text)?;
-    let has_env = servers(&document)?.and_then(|servers| servers.get(NAME)?.get("env")).is_some();
+fn with_vault(text: &str, vault: &str) -> Result<String, SettingsError> {
+    let document = parse(text)?;
+    let has_env = server_tables(&document)?
+        .and_then(|servers| servers.get(SERVER_NAME)?.get("env"))
+        .is_some();
     if has_env {
-        return with_value(text, &[SERVERS, NAME, "env"], VAULT, &quoted(vault));
+        return with_value(
+            text,
+            &[SERVERS_TABLE, SERVER_NAME, "env"],
+            VAULT_VARIABLE,
+            &toml_quote(vault),
+        );
     }
-    with_value(text, &[SERVERS, NAME], "env", &format!("{{ {VAULT} = {} }}", quoted(vault)))
+    with_value(
+        text,
+        &[SERVERS_TABLE, SERVER_NAME],
+        "env",
+        &format!("{{ {VAULT_VARIABLE} = {} }}", toml_quote(vault)),
+    )
 }
 
-/// The text with a value in the table at `way`: in place of the one that is there, or as its last.
-fn with_value(text: &str, way: &[&str], name: &str, value: &str) -> Result<String, Refused> {
-    let document = read(text)?;
+/// Sets a value in the table at `way`: replaces the present one, or appends it.
+fn with_value(text: &str, way: &[&str], name: &str, value: &str) -> Result<String, SettingsError> {
+    let document = parse(text)?;
     let table = way.iter().try_fold(document.as_item(), |item, name| item.get(name));
     let Some(table) = table else { return Ok(text.to_owned()) };
     let mut out = text.to_owned();
     if let Some(span) = table.get(name).and_then(|item| item.as_value()?.span()) {
-        // What says the same in other words is left as it is.
+        // An equal value in another notation is left unchanged.
         let same = |value: &str| {
             value
                 .parse::<Value>()
@@ -166,33 +188,31 @@ fn with_value(text: &str, way: &[&str], name: &str, value: &str) -> Result<Strin
     let Some(header) = table.as_table().and_then(toml_edit::Table::span) else { return Ok(out) };
     let last = table
         .as_table_like()
-        .map_or(header.end, |table| last_value(table).unwrap_or(header.end).max(header.end));
+        .map_or(header.end, |table| last_value_end(table).unwrap_or(header.end).max(header.end));
     let end = text[last..].find('\n').map_or(text.len(), |at| last + at);
     let end = if text[..end].ends_with('\r') { end - 1 } else { end };
     out.insert_str(end, &format!("{}{name} = {value}", line_end(text)));
     Ok(out)
 }
 
-/// Where the last value under a heading ends; tables under headings of their own are not among
-/// them.
-fn last_value(table: &dyn TableLike) -> Option<usize> {
+/// The end of the last value under a heading, without tables that have their own heading.
+fn last_value_end(table: &dyn TableLike) -> Option<usize> {
     let ends = table.iter().filter_map(|(_, item)| match item {
         Item::Value(value) => value.span().map(|span| span.end),
-        Item::Table(inner) if inner.is_dotted() => last_value(inner),
+        Item::Table(inner) if inner.is_dotted() => last_value_end(inner),
         _ => None,
     });
     ends.max()
 }
 
-/// The lines of a table: its heading with everything down to its last value, and likewise for the
-/// tables in it.
-fn sections(table: &toml_edit::Table, found: &mut Vec<Range<usize>>) {
+/// Collects the ranges of a table and its subtables: each heading down to its last value.
+fn collect_sections(table: &toml_edit::Table, found: &mut Vec<Range<usize>>) {
     if let Some(header) = table.span().filter(|span| !span.is_empty() && !table.is_dotted()) {
-        found.push(header.start..last_value(table).unwrap_or(header.end).max(header.end));
+        found.push(header.start..last_value_end(table).unwrap_or(header.end).max(header.end));
     }
     for (name, item) in table.iter() {
         match item {
-            Item::Table(inner) => sections(inner, found),
+            Item::Table(inner) => collect_sections(inner, found),
             Item::Value(value) if table.is_dotted() => {
                 let start = table.key(name).and_then(toml_edit::Key::span).map(|span| span.start);
                 found.extend(start.zip(value.span()).map(|(start, span)| start..span.end));
@@ -202,21 +222,23 @@ fn sections(table: &toml_edit::Table, found: &mut Vec<Range<usize>>) {
     }
 }
 
-/// The settings without our server.
-pub fn disconnect(text: &str) -> Result<String, Refused> {
+/// The settings without our server entry.
+pub fn disconnect(text: &str) -> Result<String, SettingsError> {
     let bom = if text.starts_with(BOM) { BOM } else { "" };
     let body = &text[bom.len()..];
-    let document = read(body)?;
-    let Some(servers) = servers(&document)? else { return Ok(text.to_owned()) };
-    let Some(entry) = servers.get(NAME).filter(|entry| is_ours(entry)) else {
+    let document = parse(body)?;
+    let Some(servers) = server_tables(&document)? else { return Ok(text.to_owned()) };
+    let Some(entry) = servers.get(SERVER_NAME).filter(|entry| is_ours(entry)) else {
         return Ok(text.to_owned());
     };
     let mut out = body.to_owned();
     if let (Some(inline), Some(span)) =
         (servers.as_inline_table(), entry.as_value().and_then(Value::span))
     {
-        let start =
-            inline.key(NAME).and_then(toml_edit::Key::span).map_or(span.start, |key| key.start);
+        let start = inline
+            .key(SERVER_NAME)
+            .and_then(toml_edit::Key::span)
+            .map_or(span.start, |key| key.start);
         let before = body[..start].trim_end();
         let range = match (before.ends_with(','), body[span.end..].trim_start().strip_prefix(',')) {
             (true, _) => before.len() - 1..span.end,
@@ -227,10 +249,10 @@ pub fn disconnect(text: &str) -> Result<String, Refused> {
     } else {
         let mut lines = Vec::new();
         match entry {
-            Item::Table(table) => sections(table, &mut lines),
+            Item::Table(table) => collect_sections(table, &mut lines),
             // One line in the table of all servers.
             Item::Value(value) => {
-                let key = servers.as_table().and_then(|table| table.key(NAME)?.span());
+                let key = servers.as_table().and_then(|table| table.key(SERVER_NAME)?.span());
                 lines.extend(key.zip(value.span()).map(|(key, value)| key.start..value.end));
             }
             _ => {}
@@ -240,7 +262,7 @@ pub fn disconnect(text: &str) -> Result<String, Refused> {
         for range in lines.into_iter().rev() {
             let start = body[..range.start].rfind('\n').map_or(0, |at| at + 1);
             let end = body[range.end..].find('\n').map_or(body.len(), |at| range.end + at + 1);
-            // The empty line before a heading goes with it.
+            // The empty line before a heading is removed with it.
             let above = &body[..start];
             let start = match above.strip_suffix("\r\n").or_else(|| above.strip_suffix('\n')) {
                 Some(rest) if headed && rest.ends_with('\n') => rest.len(),
@@ -249,6 +271,6 @@ pub fn disconnect(text: &str) -> Result<String, Refused> {
             out.replace_range(start..end, "");
         }
     }
-    read(&out)?;
+    parse(&out)?;
     Ok(format!("{bom}{out}"))
 }

@@ -1,32 +1,31 @@
-//! The hooks: which events of a client call us, and how that stands in its settings.
+//! The hooks: which events of a client call icecore, and their settings.
 //!
-//! One table says it for Claude Code, for Codex and for the plugin alike. Everything in it was
-//! tried with the clients themselves: Claude Code before 2.1.101 drops the whole settings file over
-//! one event that it does not know, and before 2.1.139 it ignores `args`, so a hook is one line for
-//! a shell and only events that the installed version knows are named.
+//! One table serves Claude Code, Codex and the plugin. It was tested with the clients themselves:
+//! Claude Code before 2.1.101 ignores a whole settings file that names an unknown event, and before
+//! 2.1.139 it ignores `args`. So a hook is one shell line, and only events that the installed
+//! version supports are named.
 
-use super::json::{self, Node, Step, Tree};
+use super::json::{self, JsonNode, JsonTree, PathStep};
 use super::version::Version;
-use super::{Caller, Refused};
+use super::{Invocation, SettingsError};
 
-/// What a Claude Code that does not tell its version is taken for: the first one that has every
-/// event but `PostCompact`.
+/// The assumed version of a Claude Code that does not report one: the first with every event but
+/// `PostCompact`.
 pub const ASSUMED_CLAUDE_CODE: Version = Version(1, 0, 85);
-/// The most seconds that Codex grants the hooks of `SessionEnd`; it warns at every start about
-/// more.
+/// The limit of Codex for `SessionEnd` hooks; it warns at every start about more.
 const CODEX_SESSION_END_SECS: u64 = 3;
 
-/// One event that calls us.
-pub struct Hook {
-    /// The client's name for it.
+/// One event that calls icecore.
+pub struct ClientHook {
+    /// The client's name of the event.
     pub event: &'static str,
-    /// Which of its kinds, where there are several.
+    /// The matcher, for events with several kinds.
     pub matcher: Option<&'static str>,
-    /// Our name for it.
+    /// Our name of the event.
     pub name: &'static str,
-    /// The first Claude Code that knows it.
+    /// The first Claude Code that supports it.
     pub since: Version,
-    /// How many seconds it may take, if not the client's default.
+    /// The timeout, if not the client's default.
     pub timeout_secs: Option<u64>,
 }
 
@@ -35,106 +34,110 @@ const fn hook(
     name: &'static str,
     since: Version,
     timeout_secs: Option<u64>,
-) -> Hook {
-    Hook { event, matcher: None, name, since, timeout_secs }
+) -> ClientHook {
+    ClientHook { event, matcher: None, name, since, timeout_secs }
 }
 
-/// Every event that calls us.
-pub const HOOKS: &[Hook] = &[
-    Hook {
+/// Every event that calls icecore.
+pub const HOOKS: &[ClientHook] = &[
+    ClientHook {
         matcher: Some("startup|resume|clear|compact|fork"),
         ..hook("SessionStart", "session-start", Version(1, 0, 62), Some(10))
     },
     hook("UserPromptSubmit", "user-prompt-submit", Version(1, 0, 53), Some(5)),
-    Hook {
+    ClientHook {
         matcher: Some("manual|auto"),
         ..hook("PreCompact", "pre-compact", Version(1, 0, 48), Some(10))
     },
-    Hook {
+    ClientHook {
         matcher: Some("manual|auto"),
         ..hook("PostCompact", "post-compact", Version(2, 1, 76), Some(10))
     },
-    // Not in the background: `claude -p` ends its background hooks when it ends, and the last
-    // answer would be lost.
+    // Not in the background: `claude -p` kills background hooks at its end, and the last reply
+    // would be lost.
     hook("Stop", "stop", Version(1, 0, 38), Some(5)),
     hook("SubagentStop", "subagent-stop", Version(1, 0, 41), Some(10)),
     hook("SessionEnd", "session-end", Version(1, 0, 85), Some(5)),
 ];
 
-/// The fields of a handler that are ours to set.
-const OURS: &[&str] = &["type", "command", "args", "async", "timeout"];
+/// The fields of a handler that icecore sets.
+const OWN_FIELDS: &[&str] = &["type", "command", "args", "async", "timeout"];
 
-/// Whose settings the hooks stand in.
+/// The client whose settings hold the hooks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Dialect {
-    /// Claude Code.
+pub enum HookDialect {
     ClaudeCode,
-    /// Codex.
     Codex,
-    /// The plugin for Claude Code, where a time of its own does not lengthen the end of a session.
+    /// The plugin for Claude Code, where a timeout does not extend the end of a session.
     Plugin,
 }
 
-impl Dialect {
-    /// The events that this version of the client does not know, as far as it tells its version.
-    pub fn unknown_events(self, version: Option<Version>) -> impl Iterator<Item = &'static Hook> {
-        HOOKS.iter().filter(move |hook| !self.knows(hook, version))
+impl HookDialect {
+    /// The events that this version of the client does not support.
+    pub fn unsupported_hooks(
+        self,
+        version: Option<Version>,
+    ) -> impl Iterator<Item = &'static ClientHook> {
+        HOOKS.iter().filter(move |hook| !self.supports(hook, version))
     }
 
-    fn knows(self, hook: &Hook, version: Option<Version>) -> bool {
-        // Codex ignores events that it does not know; a plugin is read by whatever version there
-        // is.
+    fn supports(self, hook: &ClientHook, version: Option<Version>) -> bool {
+        // Codex ignores unknown events; a plugin may be read by any version.
         self != Self::ClaudeCode || hook.since <= version.unwrap_or(ASSUMED_CLAUDE_CODE)
     }
 
-    fn events(self, version: Option<Version>) -> impl Iterator<Item = &'static Hook> {
-        HOOKS.iter().filter(move |hook| self.knows(hook, version))
+    fn supported_hooks(
+        self,
+        version: Option<Version>,
+    ) -> impl Iterator<Item = &'static ClientHook> {
+        HOOKS.iter().filter(move |hook| self.supports(hook, version))
     }
 }
 
-impl Hook {
-    fn handler(&self, dialect: Dialect, caller: &Caller) -> Vec<(&'static str, Tree)> {
+impl ClientHook {
+    fn handler(&self, dialect: HookDialect, caller: &Invocation) -> Vec<(&'static str, JsonTree)> {
         let vault = caller.vault.iter().flat_map(|vault| ["--vault", vault.as_str()]);
         let line: Vec<String> = [caller.command.as_str(), "hook", self.name]
             .into_iter()
             .chain(vault)
-            .map(quoted)
+            .map(shell_quote)
             .collect();
         let mut fields =
-            vec![("type", Tree::text("command")), ("command", Tree::text(line.join(" ")))];
+            vec![("type", JsonTree::text("command")), ("command", JsonTree::text(line.join(" ")))];
         let timeout_secs = if self.event != "SessionEnd" {
             self.timeout_secs
-        } else if dialect == Dialect::Plugin {
-            // A time of its own does not lengthen the end of a session for a plugin.
+        } else if dialect == HookDialect::Plugin {
+            // For a plugin a timeout does not extend the end of a session.
             None
-        } else if dialect == Dialect::Codex {
+        } else if dialect == HookDialect::Codex {
             Some(CODEX_SESSION_END_SECS)
         } else {
             self.timeout_secs
         };
-        fields.extend(timeout_secs.map(|seconds| ("timeout", Tree::Number(seconds))));
+        fields.extend(timeout_secs.map(|seconds| ("timeout", JsonTree::Number(seconds))));
         fields
     }
 
-    fn group(&self, dialect: Dialect, caller: &Caller) -> Tree {
-        let matcher = self.matcher.map(|matcher| ("matcher", Tree::text(matcher)));
-        let handlers = ("hooks", Tree::List(vec![Tree::Object(self.handler(dialect, caller))]));
-        Tree::Object(matcher.into_iter().chain([handlers]).collect())
+    fn group(&self, dialect: HookDialect, caller: &Invocation) -> JsonTree {
+        let matcher = self.matcher.map(|matcher| ("matcher", JsonTree::text(matcher)));
+        let handlers =
+            ("hooks", JsonTree::List(vec![JsonTree::Object(self.handler(dialect, caller))]));
+        JsonTree::Object(matcher.into_iter().chain([handlers]).collect())
     }
 }
 
 /// All hooks, as an object by event.
-pub fn all(dialect: Dialect, caller: &Caller) -> Tree {
-    Tree::Object(
+pub fn all_hooks(dialect: HookDialect, caller: &Invocation) -> JsonTree {
+    JsonTree::Object(
         dialect
-            .events(caller.version)
-            .map(|hook| (hook.event, Tree::List(vec![hook.group(dialect, caller)])))
+            .supported_hooks(caller.version)
+            .map(|hook| (hook.event, JsonTree::List(vec![hook.group(dialect, caller)])))
             .collect(),
     )
 }
 
-/// A word for a POSIX shell.
-fn quoted(word: &str) -> String {
+/// Quotes a word for a POSIX shell.
+fn shell_quote(word: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-./,:@%+=".contains(c);
     if !word.is_empty() && word.chars().all(is_plain) {
         word.to_owned()
@@ -143,8 +146,8 @@ fn quoted(word: &str) -> String {
     }
 }
 
-/// The words of a line for a POSIX shell, as far as quotes go.
-fn words(line: &str) -> Vec<String> {
+/// Splits a POSIX shell line into words; handles quotes and backslashes only.
+fn shell_words(line: &str) -> Vec<String> {
     let (mut words, mut word, mut begun) = (Vec::new(), String::new(), false);
     let (mut quote, mut letters) = (None, line.chars());
     while let Some(c) = letters.next() {
@@ -169,7 +172,7 @@ fn words(line: &str) -> Vec<String> {
     words
 }
 
-/// Whether a program is ours, by its name.
+/// Whether a program is icecore, by its name.
 pub fn is_our_program(command: &str) -> bool {
     let name = command.rsplit(['/', '\\']).next().unwrap_or_default();
     let name = name.strip_suffix(".exe").or_else(|| name.strip_suffix(".EXE")).unwrap_or(name);
@@ -177,38 +180,38 @@ pub fn is_our_program(command: &str) -> bool {
 }
 
 /// The program and arguments of a handler.
-fn call(handler: &Node) -> Option<Vec<String>> {
+fn handler_command(handler: &JsonNode) -> Option<Vec<String>> {
     let command = handler.get("command")?.text()?;
     match handler.get("args") {
         Some(args) => Some(
             std::iter::once(command.to_owned())
-                .chain(args.items().iter().filter_map(Node::text).map(str::to_owned))
+                .chain(args.items().iter().filter_map(JsonNode::text).map(str::to_owned))
                 .collect(),
         ),
-        None => Some(words(command)),
+        None => Some(shell_words(command)),
     }
 }
 
-fn is_ours(handler: &Node) -> bool {
-    let Some(call) = call(handler) else { return false };
+fn is_ours(handler: &JsonNode) -> bool {
+    let Some(call) = handler_command(handler) else { return false };
     call.first().is_some_and(|program| is_our_program(program))
         && call.iter().skip(1).any(|word| word == "hook")
 }
 
-/// Where a handler of ours stands: its event, group and number.
-struct Place {
+/// The position of one of our handlers.
+struct HandlerPosition {
     event: String,
     group: usize,
     handler: usize,
 }
 
-fn ours(root: &Node) -> Vec<Place> {
+fn own_handlers(root: &JsonNode) -> Vec<HandlerPosition> {
     let mut found = Vec::new();
-    for event in root.get("hooks").map(Node::members).unwrap_or_default() {
+    for event in root.get("hooks").map(JsonNode::members).unwrap_or_default() {
         for (group, node) in event.value.items().iter().enumerate() {
-            let handlers = node.get("hooks").map(Node::items).unwrap_or_default();
+            let handlers = node.get("hooks").map(JsonNode::items).unwrap_or_default();
             let places = handlers.iter().enumerate().filter(|(_, handler)| is_ours(handler));
-            found.extend(places.map(|(handler, _)| Place {
+            found.extend(places.map(|(handler, _)| HandlerPosition {
                 event: event.name.clone(),
                 group,
                 handler,
@@ -218,10 +221,10 @@ fn ours(root: &Node) -> Vec<Place> {
     found
 }
 
-/// The vault that hooks of ours are bound to.
-pub fn pinned(text: &str) -> Option<String> {
-    let root = json::read(text).ok()??;
-    let place = ours(&root).into_iter().next()?;
+/// The vault that our hooks name.
+pub fn bound_vault(text: &str) -> Option<String> {
+    let root = json::parse(text).ok()??;
+    let place = own_handlers(&root).into_iter().next()?;
     let handler = root
         .get("hooks")?
         .get(&place.event)?
@@ -230,143 +233,161 @@ pub fn pinned(text: &str) -> Option<String> {
         .get("hooks")?
         .items()
         .get(place.handler)?;
-    let call = call(handler)?;
+    let call = handler_command(handler)?;
     call.iter().skip_while(|word| *word != "--vault").nth(1).cloned()
 }
 
-/// Whether the client was told to run no hooks at all.
-pub fn are_off(text: &str) -> bool {
-    let root = json::read(text).ok().flatten();
+/// Whether the settings disable all hooks.
+pub fn are_disabled(text: &str) -> bool {
+    let root = json::parse(text).ok().flatten();
     root.is_some_and(|root| {
-        root.get("disableAllHooks").is_some_and(|off| matches!(off.kind, json::Kind::Flag(true)))
+        root.get("disableAllHooks")
+            .is_some_and(|off| matches!(off.kind, json::NodeKind::Flag(true)))
     })
 }
 
-fn checked(root: &Node, dialect: Dialect) -> Result<(), Refused> {
+fn check_hooks(root: &JsonNode, dialect: HookDialect) -> Result<(), SettingsError> {
     if !root.is_object() {
-        return Err(Refused::Unlike("the whole of it", "an object"));
+        return Err(SettingsError::Unlike("the whole of it", "an object"));
     }
-    if dialect == Dialect::Codex
+    if dialect == HookDialect::Codex
         && let Some(other) = root
             .members()
             .iter()
             .find(|member| !["description", "hooks"].contains(&member.name.as_str()))
     {
-        return Err(Refused::Unknown(other.name.clone()));
+        return Err(SettingsError::Unknown(other.name.clone()));
     }
-    super::once(root, "hooks")?;
+    super::require_unique(root, "hooks")?;
     let Some(hooks) = root.get("hooks") else { return Ok(()) };
     if !hooks.is_object() {
-        return Err(Refused::Unlike("`hooks`", "an object"));
+        return Err(SettingsError::Unlike("`hooks`", "an object"));
     }
     for hook in HOOKS {
-        super::once(hooks, hook.event)?;
-        if hooks.get(hook.event).is_some_and(|event| !matches!(event.kind, json::Kind::List(_))) {
-            return Err(Refused::Unlike(hook.event, "a list"));
+        super::require_unique(hooks, hook.event)?;
+        if hooks.get(hook.event).is_some_and(|event| !matches!(event.kind, json::NodeKind::List(_)))
+        {
+            return Err(SettingsError::Unlike(hook.event, "a list"));
         }
     }
     Ok(())
 }
 
-/// The settings with every hook as it should be.
-pub fn connect(text: &str, dialect: Dialect, caller: &Caller) -> Result<String, Refused> {
-    let root = json::read(text)?;
+/// The settings with every supported hook.
+pub fn connect(
+    text: &str,
+    dialect: HookDialect,
+    caller: &Invocation,
+) -> Result<String, SettingsError> {
+    let root = json::parse(text)?;
     if let Some(root) = &root {
-        checked(root, dialect)?;
+        check_hooks(root, dialect)?;
     }
-    if dialect.events(caller.version).next().is_none() {
+    if dialect.supported_hooks(caller.version).next().is_none() {
         return disconnect(text, None);
     }
     let Some(root) = root else {
-        return Ok(super::begun(text, &Tree::Object(vec![("hooks", all(dialect, caller))])));
+        return Ok(super::with_root_value(
+            text,
+            &JsonTree::Object(vec![("hooks", all_hooks(dialect, caller))]),
+        ));
     };
     if root.get("hooks").is_none() {
-        return Ok(json::added(text, &[], Some("hooks"), &all(dialect, caller))?);
+        return Ok(json::insert_value(text, &[], Some("hooks"), &all_hooks(dialect, caller))?);
     }
     let mut text = text.to_owned();
-    for hook in dialect.events(caller.version) {
+    for hook in dialect.supported_hooks(caller.version) {
         text = with_hook(text, hook, dialect, caller)?;
     }
-    // What another version of the program, or of the client, put where nothing of ours belongs.
-    let belongs =
-        |place: &Place| dialect.events(caller.version).any(|hook| hook.event == place.event);
-    taken_out(text, |place| !belongs(place), |_| false)
+    // Remove handlers of another version of the program or of the client.
+    let belongs = |place: &HandlerPosition| {
+        dialect.supported_hooks(caller.version).any(|hook| hook.event == place.event)
+    };
+    without_handlers(text, |place| !belongs(place), |_| false)
 }
 
 fn with_hook(
     mut text: String,
-    hook: &Hook,
-    dialect: Dialect,
-    caller: &Caller,
-) -> Result<String, Refused> {
+    hook: &ClientHook,
+    dialect: HookDialect,
+    caller: &Invocation,
+) -> Result<String, SettingsError> {
     let (in_hooks, in_event) =
-        ([Step::Field("hooks")], [Step::Field("hooks"), Step::Field(hook.event)]);
+        ([PathStep::Field("hooks")], [PathStep::Field("hooks"), PathStep::Field(hook.event)]);
     loop {
-        let Some(root) = json::read(&text)? else { return Ok(text) };
-        let groups = root.get("hooks").and_then(|hooks| hooks.get(hook.event)).map(Node::items);
+        let Some(root) = json::parse(&text)? else { return Ok(text) };
+        let groups = root.get("hooks").and_then(|hooks| hooks.get(hook.event)).map(JsonNode::items);
         let Some(groups) = groups else {
-            let list = Tree::List(vec![hook.group(dialect, caller)]);
-            return Ok(json::added(&text, &in_hooks, Some(hook.event), &list)?);
+            let list = JsonTree::List(vec![hook.group(dialect, caller)]);
+            return Ok(json::insert_value(&text, &in_hooks, Some(hook.event), &list)?);
         };
-        let mut places = ours(&root).into_iter().filter(|place| place.event == hook.event);
+        let mut places = own_handlers(&root).into_iter().filter(|place| place.event == hook.event);
         let Some(place) = places.next() else {
-            return Ok(json::added(&text, &in_event, None, &hook.group(dialect, caller))?);
+            return Ok(json::insert_value(&text, &in_event, None, &hook.group(dialect, caller))?);
         };
         if let Some(second) = places.next_back() {
-            text = without(&text, &second, &|_| true)?;
+            text = without_handler(&text, &second, &|_| true)?;
             continue;
         }
         let group = &groups[place.group];
         let alone = group.get("hooks").map_or(0, |handlers| handlers.items().len()) == 1;
         let fits = match hook.matcher {
-            Some(matcher) => group.get("matcher").and_then(Node::text) == Some(matcher),
+            Some(matcher) => group.get("matcher").and_then(JsonNode::text) == Some(matcher),
             None => group.get("matcher").is_none(),
         };
-        let own = [in_event[0], in_event[1], Step::Item(place.group)];
+        let own = [in_event[0], in_event[1], PathStep::Item(place.group)];
         match (fits, alone, hook.matcher) {
             (true, ..) => {
-                let handler =
-                    [own[0], own[1], own[2], Step::Field("hooks"), Step::Item(place.handler)];
-                return upgraded(&text, &handler, &hook.handler(dialect, caller));
+                let handler = [
+                    own[0],
+                    own[1],
+                    own[2],
+                    PathStep::Field("hooks"),
+                    PathStep::Item(place.handler),
+                ];
+                return with_updated_handler(&text, &handler, &hook.handler(dialect, caller));
             }
-            // With others' handlers in one group: theirs stay, ours gets a group of its own.
-            (false, false, _) => text = without(&text, &place, &|_| true)?,
+            // In a group with other handlers: those stay, ours gets its own group.
+            (false, false, _) => text = without_handler(&text, &place, &|_| true)?,
             (false, true, Some(matcher)) => {
-                let matcher = Tree::text(matcher);
+                let matcher = JsonTree::text(matcher);
                 text = match group.get("matcher") {
-                    Some(_) => json::replaced(
+                    Some(_) => json::replace_value(
                         &text,
-                        &[own[0], own[1], own[2], Step::Field("matcher")],
+                        &[own[0], own[1], own[2], PathStep::Field("matcher")],
                         &matcher,
                     )?,
-                    None => json::added(&text, &own, Some("matcher"), &matcher)?,
+                    None => json::insert_value(&text, &own, Some("matcher"), &matcher)?,
                 };
             }
             (false, true, None) => {
-                text = json::removed(&text, &[own[0], own[1], own[2], Step::Field("matcher")])?
+                text = json::remove_value(
+                    &text,
+                    &[own[0], own[1], own[2], PathStep::Field("matcher")],
+                )?
             }
         }
     }
 }
 
-/// The text with these fields of a handler as they should be; fields that somebody else added stay.
-fn upgraded(
+/// Updates the fields of a handler; fields that others added stay.
+fn with_updated_handler(
     text: &str,
-    way: &[Step<'_>],
-    wanted: &[(&'static str, Tree)],
-) -> Result<String, Refused> {
+    way: &[PathStep<'_>],
+    wanted: &[(&'static str, JsonTree)],
+) -> Result<String, SettingsError> {
     let mut text = super::with_fields(text, way, wanted)?;
-    for name in OURS.iter().filter(|name| !wanted.iter().any(|(known, _)| known == *name)) {
-        let field: Vec<Step<'_>> = way.iter().copied().chain([Step::Field(name)]).collect();
-        text = json::removed(&text, &field)?;
+    for name in OWN_FIELDS.iter().filter(|name| !wanted.iter().any(|(known, _)| known == *name)) {
+        let field: Vec<PathStep<'_>> = way.iter().copied().chain([PathStep::Field(name)]).collect();
+        text = json::remove_value(&text, &field)?;
     }
     Ok(text)
 }
 
-/// The settings without hooks of ours. What was there before, as far as that is known, stays even
-/// if nothing is left in it.
-pub fn disconnect(text: &str, before: Option<&str>) -> Result<String, Refused> {
-    let before = before.and_then(|before| json::read(before).ok()?);
+/// The settings without our hooks. Containers that existed before, as far as known, stay even if
+/// they are empty now.
+pub fn disconnect(text: &str, before: Option<&str>) -> Result<String, SettingsError> {
+    let before = before.and_then(|before| json::parse(before).ok()?);
     let was_there = |event: Option<&str>| {
         let hooks = before.as_ref().and_then(|before| before.get("hooks"));
         event.map_or_else(
@@ -374,38 +395,38 @@ pub fn disconnect(text: &str, before: Option<&str>) -> Result<String, Refused> {
             |event| hooks.is_some_and(|hooks| hooks.get(event).is_some()),
         )
     };
-    taken_out(text.to_owned(), |_| true, was_there)
+    without_handlers(text.to_owned(), |_| true, was_there)
 }
 
-fn taken_out(
+fn without_handlers(
     mut text: String,
-    which: impl Fn(&Place) -> bool,
+    which: impl Fn(&HandlerPosition) -> bool,
     stays: impl Fn(Option<&str>) -> bool,
-) -> Result<String, Refused> {
+) -> Result<String, SettingsError> {
     loop {
-        let Some(root) = json::read(&text)? else { return Ok(text) };
-        let Some(place) = ours(&root).into_iter().rfind(|place| which(place)) else {
+        let Some(root) = json::parse(&text)? else { return Ok(text) };
+        let Some(place) = own_handlers(&root).into_iter().rfind(|place| which(place)) else {
             return Ok(text);
         };
-        text = without(&text, &place, &stays)?;
+        text = without_handler(&text, &place, &stays)?;
     }
 }
 
-/// The text without one handler, and without what is left empty by that unless it `stays`.
-fn without(
+/// The text without one handler, and without containers that this empties unless they `stays`.
+fn without_handler(
     text: &str,
-    place: &Place,
+    place: &HandlerPosition,
     stays: &dyn Fn(Option<&str>) -> bool,
-) -> Result<String, Refused> {
-    let Some(root) = json::read(text)? else { return Ok(text.to_owned()) };
-    let (hooks, event) = (Step::Field("hooks"), Step::Field(place.event.as_str()));
-    let way = [hooks, event, Step::Item(place.group), hooks, Step::Item(place.handler)];
+) -> Result<String, SettingsError> {
+    let Some(root) = json::parse(text)? else { return Ok(text.to_owned()) };
+    let (hooks, event) = (PathStep::Field("hooks"), PathStep::Field(place.event.as_str()));
+    let way = [hooks, event, PathStep::Item(place.group), hooks, PathStep::Item(place.handler)];
     let all = root.get("hooks");
-    let groups = all.and_then(|all| all.get(&place.event)).map(Node::items).unwrap_or_default();
+    let groups = all.and_then(|all| all.get(&place.event)).map(JsonNode::items).unwrap_or_default();
     let handlers = groups
         .get(place.group)
         .and_then(|group| group.get("hooks"))
-        .map(Node::items)
+        .map(JsonNode::items)
         .unwrap_or_default();
     let mut depth = 5;
     if handlers.len() == 1 {
@@ -417,5 +438,5 @@ fn without(
             }
         }
     }
-    Ok(json::removed(text, &way[..depth])?)
+    Ok(json::remove_value(text, &way[..depth])?)
 }

@@ -1,19 +1,18 @@
-//! JSON as people write it into settings files, with comments and trailing commas, changed without
-//! touching anything else.
+//! An editor for JSON settings files with comments and trailing commas.
 //!
-//! A text is read into a tree that knows where everything stands. A change is a splice of the text:
-//! what is not meant stays byte for byte, whatever its indentation, line ends or comments. What was
-//! put in is taken out again without a trace.
+//! A text is parsed into a tree with spans. A change is a splice of the text: everything else stays
+//! byte for byte, whatever its indentation, line ends or comments. Removing an inserted value
+//! restores the text exactly.
 
 use std::ops::Range;
 
-/// Deeper than this nobody nests settings.
-const MOST_DEEP: usize = 200;
+/// Deeper nesting is refused.
+const MAX_DEPTH: usize = 200;
 
-/// Why a text is not JSON, and where.
+/// A syntax error with its position.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}, column {column}: {what}")]
-pub struct Malformed {
+pub struct SettingsSyntaxError {
     /// The line, from 1.
     pub line: usize,
     /// The column in characters, from 1.
@@ -22,8 +21,8 @@ pub struct Malformed {
     pub what: String,
 }
 
-impl Malformed {
-    /// Something wrong at that byte of a text.
+impl SettingsSyntaxError {
+    /// A syntax error at this byte of a text.
     pub fn at(text: &str, byte: usize, what: impl Into<String>) -> Self {
         let before = &text[..text.floor_char_boundary(byte)];
         let line = before.bytes().filter(|byte| *byte == b'\n').count() + 1;
@@ -33,146 +32,134 @@ impl Malformed {
     }
 }
 
-/// A value to be written, its fields in this order.
+/// A value to write, with ordered fields.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Tree {
-    /// A text.
+pub enum JsonTree {
     Text(String),
-    /// A whole number.
     Number(u64),
-    /// A list.
-    List(Vec<Tree>),
-    /// An object.
-    Object(Vec<(&'static str, Tree)>),
+    List(Vec<JsonTree>),
+    Object(Vec<(&'static str, JsonTree)>),
 }
 
-impl Tree {
-    /// A text.
+impl JsonTree {
+    /// A string.
     pub fn text(text: impl Into<String>) -> Self {
         Self::Text(text.into())
     }
 
-    /// Texts.
+    /// A list of strings.
     pub fn texts<T: Into<String>>(texts: impl IntoIterator<Item = T>) -> Self {
         Self::List(texts.into_iter().map(Self::text).collect())
     }
 }
 
-/// A value that was read, and where it stands.
+/// A parsed value with its span.
 #[derive(Debug, Clone)]
-pub struct Node {
-    /// Its bytes.
+pub struct JsonNode {
     pub span: Range<usize>,
-    /// What it is.
-    pub kind: Kind,
+    pub kind: NodeKind,
 }
 
-/// What a value is.
+/// The kind and content of a value.
 #[derive(Debug, Clone)]
-pub enum Kind {
-    /// An object.
-    Object(Vec<Member>),
-    /// A list.
-    List(Vec<Node>),
-    /// A text, without its escapes.
+pub enum NodeKind {
+    Object(Vec<ObjectMember>),
+    List(Vec<JsonNode>),
+    /// A string, unescaped.
     Text(String),
-    /// True or false.
     Flag(bool),
-    /// A number or null, as it is written.
+    /// A number or null, as written.
     Other(String),
 }
 
 /// A field of an object.
 #[derive(Debug, Clone)]
-pub struct Member {
-    /// Its name, without escapes.
+pub struct ObjectMember {
+    /// Its name, unescaped.
     pub name: String,
     /// Where its name begins.
     pub start: usize,
-    /// Its value.
-    pub value: Node,
+    pub value: JsonNode,
 }
 
-impl Node {
+impl JsonNode {
     /// The field of that name; the last one, as every reader of JSON has it.
-    pub fn get(&self, name: &str) -> Option<&Node> {
+    pub fn get(&self, name: &str) -> Option<&JsonNode> {
         self.members().iter().rev().find(|member| member.name == name).map(|member| &member.value)
     }
 
-    /// Its fields; none if it is no object.
-    pub fn members(&self) -> &[Member] {
-        if let Kind::Object(members) = &self.kind { members } else { &[] }
+    /// Its fields; empty if it is not an object.
+    pub fn members(&self) -> &[ObjectMember] {
+        if let NodeKind::Object(members) = &self.kind { members } else { &[] }
     }
 
-    /// Its items; none if it is no list.
-    pub fn items(&self) -> &[Node] {
-        if let Kind::List(items) = &self.kind { items } else { &[] }
+    /// Its items; empty if it is not a list.
+    pub fn items(&self) -> &[JsonNode] {
+        if let NodeKind::List(items) = &self.kind { items } else { &[] }
     }
 
-    /// Its text.
+    /// Its string, if it is one.
     pub fn text(&self) -> Option<&str> {
-        if let Kind::Text(text) = &self.kind { Some(text) } else { None }
+        if let NodeKind::Text(text) = &self.kind { Some(text) } else { None }
     }
 
     /// Whether it is an object.
     pub fn is_object(&self) -> bool {
-        matches!(self.kind, Kind::Object(_))
+        matches!(self.kind, NodeKind::Object(_))
     }
 
-    /// Whether it says the same as a value to be written, in whatever order.
-    pub fn says(&self, tree: &Tree) -> bool {
+    /// Whether it equals a value to write, in any order of fields.
+    pub fn equals(&self, tree: &JsonTree) -> bool {
         match (&self.kind, tree) {
-            (Kind::Text(mine), Tree::Text(theirs)) => mine == theirs,
-            (Kind::Other(mine), Tree::Number(theirs)) => *mine == theirs.to_string(),
-            (Kind::List(mine), Tree::List(theirs)) => {
-                mine.len() == theirs.len() && mine.iter().zip(theirs).all(|(a, b)| a.says(b))
+            (NodeKind::Text(mine), JsonTree::Text(theirs)) => mine == theirs,
+            (NodeKind::Other(mine), JsonTree::Number(theirs)) => *mine == theirs.to_string(),
+            (NodeKind::List(mine), JsonTree::List(theirs)) => {
+                mine.len() == theirs.len() && mine.iter().zip(theirs).all(|(a, b)| a.equals(b))
             }
-            (Kind::Object(mine), Tree::Object(theirs)) => {
+            (NodeKind::Object(mine), JsonTree::Object(theirs)) => {
                 mine.len() == theirs.len()
                     && theirs
                         .iter()
-                        .all(|(name, tree)| self.get(name).is_some_and(|node| node.says(tree)))
+                        .all(|(name, tree)| self.get(name).is_some_and(|node| node.equals(tree)))
             }
             _ => false,
         }
     }
 }
 
-/// A step on the way to a value.
+/// A step of a path to a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Step<'a> {
-    /// The field of that name.
+pub enum PathStep<'a> {
     Field(&'a str),
-    /// The item of that number.
     Item(usize),
 }
 
-/// Reads a text that must be one JSON value. One without anything in it is none.
-pub fn read(text: &str) -> Result<Option<Node>, Malformed> {
-    let mut reader = Reader { text, at: 0 };
+/// Parses a text with one JSON value; `None` if it is empty.
+pub fn parse(text: &str) -> Result<Option<JsonNode>, SettingsSyntaxError> {
+    let mut reader = JsonParser { text, at: 0 };
     if text.starts_with('\u{FEFF}') {
         reader.at = '\u{FEFF}'.len_utf8();
     }
-    reader.trivia()?;
+    reader.skip_trivia()?;
     if reader.at == text.len() {
         return Ok(None);
     }
     let node = reader.value(0)?;
-    reader.trivia()?;
+    reader.skip_trivia()?;
     if reader.at < text.len() {
-        return Err(reader.wrong("there is something after the end"));
+        return Err(reader.error_here("there is text after the end"));
     }
     Ok(Some(node))
 }
 
-struct Reader<'a> {
+struct JsonParser<'a> {
     text: &'a str,
     at: usize,
 }
 
-impl Reader<'_> {
-    fn wrong(&self, what: impl Into<String>) -> Malformed {
-        Malformed::at(self.text, self.at, what)
+impl JsonParser<'_> {
+    fn error_here(&self, what: impl Into<String>) -> SettingsSyntaxError {
+        SettingsSyntaxError::at(self.text, self.at, what)
     }
 
     fn rest(&self) -> &[u8] {
@@ -183,8 +170,8 @@ impl Reader<'_> {
         self.rest().first().copied()
     }
 
-    /// Passes blanks and comments.
-    fn trivia(&mut self) -> Result<(), Malformed> {
+    /// Skips blanks and comments.
+    fn skip_trivia(&mut self) -> Result<(), SettingsSyntaxError> {
         loop {
             match self.rest() {
                 [b' ' | b'\t' | b'\r' | b'\n', ..] => self.at += 1,
@@ -197,36 +184,36 @@ impl Reader<'_> {
                 }
                 [b'/', b'*', ..] => match self.text[self.at + 2..].find("*/") {
                     Some(end) => self.at += end + 4,
-                    None => return Err(self.wrong("this comment has no end")),
+                    None => return Err(self.error_here("this comment has no end")),
                 },
                 _ => return Ok(()),
             }
         }
     }
 
-    fn value(&mut self, depth: usize) -> Result<Node, Malformed> {
-        if depth > MOST_DEEP {
-            return Err(self.wrong("this is nested too deeply"));
+    fn value(&mut self, depth: usize) -> Result<JsonNode, SettingsSyntaxError> {
+        if depth > MAX_DEPTH {
+            return Err(self.error_here("this is nested too deeply"));
         }
         let start = self.at;
         let kind = match self.peek() {
-            Some(b'{') => Kind::Object(self.object(depth)?),
-            Some(b'[') => Kind::List(self.list(depth)?),
-            Some(b'"') => Kind::Text(self.string()?),
+            Some(b'{') => NodeKind::Object(self.object(depth)?),
+            Some(b'[') => NodeKind::List(self.list(depth)?),
+            Some(b'"') => NodeKind::Text(self.string()?),
             Some(b'-' | b'0'..=b'9' | b'a'..=b'z' | b'A'..=b'Z') => self.word()?,
-            Some(_) => return Err(self.wrong("a value was expected here")),
-            None => return Err(self.wrong("the text ends where a value was expected")),
+            Some(_) => return Err(self.error_here("a value was expected here")),
+            None => return Err(self.error_here("the text ends where a value was expected")),
         };
-        Ok(Node { span: start..self.at, kind })
+        Ok(JsonNode { span: start..self.at, kind })
     }
 
-    /// After an item: whether another one follows.
-    fn goes_on(&mut self, close: u8) -> Result<bool, Malformed> {
-        self.trivia()?;
+    /// After an item: whether another one follows; consumes the separator.
+    fn has_next(&mut self, close: u8) -> Result<bool, SettingsSyntaxError> {
+        self.skip_trivia()?;
         match self.peek() {
             Some(b',') => {
                 self.at += 1;
-                self.trivia()?;
+                self.skip_trivia()?;
                 if self.peek() == Some(close) {
                     self.at += 1;
                     return Ok(false);
@@ -237,15 +224,19 @@ impl Reader<'_> {
                 self.at += 1;
                 Ok(false)
             }
-            Some(_) => Err(self.wrong(format!("`,` or `{}` was expected here", char::from(close)))),
-            None => Err(self.wrong(format!("the text ends before its `{}`", char::from(close)))),
+            Some(_) => {
+                Err(self.error_here(format!("`,` or `{}` was expected here", char::from(close))))
+            }
+            None => {
+                Err(self.error_here(format!("the text ends before its `{}`", char::from(close))))
+            }
         }
     }
 
     /// Enters an object or list: whether there is anything in it.
-    fn enter(&mut self, close: u8) -> Result<bool, Malformed> {
+    fn enter(&mut self, close: u8) -> Result<bool, SettingsSyntaxError> {
         self.at += 1;
-        self.trivia()?;
+        self.skip_trivia()?;
         if self.peek() == Some(close) {
             self.at += 1;
             return Ok(false);
@@ -253,7 +244,7 @@ impl Reader<'_> {
         Ok(true)
     }
 
-    fn object(&mut self, depth: usize) -> Result<Vec<Member>, Malformed> {
+    fn object(&mut self, depth: usize) -> Result<Vec<ObjectMember>, SettingsSyntaxError> {
         let mut members = Vec::new();
         if !self.enter(b'}')? {
             return Ok(members);
@@ -262,44 +253,44 @@ impl Reader<'_> {
             let start = self.at;
             match self.peek() {
                 Some(b'"') => {}
-                None => return Err(self.wrong("the text ends before its `}`")),
-                Some(_) => return Err(self.wrong("a name in double quotes was expected here")),
+                None => return Err(self.error_here("the text ends before its `}`")),
+                Some(_) => return Err(self.error_here("a name in double quotes was expected here")),
             }
             let name = self.string()?;
-            self.trivia()?;
+            self.skip_trivia()?;
             if self.peek() != Some(b':') {
-                return Err(self.wrong("`:` was expected here"));
+                return Err(self.error_here("`:` was expected here"));
             }
             self.at += 1;
-            self.trivia()?;
+            self.skip_trivia()?;
             let value = self.value(depth + 1)?;
-            members.push(Member { name, start, value });
-            if !self.goes_on(b'}')? {
+            members.push(ObjectMember { name, start, value });
+            if !self.has_next(b'}')? {
                 return Ok(members);
             }
         }
     }
 
-    fn list(&mut self, depth: usize) -> Result<Vec<Node>, Malformed> {
+    fn list(&mut self, depth: usize) -> Result<Vec<JsonNode>, SettingsSyntaxError> {
         let mut items = Vec::new();
         if !self.enter(b']')? {
             return Ok(items);
         }
         loop {
             items.push(self.value(depth + 1)?);
-            if !self.goes_on(b']')? {
+            if !self.has_next(b']')? {
                 return Ok(items);
             }
         }
     }
 
-    fn string(&mut self) -> Result<String, Malformed> {
+    fn string(&mut self) -> Result<String, SettingsSyntaxError> {
         let start = self.at;
         let mut end = start + 1;
         let bytes = self.text.as_bytes();
         loop {
             match bytes.get(end) {
-                None | Some(b'\n') => return Err(self.wrong("this text has no closing quote")),
+                None | Some(b'\n') => return Err(self.error_here("this text has no closing quote")),
                 Some(b'\\') => end += 2,
                 Some(b'"') => break,
                 Some(_) => end += 1,
@@ -307,38 +298,38 @@ impl Reader<'_> {
         }
         let raw = self.text.get(start..=end).unwrap_or_default();
         let text = serde_json::from_str(raw).map_err(|_| {
-            self.wrong("this text has an escape or a character that JSON does not know")
+            self.error_here("this text has an escape or a character that JSON does not know")
         })?;
         self.at = end + 1;
         Ok(text)
     }
 
-    fn word(&mut self) -> Result<Kind, Malformed> {
+    fn word(&mut self) -> Result<NodeKind, SettingsSyntaxError> {
         let ends = |byte: &u8| !matches!(byte, b'-' | b'+' | b'.' | b'0'..=b'9' | b'a'..=b'z' | b'A'..=b'Z');
         let length = self.rest().iter().position(ends).unwrap_or(self.rest().len());
         let word = &self.text[self.at..self.at + length];
         let kind = match word {
-            "true" => Kind::Flag(true),
-            "false" => Kind::Flag(false),
-            "null" => Kind::Other(word.to_owned()),
+            "true" => NodeKind::Flag(true),
+            "false" => NodeKind::Flag(false),
+            "null" => NodeKind::Other(word.to_owned()),
             _ if serde_json::from_str::<&serde_json::value::RawValue>(word).is_ok() => {
-                Kind::Other(word.to_owned())
+                NodeKind::Other(word.to_owned())
             }
-            _ => return Err(self.wrong("this is no value of JSON")),
+            _ => return Err(self.error_here("this is not a JSON value")),
         };
         self.at += length;
         Ok(kind)
     }
 }
 
-/// How a text is written: its line ends and how far a level is indented.
-struct Style {
+/// The style of a text: its line ends and indentation.
+struct TextStyle {
     line_end: &'static str,
     indent: String,
 }
 
-impl Style {
-    fn of(text: &str, root: &Node) -> Self {
+impl TextStyle {
+    fn of(text: &str, root: &JsonNode) -> Self {
         let line_end = match text.find('\n') {
             Some(at) if text[..at].ends_with('\r') => "\r\n",
             _ => "\n",
@@ -347,13 +338,13 @@ impl Style {
     }
 }
 
-/// How much further the first thing that begins a line is indented than what it stands in.
-fn first_indent(text: &str, node: &Node, outer: &str) -> Option<String> {
-    let children: Vec<(usize, &Node)> = match &node.kind {
-        Kind::Object(members) => {
+/// The indentation of the first child that begins a line, relative to its parent.
+fn first_indent(text: &str, node: &JsonNode, outer: &str) -> Option<String> {
+    let children: Vec<(usize, &JsonNode)> = match &node.kind {
+        NodeKind::Object(members) => {
             members.iter().map(|member| (member.start, &member.value)).collect()
         }
-        Kind::List(items) => items.iter().map(|item| (item.span.start, item)).collect(),
+        NodeKind::List(items) => items.iter().map(|item| (item.span.start, item)).collect(),
         _ => return None,
     };
     for (start, child) in children {
@@ -369,27 +360,27 @@ fn first_indent(text: &str, node: &Node, outer: &str) -> Option<String> {
     None
 }
 
-/// The blanks before what begins at that byte, if nothing else stands before it on its line.
+/// The indentation before this byte, if only blanks precede it on its line.
 fn indent_at(text: &str, at: usize) -> Option<&str> {
     let begin = text[..at].rfind('\n').map_or(0, |at| at + 1);
     let before = text[begin..at].trim_start_matches('\u{FEFF}');
     before.bytes().all(|byte| matches!(byte, b' ' | b'\t')).then_some(before)
 }
 
-/// The blanks that the line of that byte begins with.
+/// The indentation of the line of this byte.
 fn line_indent(text: &str, at: usize) -> &str {
     let begin = text[..at].rfind('\n').map_or(0, |at| at + 1);
     let line = text[begin..at].trim_start_matches('\u{FEFF}');
     &line[..line.len() - line.trim_start_matches([' ', '\t']).len()]
 }
 
-fn quoted(text: &str) -> String {
+fn json_quote(text: &str) -> String {
     serde_json::to_string(text).unwrap_or_default()
 }
 
-/// A value as text: over several lines, but for lists of plain things.
-fn rendered(tree: &Tree, style: &Style, indent: &str) -> String {
-    let is_plain = |tree: &Tree| !matches!(tree, Tree::List(_) | Tree::Object(_));
+/// Renders a value on several lines; lists of plain values stay on one.
+fn render(tree: &JsonTree, style: &TextStyle, indent: &str) -> String {
+    let is_plain = |tree: &JsonTree| !matches!(tree, JsonTree::List(_) | JsonTree::Object(_));
     let inner = format!("{indent}{}", style.indent);
     let block = |open: &str, lines: Vec<String>, close: &str| {
         let separator = format!(",{}{inner}", style.line_end);
@@ -401,99 +392,104 @@ fn rendered(tree: &Tree, style: &Style, indent: &str) -> String {
         )
     };
     match tree {
-        Tree::List(items) if !items.is_empty() && !items.iter().all(is_plain) => {
-            block("[", items.iter().map(|item| rendered(item, style, &inner)).collect(), "]")
+        JsonTree::List(items) if !items.is_empty() && !items.iter().all(is_plain) => {
+            block("[", items.iter().map(|item| render(item, style, &inner)).collect(), "]")
         }
-        Tree::Object(fields) if !fields.is_empty() => {
-            let field = |(name, tree): &(&'static str, Tree)| {
-                format!("{}: {}", quoted(name), rendered(tree, style, &inner))
+        JsonTree::Object(fields) if !fields.is_empty() => {
+            let field = |(name, tree): &(&'static str, JsonTree)| {
+                format!("{}: {}", json_quote(name), render(tree, style, &inner))
             };
             block("{", fields.iter().map(field).collect(), "}")
         }
-        plain => compact(plain),
+        plain => render_compact(plain),
     }
 }
 
-/// A value as text, on one line.
-fn compact(tree: &Tree) -> String {
+/// Renders a value on one line.
+fn render_compact(tree: &JsonTree) -> String {
     match tree {
-        Tree::Text(text) => quoted(text),
-        Tree::Number(number) => number.to_string(),
-        Tree::List(items) => {
-            format!("[{}]", items.iter().map(compact).collect::<Vec<_>>().join(", "))
+        JsonTree::Text(text) => json_quote(text),
+        JsonTree::Number(number) => number.to_string(),
+        JsonTree::List(items) => {
+            format!("[{}]", items.iter().map(render_compact).collect::<Vec<_>>().join(", "))
         }
-        Tree::Object(fields) => {
+        JsonTree::Object(fields) => {
             let fields: Vec<String> = fields
                 .iter()
-                .map(|(name, tree)| format!("{}: {}", quoted(name), compact(tree)))
+                .map(|(name, tree)| format!("{}: {}", json_quote(name), render_compact(tree)))
                 .collect();
             if fields.is_empty() { "{}".into() } else { format!("{{ {} }}", fields.join(", ")) }
         }
     }
 }
 
-/// A value as a text of its own, with a line break at the end.
-pub fn whole(tree: &Tree) -> String {
-    rendered(tree, &Style { line_end: "\n", indent: "  ".into() }, "") + "\n"
+/// Renders a value as a document with a line break at the end.
+pub fn render_document(tree: &JsonTree) -> String {
+    render(tree, &TextStyle { line_end: "\n", indent: "  ".into() }, "") + "\n"
 }
 
-/// The value at the end of that way.
-pub fn find<'a>(node: &'a Node, way: &[Step<'_>]) -> Option<&'a Node> {
+/// The value at this path.
+pub fn find<'a>(node: &'a JsonNode, way: &[PathStep<'_>]) -> Option<&'a JsonNode> {
     way.iter().try_fold(node, |node, step| match step {
-        Step::Field(name) => node.get(name),
-        Step::Item(at) => node.items().get(*at),
+        PathStep::Field(name) => node.get(name),
+        PathStep::Item(at) => node.items().get(*at),
     })
 }
 
-fn spliced(text: &str, splices: &[(Range<usize>, String)]) -> String {
+fn splice(text: &str, splices: &[(Range<usize>, String)]) -> String {
     let mut out = text.to_owned();
-    // From the end, so that earlier places stay where they are.
+    // From the end, so that earlier offsets stay valid.
     for (range, with) in splices.iter().rev() {
         out.replace_range(range.clone(), with);
     }
     out
 }
 
-/// The text with another value in place of the one that is there; unchanged if there is none, or it
-/// says so already.
-pub fn replaced(text: &str, way: &[Step<'_>], tree: &Tree) -> Result<String, Malformed> {
-    let Some(root) = read(text)? else { return Ok(text.to_owned()) };
-    let Some(node) = find(&root, way).filter(|node| !node.says(tree)) else {
+/// Replaces the value at this path; unchanged if there is none, or it is equal.
+pub fn replace_value(
+    text: &str,
+    way: &[PathStep<'_>],
+    tree: &JsonTree,
+) -> Result<String, SettingsSyntaxError> {
+    let Some(root) = parse(text)? else { return Ok(text.to_owned()) };
+    let Some(node) = find(&root, way).filter(|node| !node.equals(tree)) else {
         return Ok(text.to_owned());
     };
-    let style = Style::of(text, &root);
+    let style = TextStyle::of(text, &root);
     let one_line =
         !text[node.span.clone()].contains('\n') && !text[root.span.clone()].contains('\n');
     let with = if one_line {
-        compact(tree)
+        render_compact(tree)
     } else {
-        rendered(tree, &style, line_indent(text, node.span.start))
+        render(tree, &style, line_indent(text, node.span.start))
     };
-    Ok(spliced(text, &[(node.span.clone(), with)]))
+    Ok(splice(text, &[(node.span.clone(), with)]))
 }
 
-/// The text with a field or item added at the end of the object or list at `way`, which must be
-/// there.
-pub fn added(
+/// Appends a field or item to the object or list at `way`, which must exist.
+pub fn insert_value(
     text: &str,
-    way: &[Step<'_>],
+    way: &[PathStep<'_>],
     name: Option<&str>,
-    tree: &Tree,
-) -> Result<String, Malformed> {
-    let Some(root) = read(text)? else { return Ok(text.to_owned()) };
+    tree: &JsonTree,
+) -> Result<String, SettingsSyntaxError> {
+    let Some(root) = parse(text)? else { return Ok(text.to_owned()) };
     let Some(node) = find(&root, way) else { return Ok(text.to_owned()) };
-    let style = Style::of(text, &root);
+    let style = TextStyle::of(text, &root);
     let last = match &node.kind {
-        Kind::Object(members) => members.last().map(|member| (member.start, member.value.span.end)),
-        Kind::List(items) => items.last().map(|item| (item.span.start, item.span.end)),
+        NodeKind::Object(members) => {
+            members.last().map(|member| (member.start, member.value.span.end))
+        }
+        NodeKind::List(items) => items.last().map(|item| (item.span.start, item.span.end)),
         _ => return Ok(text.to_owned()),
     };
-    let written = |tree: &Tree, indent: Option<&str>| {
-        let value = indent.map_or_else(|| compact(tree), |indent| rendered(tree, &style, indent));
-        name.map_or_else(|| value.clone(), |name| format!("{}: {value}", quoted(name)))
+    let written = |tree: &JsonTree, indent: Option<&str>| {
+        let value =
+            indent.map_or_else(|| render_compact(tree), |indent| render(tree, &style, indent));
+        name.map_or_else(|| value.clone(), |name| format!("{}: {value}", json_quote(name)))
     };
     let Some((start, end)) = last else {
-        // What stands in the empty brackets, comments perhaps, stays before it.
+        // Comments inside the empty brackets stay before it.
         let outer = line_indent(text, node.span.start).to_owned();
         let inner = format!("{outer}{}", style.indent);
         let inside = text[node.span.start + 1..node.span.end - 1].trim_end();
@@ -504,9 +500,9 @@ pub fn added(
             written(tree, Some(&inner)),
             style.line_end
         );
-        return Ok(spliced(text, &[(place, with)]));
+        return Ok(splice(text, &[(place, with)]));
     };
-    let (comma, after) = after_item(text, end)?;
+    let (comma, after) = item_end(text, end)?;
     let new = match indent_at(text, start) {
         Some(indent) => format!("{}{indent}{}", style.line_end, written(tree, Some(indent))),
         None if text[end..after].contains("//") => {
@@ -515,17 +511,17 @@ pub fn added(
         None => format!(" {}", written(tree, None)),
     };
     Ok(match comma {
-        // One who ends lists with a comma goes on doing so.
-        Some(_) => spliced(text, &[(after..after, format!("{new},"))]),
-        None => spliced(text, &[(end..end, ",".into()), (after..after, new)]),
+        // Keep the style of a trailing comma.
+        Some(_) => splice(text, &[(after..after, format!("{new},"))]),
+        None => splice(text, &[(end..end, ",".into()), (after..after, new)]),
     })
 }
 
-/// Where the comma after an item stands, if there is one, and where the blanks and comments on the
-/// item's line end.
-fn after_item(text: &str, end: usize) -> Result<(Option<usize>, usize), Malformed> {
-    let mut reader = Reader { text, at: end };
-    reader.trivia()?;
+/// The comma after an item, if there is one, and the end of the blanks and comments on the item's
+/// line.
+fn item_end(text: &str, end: usize) -> Result<(Option<usize>, usize), SettingsSyntaxError> {
+    let mut reader = JsonParser { text, at: end };
+    reader.skip_trivia()?;
     let comma = (reader.peek() == Some(b',')).then_some(reader.at);
     let mut at = comma.map_or(end, |comma| comma + 1);
     let mut after = at;
@@ -535,7 +531,7 @@ fn after_item(text: &str, end: usize) -> Result<(Option<usize>, usize), Malforme
             [b'/', b'/', rest @ ..] => {
                 let line = rest.iter().position(|byte| *byte == b'\n').unwrap_or(rest.len());
                 at += 2 + line;
-                // The line end may be of two characters.
+                // The line may end with CRLF.
                 after = if text[..at].ends_with('\r') { at - 1 } else { at };
                 return Ok((comma, after));
             }
@@ -551,28 +547,30 @@ fn after_item(text: &str, end: usize) -> Result<(Option<usize>, usize), Malforme
     }
 }
 
-/// The text without the field or item at `way`, its comma and its line.
-pub fn removed(text: &str, way: &[Step<'_>]) -> Result<String, Malformed> {
-    let (Some(root), Some((last, above))) = (read(text)?, way.split_last()) else {
+/// Removes the field or item at `way` with its comma and line.
+pub fn remove_value(text: &str, way: &[PathStep<'_>]) -> Result<String, SettingsSyntaxError> {
+    let (Some(root), Some((last, above))) = (parse(text)?, way.split_last()) else {
         return Ok(text.to_owned());
     };
     let Some(holder) = find(&root, above) else { return Ok(text.to_owned()) };
     let spans: Vec<(usize, usize)> = match &holder.kind {
-        Kind::Object(members) => {
+        NodeKind::Object(members) => {
             members.iter().map(|member| (member.start, member.value.span.end)).collect()
         }
-        Kind::List(items) => items.iter().map(|item| (item.span.start, item.span.end)).collect(),
+        NodeKind::List(items) => {
+            items.iter().map(|item| (item.span.start, item.span.end)).collect()
+        }
         _ => return Ok(text.to_owned()),
     };
     let number = match last {
-        Step::Field(name) => holder.members().iter().rposition(|member| member.name == *name),
-        Step::Item(at) => Some(*at),
+        PathStep::Field(name) => holder.members().iter().rposition(|member| member.name == *name),
+        PathStep::Item(at) => Some(*at),
     };
     let Some((at, (start, end))) = number.and_then(|at| Some((at, *spans.get(at)?))) else {
         return Ok(text.to_owned());
     };
-    let (comma, after) = after_item(text, end)?;
-    // The blanks before it go, and its line break; what stands before them does not.
+    let (comma, after) = item_end(text, end)?;
+    // Remove the blanks and the line break before it, nothing before them.
     let before = text[..start].trim_end_matches([' ', '\t']);
     let from = match before.strip_suffix('\n') {
         Some(line) => line.strip_suffix('\r').unwrap_or(line).len(),
@@ -580,7 +578,7 @@ pub fn removed(text: &str, way: &[Step<'_>]) -> Result<String, Malformed> {
     };
     let previous = at.checked_sub(1).map(|at| spans[at].1);
     let Some(previous) = previous else {
-        // The first: what comes after it moves up. The only one: the brackets close again.
+        // The first item: the rest moves up. The only item: the brackets close again.
         let to = if spans.len() == 1 && text[from.min(holder.span.end)..start].contains('\n') {
             let close = text[..holder.span.end - 1].trim_end_matches([' ', '\t']).len();
             let close = text[..close]
@@ -597,17 +595,17 @@ pub fn removed(text: &str, way: &[Step<'_>]) -> Result<String, Malformed> {
         } else {
             after
         };
-        return Ok(spliced(text, &[(from..to, String::new())]));
+        return Ok(splice(text, &[(from..to, String::new())]));
     };
     if comma.is_some() {
-        return Ok(spliced(text, &[(from..after, String::new())]));
+        return Ok(splice(text, &[(from..after, String::new())]));
     }
-    // The last one without a comma: the one before it loses its own.
-    let (own, _) = after_item(text, previous)?;
+    // The last item without a comma: the previous item loses its comma.
+    let (own, _) = item_end(text, previous)?;
     match own {
         Some(own) => {
-            Ok(spliced(text, &[(own..own + 1, String::new()), (from..after, String::new())]))
+            Ok(splice(text, &[(own..own + 1, String::new()), (from..after, String::new())]))
         }
-        None => Ok(spliced(text, &[(from..after, String::new())])),
+        None => Ok(splice(text, &[(from..after, String::new())])),
     }
 }

@@ -1,9 +1,9 @@
 //! Connecting clients: `icecore install` and `icecore uninstall`.
 //!
-//! What a settings file has to say is a pure rule from text to text (`hooks`, `servers`, `codex`,
-//! over `json`); `clients` says where the files are. Here a change is planned for every file of a
-//! client before any of them is written, and undone: byte for byte where nothing else changed
-//! since, and by taking out only what is ours where something did.
+//! The content of a settings file is a pure function from text to text (`hooks`, `servers`,
+//! `codex`, on top of `json`); `clients` knows where the files are. Changes of all files of a
+//! client are planned before any is written. Uninstalling restores a file byte for byte if nothing
+//! else changed since, and otherwise removes only our entries.
 
 pub mod clients;
 mod codex;
@@ -18,71 +18,63 @@ use std::path::{Path, PathBuf};
 
 use icecore_domain::hash::Hash;
 use icecore_domain::page;
-use icecore_store::neighbour;
+use icecore_store::foreign_files;
 use serde::{Deserialize, Serialize};
 
-use self::clients::{Client, Machine, Place};
+use self::clients::{ClientApp, ClientMachine, SettingsFile};
 pub use self::hooks::ASSUMED_CLAUDE_CODE;
-use self::json::{Malformed, Node, Step, Tree};
+use self::json::{JsonNode, JsonTree, PathStep, SettingsSyntaxError};
 pub use self::version::Version;
 
-/// How we are called.
+/// How a client calls icecore.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Caller {
-    /// The program: its name, or where it is.
+pub struct Invocation {
+    /// The program, by name or path.
     pub command: String,
-    /// The vault it is bound to.
     pub vault: Option<String>,
-    /// The client that calls, if it told its version: what it does not know is not written.
+    /// The version of the client, if known: unsupported settings are not written.
     pub version: Option<Version>,
 }
 
-/// Why settings are left as they are.
+/// Why settings were not changed.
 #[derive(Debug, thiserror::Error)]
-pub enum Refused {
-    /// They cannot be read.
+pub enum SettingsError {
     #[error("{0}")]
-    Malformed(#[from] Malformed),
-    /// They are no text.
+    Malformed(#[from] SettingsSyntaxError),
     #[error("it is not UTF-8 from byte {0} on")]
     NotText(usize),
-    /// Something in them is not what the client itself expects.
     #[error("{0} is not {1}")]
     Unlike(&'static str, &'static str),
-    /// Codex would not read them.
     #[error(
         "it has `{0}` at its top, and Codex reads no hooks from a file that has anything but `description` and `hooks` there"
     )]
     Unknown(String),
-    /// Two fields of one name: it is not clear which counts.
     #[error("it has two fields named `{0}`; leave only one")]
     Twice(String),
-    /// Another server has our name.
     #[error(
-        "it has a server named `icecore` that does not start `icecore mcp`; give that one another name, or take it out"
+        "it has a server named `icecore` that does not start `icecore mcp`; rename or remove that server"
     )]
     Taken,
-    /// A stranger's project must not choose which of a person's files are written.
+    /// A project must not redirect writes to files outside of it.
     #[error("it is a link that leads out of the project, to {}", .0.display())]
     Outside(PathBuf),
-    /// The client has settings for a person only.
     #[error("{0} has no settings of a project; leave --project out")]
     NoProject(&'static str),
 }
 
-/// That a name is there once at most.
-fn once(node: &Node, name: &str) -> Result<(), Refused> {
+/// Requires that a field occurs at most once.
+fn require_unique(node: &JsonNode, name: &str) -> Result<(), SettingsError> {
     let many = node.members().iter().filter(|member| member.name == name).count();
-    if many > 1 { Err(Refused::Twice(name.to_owned())) } else { Ok(()) }
+    if many > 1 { Err(SettingsError::Twice(name.to_owned())) } else { Ok(()) }
 }
 
-/// Settings that begin with a value, after what little is there.
-fn begun(text: &str, tree: &Tree) -> String {
-    let whole = json::whole(tree);
+/// Settings with this value, after any comments of the text.
+fn with_root_value(text: &str, tree: &JsonTree) -> String {
+    let whole = json::render_document(tree);
     let whole = if text.contains("\r\n") { whole.replace('\n', "\r\n") } else { whole };
     match text.trim_start_matches('\u{FEFF}').trim() {
         "" => format!("{}{whole}", if text.starts_with('\u{FEFF}') { "\u{FEFF}" } else { "" }),
-        // Comments alone.
+        // The text has comments only.
         _ => format!(
             "{}{}{whole}",
             text.trim_end(),
@@ -91,81 +83,82 @@ fn begun(text: &str, tree: &Tree) -> String {
     }
 }
 
-/// The text with these fields in the object at `way`; others stay.
+/// Sets these fields of the object at `way`; other fields stay.
 fn with_fields(
     text: &str,
-    way: &[Step<'_>],
-    wanted: &[(&'static str, Tree)],
-) -> Result<String, Refused> {
+    way: &[PathStep<'_>],
+    wanted: &[(&'static str, JsonTree)],
+) -> Result<String, SettingsError> {
     let mut text = text.to_owned();
     for (name, tree) in wanted {
-        let field: Vec<Step<'_>> = way.iter().copied().chain([Step::Field(name)]).collect();
-        let has = json::read(&text)?.is_some_and(|root| json::find(&root, &field).is_some());
+        let field: Vec<PathStep<'_>> = way.iter().copied().chain([PathStep::Field(name)]).collect();
+        let has = json::parse(&text)?.is_some_and(|root| json::find(&root, &field).is_some());
         text = if has {
-            json::replaced(&text, &field, tree)?
+            json::replace_value(&text, &field, tree)?
         } else {
-            json::added(&text, way, Some(name), tree)?
+            json::insert_value(&text, way, Some(name), tree)?
         };
     }
     Ok(text)
 }
 
-/// What is known of a file that was changed: enough to bring it back.
+/// The record of a changed file, sufficient to restore it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-struct Record {
-    /// The file.
+struct BackupRecord {
     file: PathBuf,
-    /// Whether it was there.
+    /// Whether the file existed.
     was_there: bool,
-    /// The SHA-256 of what was written.
+    /// The SHA-256 of the written text.
     wrote: String,
-    /// Folders that were made for it, outermost first.
+    /// Folders created for it, outermost first.
     made: Vec<PathBuf>,
 }
 
-/// Where it is kept what files were before.
+/// The folder with the backups of changed settings.
 #[derive(Debug, Clone)]
-pub struct Records {
+pub struct BackupRecords {
     folder: PathBuf,
     home: PathBuf,
 }
 
-/// A record with what the file was.
-struct Known {
-    record: Record,
+/// A record with the former text of the file.
+struct KnownBackup {
+    record: BackupRecord,
     before: Option<String>,
 }
 
-impl Records {
-    /// The records in that folder of a person's home.
+impl BackupRecords {
+    /// The records in this folder of the user's home directory.
     pub fn new(folder: PathBuf, home: &Path) -> Self {
         Self { folder, home: home.to_owned() }
     }
 
-    fn places(&self, target: &Path) -> (PathBuf, PathBuf) {
+    fn paths(&self, target: &Path) -> (PathBuf, PathBuf) {
         let name = page::slug(&target.file_name().unwrap_or_default().to_string_lossy());
-        let name = format!("{name}-{}", Hash::of(target.as_os_str().as_encoded_bytes()).short());
+        let name =
+            format!("{name}-{}", Hash::of(target.as_os_str().as_encoded_bytes()).short_hex());
         (self.folder.join(format!("{name}.json")), self.folder.join(format!("{name}.before")))
     }
 
-    fn of(&self, target: &Path) -> Option<Known> {
-        let (record, before) = self.places(target);
-        let record: Record = serde_json::from_slice(&neighbour::read(&record).ok()??).ok()?;
+    fn load(&self, target: &Path) -> Option<KnownBackup> {
+        let (record, before) = self.paths(target);
+        let record: BackupRecord =
+            serde_json::from_slice(&foreign_files::read_file(&record).ok()??).ok()?;
         if record.file != target {
             return None;
         }
         let before = match record.was_there {
-            true => Some(String::from_utf8(neighbour::read(&before).ok()??).ok()?),
+            true => Some(String::from_utf8(foreign_files::read_file(&before).ok()??).ok()?),
             false => None,
         };
-        Some(Known { record, before })
+        Some(KnownBackup { record, before })
     }
 
-    /// Folders above a file that were made for it or for another one.
-    fn made_above(&self, target: &Path) -> Vec<PathBuf> {
+    /// Parent folders of a file that were created for it or for another file.
+    fn created_folders_above(&self, target: &Path) -> Vec<PathBuf> {
         let Ok(entries) = std::fs::read_dir(&self.folder) else { return Vec::new() };
-        let record = |path: PathBuf| -> Option<Record> {
-            serde_json::from_slice(&neighbour::read(&path).ok()??).ok()
+        let record = |path: PathBuf| -> Option<BackupRecord> {
+            serde_json::from_slice(&foreign_files::read_file(&path).ok()??).ok()
         };
         let records = entries
             .flatten()
@@ -179,28 +172,33 @@ impl Records {
         made
     }
 
-    fn keep(&self, record: &Record, before: Option<&str>) -> icecore_store::Result<()> {
-        let (place, backup) = self.places(&record.file);
+    fn save(&self, record: &BackupRecord, before: Option<&str>) -> icecore_store::Result<()> {
+        let (place, backup) = self.paths(&record.file);
         let text = serde_json::to_string_pretty(record).unwrap_or_default() + "\n";
-        // The backup first: a record without it would be believed.
+        // The backup first: a record without its backup would be trusted.
         for (place, bytes) in before
             .map(|before| (&backup, before.as_bytes()))
             .into_iter()
             .chain([(&place, text.as_bytes())])
         {
-            neighbour::put(place, bytes, 0o600, neighbour::read(place)?.as_deref())?;
+            foreign_files::replace_file(
+                place,
+                bytes,
+                0o600,
+                foreign_files::read_file(place)?.as_deref(),
+            )?;
         }
         Ok(())
     }
 
-    fn drop(&self, target: &Path) -> icecore_store::Result<()> {
-        let (place, backup) = self.places(target);
+    fn remove(&self, target: &Path) -> icecore_store::Result<()> {
+        let (place, backup) = self.paths(target);
         for place in [place, backup] {
-            if let Some(bytes) = neighbour::read(&place)? {
-                neighbour::remove(&place, &bytes)?;
+            if let Some(bytes) = foreign_files::read_file(&place)? {
+                foreign_files::remove_file(&place, &bytes)?;
             }
         }
-        // Nothing is left behind, not even a folder.
+        // Empty folders are removed as well.
         let mut folders: Vec<PathBuf> = self
             .folder
             .ancestors()
@@ -208,84 +206,71 @@ impl Records {
             .map(Path::to_owned)
             .collect();
         folders.reverse();
-        neighbour::remove_empty(&folders);
+        foreign_files::remove_empty_folders(&folders);
         Ok(())
     }
 }
 
-/// A change of one file, as it would be written.
+/// A planned change of one file.
 #[derive(Debug)]
-pub struct Change {
-    /// The file as the client names it, and how it tells of us.
-    pub place: Place,
-    /// The file itself, where links lead to.
+pub struct SettingsChange {
+    pub place: SettingsFile,
+    /// The file itself, with links resolved.
     pub target: PathBuf,
-    /// What is in it.
+    /// Its current text.
     pub text: Option<String>,
-    /// What is to be in it.
+    /// Its new text.
     pub after: Option<String>,
-    /// What it is to be again when we leave.
+    /// The text to restore on uninstall.
     before: Option<String>,
-    /// Folders that were made for it.
     made: Vec<PathBuf>,
-    /// A new file's mode.
+    /// The mode of a new file.
     mode: u32,
     leaves: bool,
-    /// The vault that the client will be bound to; the person's own if there is none.
+    /// The vault that the client is bound to; the user's own if `None`.
     pub vault: Option<String>,
 }
 
-/// How a client's file stands to us.
+/// Whether a settings file connects the client to icecore.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum State {
-    /// It tells of us as it should.
+pub enum ConnectionState {
     Connected,
-    /// It tells of us in another way: an older version's, or another program's place.
+    /// It names an older version or another path of the program.
     Outdated,
-    /// It does not tell of us.
     Absent,
-    /// It cannot be read or changed.
     Refused,
 }
 
-/// Why something was not planned or done, and with which file.
+/// Why a change failed, with the file.
 #[derive(Debug, thiserror::Error)]
-pub enum Trouble {
-    /// The settings are left as they are.
+pub enum InstallError {
     #[error("{}: {why}. Nothing was written", file.display())]
-    Refused {
-        /// The file.
-        file: PathBuf,
-        /// Why.
-        why: Refused,
-    },
-    /// The system or somebody else was in the way.
+    Refused { file: PathBuf, why: SettingsError },
     #[error(transparent)]
     Store(#[from] icecore_store::Error),
-    /// The client has no such files.
     #[error(transparent)]
-    Client(#[from] Refused),
+    Client(#[from] SettingsError),
 }
 
-fn text_of(file: &Path) -> Result<(PathBuf, Option<String>), Trouble> {
-    let target = neighbour::target(file)?;
-    let text = match neighbour::read(&target)?.map(String::from_utf8) {
+fn read_settings(file: &Path) -> Result<(PathBuf, Option<String>), InstallError> {
+    let target = foreign_files::resolve_links(file)?;
+    let text = match foreign_files::read_file(&target)?.map(String::from_utf8) {
         Some(Err(error)) => {
-            let why = Refused::NotText(error.utf8_error().valid_up_to() + 1);
-            return Err(Trouble::Refused { file: file.to_owned(), why });
+            let why = SettingsError::NotText(error.utf8_error().valid_up_to() + 1);
+            return Err(InstallError::Refused { file: file.to_owned(), why });
         }
         text => text.transpose().unwrap_or_default(),
     };
     Ok((target, text))
 }
 
-/// What a file is without us.
-fn left(
-    place: &Place,
+/// The text of a file without icecore.
+fn disconnected_text(
+    place: &SettingsFile,
     text: Option<&str>,
-    known: Option<&Known>,
-) -> Result<Option<String>, Refused> {
+    known: Option<&KnownBackup>,
+) -> Result<Option<String>, SettingsError> {
     let Some(text) = text else { return Ok(None) };
     if let Some(known) =
         known.filter(|known| known.record.wrote == Hash::of(text.as_bytes()).to_string())
@@ -294,43 +279,49 @@ fn left(
     }
     let left = place.part.disconnect(text, known.and_then(|known| known.before.as_deref()))?;
     let ours = known.is_some_and(|known| !known.record.was_there);
-    Ok(Some(left).filter(|left| left == text || !ours || !place.part.says_nothing(left)))
+    Ok(Some(left).filter(|left| left == text || !ours || !place.part.is_blank(left)))
 }
 
-/// The text of a file and where it really is, which has to be within a project if it is of one.
-fn text_within(file: &Path, project: Option<&Path>) -> Result<(PathBuf, Option<String>), Trouble> {
-    let (target, text) = text_of(file)?;
+/// Reads a file with links resolved; a project's file must be inside the project.
+fn read_settings_within(
+    file: &Path,
+    project: Option<&Path>,
+) -> Result<(PathBuf, Option<String>), InstallError> {
+    let (target, text) = read_settings(file)?;
     let inside = |project: &Path| {
         std::fs::canonicalize(project).is_ok_and(|project| target.starts_with(project))
     };
     if project.is_some_and(|project| !inside(project)) {
-        return Err(Trouble::Refused { file: file.to_owned(), why: Refused::Outside(target) });
+        return Err(InstallError::Refused {
+            file: file.to_owned(),
+            why: SettingsError::Outside(target),
+        });
     }
     Ok((target, text))
 }
 
-/// Plans to connect these files, a person's own or those of a project; nothing is written yet.
-pub fn connecting(
-    places: &[Place],
-    caller: &Caller,
+/// Plans the connection of these files; nothing is written yet.
+pub fn plan_connect(
+    places: &[SettingsFile],
+    caller: &Invocation,
     project: Option<&Path>,
-    records: &Records,
-) -> Result<Vec<Change>, Trouble> {
+    records: &BackupRecords,
+) -> Result<Vec<SettingsChange>, InstallError> {
     let mode = if project.is_some() { 0o644 } else { 0o600 };
-    let change = |place: &Place| {
-        let refused = |why| Trouble::Refused { file: place.path.clone(), why };
-        let (target, text) = text_within(&place.path, project)?;
-        let known = records.of(&target);
-        let before = left(place, text.as_deref(), known.as_ref()).map_err(refused)?;
-        // Whoever was bound to a vault stays so until told otherwise.
-        let vault = caller.vault.clone().or_else(|| place.part.pinned(text.as_deref()?));
-        let caller = Caller { vault, ..caller.clone() };
+    let change = |place: &SettingsFile| {
+        let refused = |why| InstallError::Refused { file: place.path.clone(), why };
+        let (target, text) = read_settings_within(&place.path, project)?;
+        let known = records.load(&target);
+        let before = disconnected_text(place, text.as_deref(), known.as_ref()).map_err(refused)?;
+        // A client stays bound to its vault unless another one is given.
+        let vault = caller.vault.clone().or_else(|| place.part.bound_vault(text.as_deref()?));
+        let caller = Invocation { vault, ..caller.clone() };
         let after =
             place.part.connect(text.as_deref().unwrap_or_default(), &caller).map_err(refused)?;
         let made = known.map(|known| known.record.made).unwrap_or_default();
-        // A client too old for hooks gets no file for them.
+        // A client without support for hooks gets no file for them.
         let after = Some(after).filter(|after| text.is_some() || !after.is_empty());
-        Ok(Change {
+        Ok(SettingsChange {
             place: place.clone(),
             target,
             text,
@@ -345,21 +336,20 @@ pub fn connecting(
     places.iter().map(change).collect()
 }
 
-/// Plans to take us out of these files, a person's own or those of a project; nothing is written
-/// yet.
-pub fn disconnecting(
-    places: &[Place],
+/// Plans the removal of icecore from these files; nothing is written yet.
+pub fn plan_disconnect(
+    places: &[SettingsFile],
     project: Option<&Path>,
-    records: &Records,
-) -> Result<Vec<Change>, Trouble> {
-    let change = |place: &Place| {
-        let (target, text) = text_within(&place.path, project)?;
-        let known = records.of(&target);
-        let after = left(place, text.as_deref(), known.as_ref())
-            .map_err(|why| Trouble::Refused { file: place.path.clone(), why })?;
+    records: &BackupRecords,
+) -> Result<Vec<SettingsChange>, InstallError> {
+    let change = |place: &SettingsFile| {
+        let (target, text) = read_settings_within(&place.path, project)?;
+        let known = records.load(&target);
+        let after = disconnected_text(place, text.as_deref(), known.as_ref())
+            .map_err(|why| InstallError::Refused { file: place.path.clone(), why })?;
         let made = known.map(|known| known.record.made).unwrap_or_default();
         let place = place.clone();
-        Ok(Change {
+        Ok(SettingsChange {
             place,
             target,
             text,
@@ -374,126 +364,142 @@ pub fn disconnecting(
     places.iter().map(change).collect()
 }
 
-impl Change {
-    /// Whether anything would be written.
-    pub fn is_any(&self) -> bool {
+impl SettingsChange {
+    /// Whether the text changes.
+    pub fn has_effect(&self) -> bool {
         self.text != self.after
     }
 
-    /// Whether it puts hooks where none are run.
-    pub fn is_in_vain(&self) -> bool {
-        matches!(self.place.part, clients::Part::Hooks(_))
-            && self.text.as_deref().is_some_and(hooks::are_off)
+    /// Whether the client has disabled all hooks.
+    pub fn is_disabled_by_client(&self) -> bool {
+        matches!(self.place.part, clients::SettingsPart::Hooks(_))
+            && self.text.as_deref().is_some_and(hooks::are_disabled)
     }
 
-    /// Where the backup of what was there is kept.
-    pub fn backup(&self, records: &Records) -> Option<PathBuf> {
-        (!self.leaves && self.is_any() && self.before.is_some())
-            .then(|| records.places(&self.target).1)
+    /// The path of the backup.
+    pub fn backup_path(&self, records: &BackupRecords) -> Option<PathBuf> {
+        (!self.leaves && self.has_effect() && self.before.is_some())
+            .then(|| records.paths(&self.target).1)
     }
 
-    /// Writes it.
-    pub fn write(&self, records: &Records) -> Result<(), Trouble> {
+    /// Writes the change.
+    pub fn write(&self, records: &BackupRecords) -> Result<(), InstallError> {
         let (old, new) = (self.text.as_deref(), self.after.as_deref());
         if self.leaves {
             match (old, new) {
-                (Some(old), Some(new)) if old != new => drop(neighbour::put(
+                (Some(old), Some(new)) if old != new => drop(foreign_files::replace_file(
                     &self.target,
                     new.as_bytes(),
                     self.mode,
                     Some(old.as_bytes()),
                 )?),
                 (Some(old), None) => {
-                    neighbour::remove(&self.target, old.as_bytes())?;
-                    neighbour::remove_empty(&self.made);
+                    foreign_files::remove_file(&self.target, old.as_bytes())?;
+                    foreign_files::remove_empty_folders(&self.made);
                 }
-                (None, _) => neighbour::remove_empty(&self.made),
+                (None, _) => foreign_files::remove_empty_folders(&self.made),
                 _ => {}
             }
-            return Ok(records.drop(&self.target)?);
+            return Ok(records.remove(&self.target)?);
         }
-        let Some(new) = new.filter(|_| self.is_any()) else { return Ok(()) };
-        let mut record = Record {
+        let Some(new) = new.filter(|_| self.has_effect()) else { return Ok(()) };
+        let mut record = BackupRecord {
             file: self.target.clone(),
             was_there: self.before.is_some(),
             wrote: Hash::of(new.as_bytes()).to_string(),
             made: self.made.clone(),
         };
-        // The record first: whatever happens then, it can be undone.
-        records.keep(&record, self.before.as_deref())?;
-        let made = neighbour::put(&self.target, new.as_bytes(), self.mode, old.map(str::as_bytes))?;
-        // A folder that was made for another file goes with the last of them.
+        // The record first, so that every later state can be undone.
+        records.save(&record, self.before.as_deref())?;
+        let made = foreign_files::replace_file(
+            &self.target,
+            new.as_bytes(),
+            self.mode,
+            old.map(str::as_bytes),
+        )?;
+        // A folder shared with another file is removed with the last of them.
         let all: std::collections::BTreeSet<PathBuf> = made
             .into_iter()
-            .chain(records.made_above(&self.target))
+            .chain(records.created_folders_above(&self.target))
             .chain(record.made.iter().cloned())
             .collect();
         if !all.iter().eq(&record.made) {
             record.made = all.into_iter().collect();
-            records.keep(&record, self.before.as_deref())?;
+            records.save(&record, self.before.as_deref())?;
         }
         Ok(())
     }
 }
 
-/// A client's file and how it stands to us.
+/// A settings file and its connection state.
 #[derive(Debug)]
-pub struct Standing {
-    /// The file.
-    pub place: Place,
-    /// How it stands.
-    pub state: State,
-    /// If it cannot be changed, why.
+pub struct ClientFileState {
+    pub place: SettingsFile,
+    pub state: ConnectionState,
+    /// Why it cannot be changed, if it cannot.
     pub why: Option<String>,
 }
 
-fn state(place: &Place, caller: &Caller) -> (State, Option<String>) {
-    let look = || -> Result<State, Trouble> {
-        let refused = |why| Trouble::Refused { file: place.path.clone(), why };
-        let (_, text) = text_of(&place.path)?;
-        let Some(text) = text else { return Ok(State::Absent) };
-        let vault = place.part.pinned(&text);
+fn connection_state(
+    place: &SettingsFile,
+    caller: &Invocation,
+) -> (ConnectionState, Option<String>) {
+    let look = || -> Result<ConnectionState, InstallError> {
+        let refused = |why| InstallError::Refused { file: place.path.clone(), why };
+        let (_, text) = read_settings(&place.path)?;
+        let Some(text) = text else { return Ok(ConnectionState::Absent) };
+        let vault = place.part.bound_vault(&text);
         let wanted =
-            place.part.connect(&text, &Caller { vault, ..caller.clone() }).map_err(refused)?;
+            place.part.connect(&text, &Invocation { vault, ..caller.clone() }).map_err(refused)?;
         if wanted == text {
-            return Ok(State::Connected);
+            return Ok(ConnectionState::Connected);
         }
         Ok(if place.part.disconnect(&text, None).map_err(refused)? == text {
-            State::Absent
+            ConnectionState::Absent
         } else {
-            State::Outdated
+            ConnectionState::Outdated
         })
     };
     match look() {
         Ok(state) => (state, None),
-        Err(Trouble::Refused { why, .. }) => (State::Refused, Some(why.to_string())),
-        Err(error) => (State::Refused, Some(error.to_string())),
+        Err(InstallError::Refused { why, .. }) => (ConnectionState::Refused, Some(why.to_string())),
+        Err(error) => (ConnectionState::Refused, Some(error.to_string())),
     }
 }
 
-/// How a client is to call us: by name where the search path leads to this very program, else by
-/// where it is. `found` is where the search path leads to.
-pub fn caller(client: Client, own: &Path, found: Option<&Path>, shared: bool) -> Caller {
-    let by_name = found.is_some() && (!client.has_window() || shared);
+/// How a client calls icecore: by name if PATH leads to this program, else by path. `found` is the
+/// program that PATH leads to.
+pub fn invocation_for(
+    client: ClientApp,
+    own: &Path,
+    found: Option<&Path>,
+    shared: bool,
+) -> Invocation {
+    let by_name = found.is_some() && (!client.is_desktop_app() || shared);
     let command =
         if by_name { "icecore".to_owned() } else { found.unwrap_or(own).display().to_string() };
-    Caller { command, vault: None, version: None }
+    Invocation { command, vault: None, version: None }
 }
 
-/// The clients of this machine and how each stands to us.
-pub fn connected(
-    machine: &Machine,
-    caller: impl Fn(Client) -> Caller,
-) -> Vec<(Client, Vec<Standing>)> {
-    let of = |client: Client| {
-        let standing = |place: Place| {
-            let (state, why) = state(&place, &caller(client));
-            Standing { place, state, why }
+/// The clients of this machine with the states of their files.
+pub fn client_states(
+    machine: &ClientMachine,
+    caller: impl Fn(ClientApp) -> Invocation,
+) -> Vec<(ClientApp, Vec<ClientFileState>)> {
+    let of = |client: ClientApp| {
+        let standing = |place: SettingsFile| {
+            let (state, why) = connection_state(&place, &caller(client));
+            ClientFileState { place, state, why }
         };
         (
             client,
-            client.places(machine, None).unwrap_or_default().into_iter().map(standing).collect(),
+            client
+                .settings_files(machine, None)
+                .unwrap_or_default()
+                .into_iter()
+                .map(standing)
+                .collect(),
         )
     };
-    Client::ALL.into_iter().map(of).collect()
+    ClientApp::ALL.into_iter().map(of).collect()
 }

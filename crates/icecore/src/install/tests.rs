@@ -1,37 +1,37 @@
-//! The rules over settings files: tables of what comes out, and that what was put in is taken out
-//! without a trace.
+//! Tests of the settings editors: tables of results, and that uninstalling restores every file
+//! exactly.
 
 use std::path::{Path, PathBuf};
 
 use proptest::prelude::*;
 use tempfile::TempDir;
 
-use super::clients::{Client, Machine, Part, Place, System};
-use super::hooks::{self, Dialect, HOOKS};
+use super::clients::{ClientApp, ClientMachine, OperatingSystem, SettingsFile, SettingsPart};
+use super::hooks::{self, HOOKS, HookDialect};
 use super::*;
 
-fn plain() -> Caller {
-    Caller { command: "icecore".into(), vault: None, version: Some(NEWEST) }
+fn plain() -> Invocation {
+    Invocation { command: "icecore".into(), vault: None, version: Some(NEWEST) }
 }
 
-fn bound() -> Caller {
-    Caller {
+fn bound() -> Invocation {
+    Invocation {
         command: "/opt/my tools/icecore".into(),
         vault: Some("/home/ann/it's here".into()),
         ..plain()
     }
 }
 
-/// A version that knows everything, of every client.
+/// A version that supports everything, of every client.
 const NEWEST: Version = Version(2, 1, 327);
 
-const CLAUDE: Part = Part::Hooks(Dialect::ClaudeCode);
-const CODEX: Part = Part::Hooks(Dialect::Codex);
-const SERVER: Part = Part::Server(servers::COMMON);
-const VS_CODE: Part = Part::Server(servers::VS_CODE);
-const PARTS: [Part; 5] = [CLAUDE, CODEX, SERVER, VS_CODE, Part::Toml];
+const CLAUDE: SettingsPart = SettingsPart::Hooks(HookDialect::ClaudeCode);
+const CODEX: SettingsPart = SettingsPart::Hooks(HookDialect::Codex);
+const SERVER: SettingsPart = SettingsPart::Server(servers::COMMON_FORMAT);
+const VS_CODE: SettingsPart = SettingsPart::Server(servers::VS_CODE_FORMAT);
+const PARTS: [SettingsPart; 5] = [CLAUDE, CODEX, SERVER, VS_CODE, SettingsPart::Toml];
 
-/// Settings of a person who has others' hooks, comments, and habits of their own.
+/// Settings with foreign hooks, comments and an unusual style.
 const FOREIGN_HOOKS: &str = r#"{
   // how I like it
   "model": "opus", /* for now */
@@ -94,7 +94,7 @@ startup_timeout_sec = 20
 command = "npx"
 "#;
 
-fn cases() -> Vec<(&'static str, Part, Caller, String)> {
+fn cases() -> Vec<(&'static str, SettingsPart, Invocation, String)> {
     let crlf = |text: &str| text.replace('\n', "\r\n");
     let tabs = |text: &str| text.replace("  ", "\t");
     vec![
@@ -142,18 +142,18 @@ fn cases() -> Vec<(&'static str, Part, Caller, String)> {
             "{\n\t// asked for\n\t\"inputs\": [],\n\t\"servers\": {\n\t\t// none yet\n\t}\n}\n"
                 .into(),
         ),
-        ("codex server: missing", Part::Toml, bound(), String::new()),
-        ("codex server: others and comments", Part::Toml, plain(), CONFIG.into()),
+        ("codex server: missing", SettingsPart::Toml, bound(), String::new()),
+        ("codex server: others and comments", SettingsPart::Toml, plain(), CONFIG.into()),
         (
             "codex server: CRLF, no line end",
-            Part::Toml,
+            SettingsPart::Toml,
             plain(),
             crlf(CONFIG).trim_end().to_owned(),
         ),
-        ("codex server: an older entry of ours", Part::Toml, bound(), OLDER_CONFIG.into()),
+        ("codex server: an older entry of ours", SettingsPart::Toml, bound(), OLDER_CONFIG.into()),
         (
             "codex server: servers in one line",
-            Part::Toml,
+            SettingsPart::Toml,
             plain(),
             "mcp_servers = { other = { command = \"npx\" } }\n".into(),
         ),
@@ -208,9 +208,9 @@ fn what_was_put_in_is_taken_out_without_a_trace() {
         let after = part.connect(&before, &caller).unwrap();
         let left = part.disconnect(&after, Some(&before)).unwrap();
         // A file that was missing, or had nothing in it, is brought back from what is kept of it.
-        if part.says_nothing(&before) {
-            assert!(part.says_nothing(&left), "{name}: {left}");
-        } else if part == Part::Toml && !before.ends_with('\n') {
+        if part.is_blank(&before) {
+            assert!(part.is_blank(&left), "{name}: {left}");
+        } else if part == SettingsPart::Toml && !before.ends_with('\n') {
             assert_eq!(left.trim_end(), before, "{name}");
         } else if !before.contains("// none yet") {
             assert_eq!(left, before, "{name}");
@@ -219,7 +219,7 @@ fn what_was_put_in_is_taken_out_without_a_trace() {
     }
     // An older entry of ours goes like a new one; others stay.
     for (part, before) in
-        [(CLAUDE, OLDER_HOOKS), (SERVER, OLDER_SERVER), (Part::Toml, OLDER_CONFIG)]
+        [(CLAUDE, OLDER_HOOKS), (SERVER, OLDER_SERVER), (SettingsPart::Toml, OLDER_CONFIG)]
     {
         let left = part.disconnect(before, None).unwrap();
         assert!(
@@ -253,8 +253,8 @@ fn what_is_not_understood_is_refused_with_its_place() {
         ),
         (CLAUDE, "{\"a\": 1", "line 1, column 8: the text ends before its `}`"),
         (CLAUDE, "{\"a\" 1}", "line 1, column 6: `:` was expected here"),
-        (CLAUDE, "{\"a\": 01}", "line 1, column 7: this is no value of JSON"),
-        (CLAUDE, "{\"a\": tru}", "line 1, column 7: this is no value of JSON"),
+        (CLAUDE, "{\"a\": 01}", "line 1, column 7: this is not a JSON value"),
+        (CLAUDE, "{\"a\": tru}", "line 1, column 7: this is not a JSON value"),
         (
             CLAUDE,
             "{\"\u{e9}\u{e9}\": \"\\x\"}",
@@ -287,11 +287,11 @@ fn what_is_not_understood_is_refused_with_its_place() {
             "{\"mcpServers\": {\"icecore\": {\"command\": \"npx\", \"args\": [\"mcp\"]}}}",
             "it has a server named `icecore` that does not",
         ),
-        (Part::Toml, "a = 1\na = 2\n", "line 2, column 1: duplicate key"),
-        (Part::Toml, "a = \n", "line 1, column 5"),
-        (Part::Toml, "mcp_servers = 3\n", "`mcp_servers` is not a table"),
+        (SettingsPart::Toml, "a = 1\na = 2\n", "line 2, column 1: duplicate key"),
+        (SettingsPart::Toml, "a = \n", "line 1, column 5"),
+        (SettingsPart::Toml, "mcp_servers = 3\n", "`mcp_servers` is not a table"),
         (
-            Part::Toml,
+            SettingsPart::Toml,
             "[mcp_servers.icecore]\nurl = \"http://x\"\n",
             "it has a server named `icecore` that does not",
         ),
@@ -300,7 +300,7 @@ fn what_is_not_understood_is_refused_with_its_place() {
         assert!(error.starts_with(why), "{text}: {error}");
     }
     let deep = format!("{}{}", "[".repeat(5_000), "]".repeat(5_000));
-    assert!(json::read(&deep).unwrap_err().what.contains("nested"));
+    assert!(json::parse(&deep).unwrap_err().what.contains("nested"));
 }
 
 // The exact shape of the newest versions: a line for a shell, which every version runs
@@ -340,10 +340,14 @@ fn the_hooks_are_those_that_the_clients_know() {
             );
         }
     }
-    assert_eq!(CODEX.pinned(&CODEX.connect("", &bound()).unwrap()), bound().vault);
+    assert_eq!(CODEX.bound_vault(&CODEX.connect("", &bound()).unwrap()), bound().vault);
     for part in PARTS {
-        assert_eq!(part.pinned(&part.connect("", &bound()).unwrap()), bound().vault, "{part:?}");
-        assert_eq!(part.pinned(&part.connect("", &plain()).unwrap()), None, "{part:?}");
+        assert_eq!(
+            part.bound_vault(&part.connect("", &bound()).unwrap()),
+            bound().vault,
+            "{part:?}"
+        );
+        assert_eq!(part.bound_vault(&part.connect("", &plain()).unwrap()), None, "{part:?}");
     }
 }
 
@@ -388,7 +392,7 @@ fn only_what_a_version_knows_is_written() {
             ],
         ),
     ] {
-        let caller = Caller { version, ..plain() };
+        let caller = Invocation { version, ..plain() };
         let text = CLAUDE.connect("", &caller).unwrap();
         let known: Vec<&str> = all.into_iter().filter(|event| !without.contains(event)).collect();
         assert_eq!(events(&text), known, "{version:?}");
@@ -399,7 +403,7 @@ fn only_what_a_version_knows_is_written() {
         assert_eq!(events(&CLAUDE.connect(&newest, &caller).unwrap()), known, "{version:?}");
     }
     // One that has no hooks gets none, and ours go.
-    let none = Caller { version: Some(Version(1, 0, 37)), ..plain() };
+    let none = Invocation { version: Some(Version(1, 0, 37)), ..plain() };
     assert_eq!(
         CLAUDE.connect("{ \"model\": \"opus\" }", &none).unwrap(),
         "{ \"model\": \"opus\" }"
@@ -407,7 +411,7 @@ fn only_what_a_version_knows_is_written() {
     assert!(!CLAUDE.connect(OLDER_HOOKS, &none).unwrap().contains("icecore"));
     // Codex ignores events that it does not know.
     for version in [Some(Version(0, 169, 0)), Some(Version(0, 147, 0)), None] {
-        let text = CODEX.connect("", &Caller { version, ..plain() }).unwrap();
+        let text = CODEX.connect("", &Invocation { version, ..plain() }).unwrap();
         assert_eq!(events(&text), all, "{version:?}");
     }
     // `claude -p` ends its background hooks when it ends.
@@ -427,9 +431,9 @@ fn an_installation_with_args_is_recognised_and_replaced() {
         );
     }
     old += "\n  }\n}\n";
-    assert_eq!(CLAUDE.pinned(&old).as_deref(), Some("/a b"));
+    assert_eq!(CLAUDE.bound_vault(&old).as_deref(), Some("/a b"));
     assert_eq!(CLAUDE.disconnect(&old, None).unwrap(), "{\n  \"model\": \"opus\"\n}\n");
-    let new = CLAUDE.connect(&old, &Caller { vault: Some("/a b".into()), ..plain() }).unwrap();
+    let new = CLAUDE.connect(&old, &Invocation { vault: Some("/a b".into()), ..plain() }).unwrap();
     assert!(!new.contains("args"), "{new}");
     assert_eq!(new.matches("icecore hook ").count(), HOOKS.len(), "{new}");
     assert!(
@@ -447,15 +451,18 @@ fn the_plugin_is_made_of_the_same_table() {
             .unwrap_or_else(|error| panic!("plugin/{path}: {error}"))
     };
     let json = |path: &str| -> serde_json::Value { serde_json::from_str(&read(path)).unwrap() };
-    let described = Tree::text(
+    let described = JsonTree::text(
         "Memory at the start of a session, at every prompt, around compaction and at the end",
     );
-    let hooks = json::whole(&Tree::Object(vec![
+    let hooks = json::render_document(&JsonTree::Object(vec![
         ("description", described),
-        ("hooks", hooks::all(Dialect::Plugin, &plain())),
+        ("hooks", hooks::all_hooks(HookDialect::Plugin, &plain())),
     ]));
     assert_eq!(read("icecore/hooks/hooks.json"), hooks);
-    assert_eq!(read("icecore/.mcp.json"), json::whole(&servers::all(servers::COMMON, &plain())));
+    assert_eq!(
+        read("icecore/.mcp.json"),
+        json::render_document(&servers::all_servers(servers::COMMON_FORMAT, &plain()))
+    );
     // A time on the end of a session would promise what a plugin is not given.
     assert!(
         json("icecore/hooks/hooks.json")["hooks"]["SessionEnd"][0]["hooks"][0]
@@ -507,80 +514,82 @@ fn the_plugin_is_made_of_the_same_table() {
 
 #[test]
 fn each_client_has_its_files_where_it_looks_for_them() {
-    let machine = |system, config: Option<&str>| Machine {
+    let machine = |system, config: Option<&str>| ClientMachine {
         system,
         home: "/h".into(),
         config: config.map(PathBuf::from),
         claude: None,
         codex: None,
     };
-    let linux = machine(System::Linux, None);
-    let files = |machine: &Machine, client: Client, project: Option<&str>| -> Vec<String> {
-        let places = client.places(machine, project.map(Path::new)).unwrap();
-        places.iter().map(|place| place.path.to_str().unwrap().to_owned()).collect()
-    };
+    let linux = machine(OperatingSystem::Linux, None);
+    let files =
+        |machine: &ClientMachine, client: ClientApp, project: Option<&str>| -> Vec<String> {
+            let places = client.settings_files(machine, project.map(Path::new)).unwrap();
+            places.iter().map(|place| place.path.to_str().unwrap().to_owned()).collect()
+        };
     for (client, own, project) in [
         (
-            Client::ClaudeCode,
+            ClientApp::ClaudeCode,
             vec!["/h/.claude/settings.json", "/h/.claude.json"],
             vec!["/p/.claude/settings.json", "/p/.mcp.json"],
         ),
         (
-            Client::Codex,
+            ClientApp::Codex,
             vec!["/h/.codex/hooks.json", "/h/.codex/config.toml"],
             vec!["/p/.codex/hooks.json", "/p/.codex/config.toml"],
         ),
-        (Client::Cursor, vec!["/h/.cursor/mcp.json"], vec!["/p/.cursor/mcp.json"]),
-        (Client::VsCode, vec!["/h/.config/Code/User/mcp.json"], vec!["/p/.vscode/mcp.json"]),
+        (ClientApp::Cursor, vec!["/h/.cursor/mcp.json"], vec!["/p/.cursor/mcp.json"]),
+        (ClientApp::VsCode, vec!["/h/.config/Code/User/mcp.json"], vec!["/p/.vscode/mcp.json"]),
     ] {
         assert_eq!(files(&linux, client, None), own);
         assert_eq!(files(&linux, client, Some("/p")), project);
     }
-    assert!(Client::ClaudeDesktop.places(&linux, Some(Path::new("/p"))).is_err());
-    let desktop = |machine: &Machine| files(machine, Client::ClaudeDesktop, None)[0].clone();
+    assert!(ClientApp::ClaudeDesktop.settings_files(&linux, Some(Path::new("/p"))).is_err());
+    let desktop =
+        |machine: &ClientMachine| files(machine, ClientApp::ClaudeDesktop, None)[0].clone();
     assert_eq!(desktop(&linux), "/h/.config/Claude/claude_desktop_config.json");
     assert_eq!(
-        desktop(&machine(System::Linux, Some("/x"))),
+        desktop(&machine(OperatingSystem::Linux, Some("/x"))),
         "/x/Claude/claude_desktop_config.json"
     );
     assert_eq!(
-        desktop(&machine(System::Mac, None)),
+        desktop(&machine(OperatingSystem::Mac, None)),
         "/h/Library/Application Support/Claude/claude_desktop_config.json"
     );
     assert_eq!(
-        desktop(&machine(System::Windows, Some("/roaming"))),
+        desktop(&machine(OperatingSystem::Windows, Some("/roaming"))),
         "/roaming/Claude/claude_desktop_config.json"
     );
     assert_eq!(
-        files(&machine(System::Mac, None), Client::VsCode, None),
+        files(&machine(OperatingSystem::Mac, None), ClientApp::VsCode, None),
         ["/h/Library/Application Support/Code/User/mcp.json"]
     );
-    let moved = Machine { claude: Some("/c".into()), codex: Some("/x".into()), ..linux };
-    assert_eq!(files(&moved, Client::ClaudeCode, None), ["/c/settings.json", "/c/.claude.json"]);
-    assert_eq!(files(&moved, Client::Codex, None), ["/x/hooks.json", "/x/config.toml"]);
+    let moved = ClientMachine { claude: Some("/c".into()), codex: Some("/x".into()), ..linux };
+    assert_eq!(files(&moved, ClientApp::ClaudeCode, None), ["/c/settings.json", "/c/.claude.json"]);
+    assert_eq!(files(&moved, ClientApp::Codex, None), ["/x/hooks.json", "/x/config.toml"]);
 }
 
 #[test]
 fn a_program_is_called_by_name_only_where_that_leads_to_it() {
     let (own, found) = (Path::new("/build/icecore"), Path::new("/usr/bin/icecore"));
-    let command = |client, found, shared| caller(client, own, found, shared).command;
-    assert_eq!(command(Client::ClaudeCode, Some(found), false), "icecore");
-    assert_eq!(command(Client::ClaudeCode, None, false), "/build/icecore");
+    let command = |client, found, shared| invocation_for(client, own, found, shared).command;
+    assert_eq!(command(ClientApp::ClaudeCode, Some(found), false), "icecore");
+    assert_eq!(command(ClientApp::ClaudeCode, None, false), "/build/icecore");
     // What is started from a desktop has no search path of a shell; what a project shares has to.
-    assert_eq!(command(Client::ClaudeDesktop, Some(found), false), "/usr/bin/icecore");
-    assert_eq!(command(Client::VsCode, Some(found), true), "icecore");
+    assert_eq!(command(ClientApp::ClaudeDesktop, Some(found), false), "/usr/bin/icecore");
+    assert_eq!(command(ClientApp::VsCode, Some(found), true), "icecore");
 }
 
 /// A value of settings, and how somebody writes it.
 #[derive(Debug, Clone)]
-enum Made {
+enum SampleJson {
     Plain(&'static str),
-    List(Vec<Made>),
-    Object(Vec<(String, Made)>),
+    List(Vec<SampleJson>),
+    Object(Vec<(String, SampleJson)>),
 }
 
 #[derive(Debug, Clone)]
-struct Hand {
+struct WritingStyle {
     line_end: &'static str,
     indent: &'static str,
     comments: bool,
@@ -590,7 +599,7 @@ struct Hand {
     last_line_end: bool,
 }
 
-fn made() -> impl Strategy<Value = Made> {
+fn made() -> impl Strategy<Value = SampleJson> {
     let plain = prop_oneof![
         Just("1"),
         Just("-2.5e3"),
@@ -599,31 +608,35 @@ fn made() -> impl Strategy<Value = Made> {
         Just(r#""a \" // b""#),
         Just(r#""\u00e9, /* x */ }""#)
     ];
-    let leaf = plain.prop_map(Made::Plain);
+    let leaf = plain.prop_map(SampleJson::Plain);
     leaf.prop_recursive(4, 24, 4, |inner| {
         let name = "[a-z]{1,3}|hooks|Stop|é \\\\\\\\ x";
         prop_oneof![
-            prop::collection::vec(inner.clone(), 0..4).prop_map(Made::List),
+            prop::collection::vec(inner.clone(), 0..4).prop_map(SampleJson::List),
             prop::collection::vec((name, inner), 0..4).prop_map(|mut fields| {
                 fields.sort_by(|a, b| a.0.cmp(&b.0));
                 fields.dedup_by(|a, b| a.0 == b.0);
-                Made::Object(fields)
+                SampleJson::Object(fields)
             }),
         ]
     })
 }
 
 /// Settings as a client has them: other things around, others' hooks and servers among them.
-fn settings() -> impl Strategy<Value = Made> {
-    let handler = Just(Made::Object(vec![
-        ("type".into(), Made::Plain("\"command\"")),
-        ("command".into(), Made::Plain("\"say icecore hook\"")),
+fn settings() -> impl Strategy<Value = SampleJson> {
+    let handler = Just(SampleJson::Object(vec![
+        ("type".into(), SampleJson::Plain("\"command\"")),
+        ("command".into(), SampleJson::Plain("\"say icecore hook\"")),
     ]));
     let group =
         (prop::collection::vec(handler, 0..3), any::<bool>()).prop_map(|(handlers, matched)| {
-            let matcher = matched.then(|| ("matcher".to_owned(), Made::Plain("\"manual|auto\"")));
-            Made::Object(
-                matcher.into_iter().chain([("hooks".to_owned(), Made::List(handlers))]).collect(),
+            let matcher =
+                matched.then(|| ("matcher".to_owned(), SampleJson::Plain("\"manual|auto\"")));
+            SampleJson::Object(
+                matcher
+                    .into_iter()
+                    .chain([("hooks".to_owned(), SampleJson::List(handlers))])
+                    .collect(),
             )
         });
     let events =
@@ -633,14 +646,18 @@ fn settings() -> impl Strategy<Value = Made> {
         (Just(events), prop::collection::vec(prop::collection::vec(group.clone(), 0..3), many))
     });
     let hooks = hooks.prop_map(|(events, groups)| {
-        Made::Object(
-            events.into_iter().map(str::to_owned).zip(groups.into_iter().map(Made::List)).collect(),
+        SampleJson::Object(
+            events
+                .into_iter()
+                .map(str::to_owned)
+                .zip(groups.into_iter().map(SampleJson::List))
+                .collect(),
         )
     });
     let servers = || {
         prop::collection::vec(("other[a-z]", made()), 0..3).prop_map(|mut fields| {
             fields.dedup_by(|a, b| a.0 == b.0);
-            Made::Object(fields)
+            SampleJson::Object(fields)
         })
     };
     let rest = prop::collection::vec(("[a-g]{2}", made()), 0..4);
@@ -651,11 +668,11 @@ fn settings() -> impl Strategy<Value = Made> {
             rest.extend(hooks.map(|hooks| ("hooks".to_owned(), hooks)));
             rest.extend(common.map(|servers| ("mcpServers".to_owned(), servers)));
             rest.extend(code.map(|servers| ("servers".to_owned(), servers)));
-            Made::Object(rest)
+            SampleJson::Object(rest)
         })
 }
 
-fn hand() -> impl Strategy<Value = Hand> {
+fn hand() -> impl Strategy<Value = WritingStyle> {
     let ends = prop_oneof![Just("\n"), Just("\r\n")];
     let indents = prop_oneof![Just("  "), Just("    "), Just("\t")];
     (
@@ -668,11 +685,11 @@ fn hand() -> impl Strategy<Value = Hand> {
         any::<bool>(),
     )
         .prop_map(|(line_end, indent, comments, comma, one_line, marked, last_line_end)| {
-            Hand { line_end, indent, comments, comma, one_line, marked, last_line_end }
+            WritingStyle { line_end, indent, comments, comma, one_line, marked, last_line_end }
         })
 }
 
-fn written(made: &Made, hand: &Hand, depth: usize) -> String {
+fn written(made: &SampleJson, hand: &WritingStyle, depth: usize) -> String {
     let block = |open: char, items: Vec<String>, close: char| {
         if items.is_empty() {
             return format!("{open}{close}");
@@ -701,12 +718,12 @@ fn written(made: &Made, hand: &Hand, depth: usize) -> String {
         format!("{out}{}{}{close}", hand.line_end, hand.indent.repeat(depth))
     };
     match made {
-        Made::Plain(text) => (*text).to_owned(),
-        Made::List(items) => {
+        SampleJson::Plain(text) => (*text).to_owned(),
+        SampleJson::List(items) => {
             block('[', items.iter().map(|item| written(item, hand, depth + 1)).collect(), ']')
         }
-        Made::Object(fields) => {
-            let field = |(name, value): &(String, Made)| {
+        SampleJson::Object(fields) => {
+            let field = |(name, value): &(String, SampleJson)| {
                 format!("\"{name}\": {}", written(value, hand, depth + 1))
             };
             block('{', fields.iter().map(field).collect(), '}')
@@ -714,7 +731,7 @@ fn written(made: &Made, hand: &Hand, depth: usize) -> String {
     }
 }
 
-fn text_of(made: &Made, hand: &Hand) -> String {
+fn text_of(made: &SampleJson, hand: &WritingStyle) -> String {
     let mark = if hand.marked { "\u{FEFF}" } else { "" };
     let head = if hand.comments { format!("// settings{}", hand.line_end) } else { String::new() };
     format!(
@@ -725,23 +742,23 @@ fn text_of(made: &Made, hand: &Hand) -> String {
 }
 
 /// The same without comments and commas that plain JSON does not know.
-fn value(node: &Node) -> serde_json::Value {
+fn value(node: &JsonNode) -> serde_json::Value {
     match &node.kind {
-        json::Kind::Object(members) => {
+        json::NodeKind::Object(members) => {
             members.iter().map(|member| (member.name.clone(), value(&member.value))).collect()
         }
-        json::Kind::List(items) => items.iter().map(value).collect(),
-        json::Kind::Text(text) => text.clone().into(),
-        json::Kind::Flag(flag) => (*flag).into(),
-        json::Kind::Other(raw) => serde_json::from_str(raw).unwrap(),
+        json::NodeKind::List(items) => items.iter().map(value).collect(),
+        json::NodeKind::Text(text) => text.clone().into(),
+        json::NodeKind::Flag(flag) => (*flag).into(),
+        json::NodeKind::Other(raw) => serde_json::from_str(raw).unwrap(),
     }
 }
 
-fn same(made: &Made) -> serde_json::Value {
+fn same(made: &SampleJson) -> serde_json::Value {
     match made {
-        Made::Plain(text) => serde_json::from_str(text).unwrap(),
-        Made::List(items) => items.iter().map(same).collect(),
-        Made::Object(fields) => {
+        SampleJson::Plain(text) => serde_json::from_str(text).unwrap(),
+        SampleJson::List(items) => items.iter().map(same).collect(),
+        SampleJson::Object(fields) => {
             let name = |name: &str| serde_json::from_str::<String>(&format!("\"{name}\"")).unwrap();
             fields.iter().map(|(key, value)| (name(key), same(value))).collect()
         }
@@ -754,14 +771,14 @@ proptest! {
     #[test]
     fn any_settings_come_back_byte_for_byte(made in settings(), hand in hand(), tied in any::<bool>()) {
         let text = text_of(&made, &hand);
-        prop_assert_eq!(value(&json::read(&text).unwrap().unwrap()), same(&made));
+        prop_assert_eq!(value(&json::parse(&text).unwrap().unwrap()), same(&made));
         let caller = if tied { bound() } else { plain() };
         for part in [CLAUDE, SERVER, VS_CODE] {
             let after = part.connect(&text, &caller).unwrap();
             prop_assert_ne!(&after, &text);
             prop_assert_eq!(&part.connect(&after, &caller).unwrap(), &after);
             let left = part.disconnect(&after, Some(&text)).unwrap();
-            prop_assert_eq!(value(&json::read(&left).unwrap().unwrap()), same(&made), "{}", after);
+            prop_assert_eq!(value(&json::parse(&left).unwrap().unwrap()), same(&made), "{}", after);
             prop_assert_eq!(left, text.clone(), "{}", after);
         }
     }
@@ -785,22 +802,22 @@ proptest! {
     fn files_come_back_with_their_mode_and_nothing_is_left(text in prop::option::of((settings(), hand()).prop_map(|(made, hand)| text_of(&made, &hand))), mode in prop_oneof![Just(0o600), Just(0o644), Just(0o664)]) {
         use std::os::unix::fs::PermissionsExt as _;
         let folder = TempDir::new().unwrap();
-        let records = Records::new(folder.path().join("state/icecore/install"), folder.path());
-        let place = Place { part: CLAUDE, path: folder.path().join("a/b/settings.json") };
+        let records = BackupRecords::new(folder.path().join("state/icecore/install"), folder.path());
+        let place = SettingsFile { part: CLAUDE, path: folder.path().join("a/b/settings.json") };
         if let Some(text) = &text {
-            neighbour::put(&place.path, text.as_bytes(), 0o600, None).unwrap();
+            foreign_files::replace_file(&place.path, text.as_bytes(), 0o600, None).unwrap();
             std::fs::set_permissions(&place.path, std::fs::Permissions::from_mode(mode)).unwrap();
         }
         let places = [place.clone()];
-        let run = |changes: Vec<Change>| changes.iter().for_each(|change| change.write(&records).unwrap());
-        run(connecting(&places, &plain(), None, &records).unwrap());
-        prop_assert!(!connecting(&places, &plain(), None, &records).unwrap()[0].is_any());
+        let run = |changes: Vec<SettingsChange>| changes.iter().for_each(|change| change.write(&records).unwrap());
+        run(plan_connect(&places, &plain(), None, &records).unwrap());
+        prop_assert!(!plan_connect(&places, &plain(), None, &records).unwrap()[0].has_effect());
         // Another version, another vault: the way back stays the same.
-        run(connecting(&places, &bound(), None, &records).unwrap());
-        prop_assert_eq!(state(&place, &plain()).0, State::Outdated);
-        prop_assert_eq!(state(&place, &bound()).0, State::Connected);
-        run(disconnecting(&places, None, &records).unwrap());
-        prop_assert_eq!(neighbour::read(&place.path).unwrap().map(|bytes| String::from_utf8(bytes).unwrap()), text.clone());
+        run(plan_connect(&places, &bound(), None, &records).unwrap());
+        prop_assert_eq!(connection_state(&place, &plain()).0, ConnectionState::Outdated);
+        prop_assert_eq!(connection_state(&place, &bound()).0, ConnectionState::Connected);
+        run(plan_disconnect(&places, None, &records).unwrap());
+        prop_assert_eq!(foreign_files::read_file(&place.path).unwrap().map(|bytes| String::from_utf8(bytes).unwrap()), text.clone());
         let left: Vec<_> = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         prop_assert_eq!(left.len(), usize::from(text.is_some()), "{:?}", left);
         if text.is_some() {

@@ -1,5 +1,5 @@
-//! Which version of a client is installed. A client that meets a setting it does not know may drop
-//! the whole file, so what is written depends on it.
+//! The installed version of a client. A client may ignore a whole file with an unknown setting, so
+//! the written settings depend on its version.
 
 use std::fmt;
 use std::io::{BufRead as _, BufReader, Read as _};
@@ -11,7 +11,6 @@ use std::time::Duration;
 
 /// How long a client may take to print its version. The slowest one measured took one second.
 const ANSWER_SECS: u64 = 5;
-/// The most of its output that is read.
 const MAX_ANSWER_BYTES: u64 = 4_096;
 
 /// A release of a client: major, minor, patch.
@@ -22,7 +21,7 @@ impl Version {
     /// The first version number in a text such as `2.1.39 (Claude Code)` or `codex-cli 0.169.0`.
     pub fn find(text: &str) -> Option<Self> {
         text.split_whitespace().find_map(|word| {
-            // A pre-release counts as the release it leads to.
+            // A pre-release counts as its release.
             let word = word.trim_start_matches('v').split(['-', '+']).next()?;
             let numbers: Vec<u32> =
                 word.split('.').map(str::parse).collect::<Result<_, _>>().ok()?;
@@ -34,12 +33,12 @@ impl Version {
         })
     }
 
-    /// Asks a program. `None` if it cannot be run, prints no version, or takes too long.
+    /// Runs a program with --version. `None` if it fails, prints no version, or takes too long.
     pub fn ask(program: &Path, folder: &Path) -> Option<Self> {
         let mut child = Command::new(program)
             .arg("--version")
             .current_dir(folder)
-            // Asking for the version is no reason to update or to report anything.
+            // --version must not trigger updates or telemetry.
             .envs([("DISABLE_AUTOUPDATER", "1"), ("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1")])
             .stdin(Stdio::null())
             .stdout(Stdio::piped())

@@ -21,55 +21,57 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::lines::read_message;
-use super::server::{Called, Refused};
-use super::{PATH, Server};
+use super::server::{CallDenial, ToolCallReport};
+use super::{McpServer, PATH};
 use crate::http as house;
 
 /// The largest request.
-const MOST_BYTES: usize = 4 << 20;
+const MAX_REQUEST_BYTES: usize = 4 << 20;
 
-type Service = StreamableHttpService<Server, NeverSessionManager>;
+type McpService = StreamableHttpService<McpServer, NeverSessionManager>;
 
 /// The route of the MCP server.
-pub fn router(server: Server) -> Router {
+pub fn router(server: McpServer) -> Router {
     // The guard already checked host, origin and token with this server's settings. No sessions:
     // every request is independent, in both protocol versions.
     let settings = StreamableHttpServerConfig::default()
         .with_legacy_session_mode(false)
         .with_json_response(true)
-        .with_max_request_body_bytes(MOST_BYTES)
+        .with_max_request_body_bytes(MAX_REQUEST_BYTES)
         .disable_allowed_hosts();
-    let service: Service = StreamableHttpService::new(
+    let service: McpService = StreamableHttpService::new(
         move || Ok(server.clone()),
         Arc::new(NeverSessionManager::default()),
         settings,
     );
-    Router::new().route(PATH, any(move |request: Request| answer(service.clone(), request)))
+    Router::new().route(PATH, any(move |request: Request| handle_request(service.clone(), request)))
 }
 
 /// The parts of a request that the audit log records. Unreadable parts are omitted; the server
 /// itself parses the request in full.
 #[derive(Deserialize)]
-struct Glance<'a> {
+struct RequestSummary<'a> {
     #[serde(borrow)]
     method: Option<&'a RawValue>,
     params: Option<&'a RawValue>,
 }
 
 #[derive(Deserialize, Default)]
-struct Named<'a> {
+struct SubjectParams<'a> {
     #[serde(borrow)]
     name: Option<&'a RawValue>,
     uri: Option<&'a RawValue>,
 }
 
 /// The subject of a request for the audit log: the tool, or the method and what it names.
-fn about(body: &[u8], tool: Option<&str>) -> String {
+fn audit_subject(body: &[u8], tool: Option<&str>) -> String {
     if let Some(tool) = tool {
         return format!("tools/call {tool}");
     }
-    let Ok(Glance { method, params }) = serde_json::from_slice(body) else { return String::new() };
-    let Named { name, uri } =
+    let Ok(RequestSummary { method, params }) = serde_json::from_slice(body) else {
+        return String::new();
+    };
+    let SubjectParams { name, uri } =
         params.and_then(|params| serde_json::from_str(params.get()).ok()).unwrap_or_default();
     let texts = [method, name, uri]
         .into_iter()
@@ -78,7 +80,7 @@ fn about(body: &[u8], tool: Option<&str>) -> String {
     texts.collect::<Vec<_>>().join(" ")
 }
 
-async fn answer(service: Service, request: Request) -> Response {
+async fn handle_request(service: McpService, request: Request) -> Response {
     if request.method() != Method::POST {
         return service.handle(request).await.map(Body::new);
     }
@@ -86,7 +88,7 @@ async fn answer(service: Service, request: Request) -> Response {
     let body: Result<Bytes, BytesRejection> =
         Request::from_parts(parts.clone(), body).extract().await;
     let body = match body {
-        Ok(body) if body.len() <= MOST_BYTES => body,
+        Ok(body) if body.len() <= MAX_REQUEST_BYTES => body,
         Err(rejection) if rejection.status() != StatusCode::PAYLOAD_TOO_LARGE => {
             return house::own_refusal(
                 StatusCode::BAD_REQUEST,
@@ -95,34 +97,35 @@ async fn answer(service: Service, request: Request) -> Response {
             );
         }
         _ => {
-            let said = format!("a request may have at most {MOST_BYTES} bytes; send a smaller one");
+            let said =
+                format!("a request may have at most {MAX_REQUEST_BYTES} bytes; send a smaller one");
             return house::own_refusal(StatusCode::PAYLOAD_TOO_LARGE, "usage", &said);
         }
     };
-    let body = lenient(body);
+    let body = replace_invalid_text(body);
     if is_json(&parts)
         && let Err((error, id)) = read_message(&body)
     {
-        return unreadable(error, id);
+        return parse_error_response(error, id);
     }
-    let called = Arc::new(Called::default());
+    let called = Arc::new(ToolCallReport::default());
     parts.extensions.insert(called.clone());
     let request = http::Request::from_parts(parts, Body::from(body.clone()));
     let answered = service.handle(request).await.map(Body::new);
-    let mut response = match called.refused() {
+    let mut response = match called.denial() {
         None => answered,
-        Some(Refused::Denied(denied)) => house::denied(denied),
-        Some(Refused::NotAdmitted(refused)) => house::not_admitted(refused),
+        Some(CallDenial::Denied(denied)) => house::denied_response(denied),
+        Some(CallDenial::NotAdmitted(refused)) => house::quota_response(refused),
     };
     response
         .extensions_mut()
-        .insert(house::Named { what: about(&body, called.tool()), user: None });
+        .insert(house::AuditSubject { what: audit_subject(&body, called.tool()), user: None });
     response
 }
 
 /// Replaces invalid UTF-8 and lone surrogates, which `rmcp` would reject, as the stdio transport
 /// does.
-fn lenient(body: Bytes) -> Bytes {
+fn replace_invalid_text(body: Bytes) -> Bytes {
     let text = String::from_utf8_lossy(&body);
     match (json::replace_unpaired(&text), &text) {
         (Cow::Borrowed(_), Cow::Borrowed(_)) => body,
@@ -138,7 +141,7 @@ fn is_json(parts: &http::request::Parts) -> bool {
 }
 
 /// The response to a body that is not a message.
-fn unreadable(error: ErrorData, id: Option<RequestId>) -> Response {
+fn parse_error_response(error: ErrorData, id: Option<RequestId>) -> Response {
     let refusal = TxJsonRpcMessage::<RoleServer>::error(error, id);
     let body = serde_json::to_string(&refusal).unwrap_or_default();
     (StatusCode::BAD_REQUEST, [(http::header::CONTENT_TYPE, "application/json")], body)
@@ -173,7 +176,7 @@ mod tests {
             ("[]", None, ""),
             ("", None, ""),
         ] {
-            assert_eq!(about(body.as_bytes(), tool), told, "{body}");
+            assert_eq!(audit_subject(body.as_bytes(), tool), told, "{body}");
         }
     }
 }

@@ -73,7 +73,7 @@ impl<R: AsyncRead + Unpin + Send, W: AsyncWrite + Unpin + Send + 'static> LineTr
     }
 
     /// Answers an invalid line in the background, because `receive` may be cancelled.
-    fn refuse(&mut self, error: ErrorData, id: Option<RequestId>) {
+    fn send_error(&mut self, error: ErrorData, id: Option<RequestId>) {
         self.refusals.spawn(self.write.send(TxJsonRpcMessage::<RoleServer>::error(error, id)));
     }
 }
@@ -100,14 +100,14 @@ impl<R: AsyncRead + Unpin + Send, W: AsyncWrite + Unpin + Send + 'static> Transp
             if let Some(tail) = self.tail.take() {
                 let message =
                     format!("the message has more than {MAX_LINE_BYTES} bytes; send a smaller one");
-                self.refuse(ErrorData::invalid_request(message, None), find_id(&line, &tail));
+                self.send_error(ErrorData::invalid_request(message, None), find_id(&line, &tail));
                 continue;
             }
             while self.refusals.try_join_next().is_some() {}
             match read_message(&line) {
                 Ok(Some(message)) => return Some(message),
                 Ok(None) => {}
-                Err((error, id)) => self.refuse(error, id),
+                Err((error, id)) => self.send_error(error, id),
             }
         }
     }
@@ -118,20 +118,20 @@ impl<R: AsyncRead + Unpin + Send, W: AsyncWrite + Unpin + Send + 'static> Transp
 }
 
 /// The error for an invalid message, and its id if it has one.
-pub type Refusal = (ErrorData, Option<RequestId>);
+pub type MessageError = (ErrorData, Option<RequestId>);
 
 /// Parses a message; `None` if the text needs no answer.
-pub fn read_message(bytes: &[u8]) -> Result<Option<RxJsonRpcMessage<RoleServer>>, Refusal> {
+pub fn read_message(bytes: &[u8]) -> Result<Option<RxJsonRpcMessage<RoleServer>>, MessageError> {
     let text = String::from_utf8_lossy(bytes);
     let text = text.trim_start_matches('\u{feff}').trim();
     if text.is_empty() {
         return Ok(None);
     }
-    let error = match json::read(text) {
+    let error = match json::parse(text) {
         Ok(message) => return Ok(Some(message)),
         Err(error) => error,
     };
-    let fields = match json::read::<Value>(text) {
+    let fields = match json::parse::<Value>(text) {
         Ok(fields) => fields,
         Err(error) => {
             let reason = format!("the message is not JSON: {error}");
@@ -160,7 +160,7 @@ fn id_in_head(head: &[u8]) -> Option<RequestId> {
     while let Some(&byte) = head.get(at) {
         match byte {
             b'"' => {
-                let end = end_of_string(head, at)?;
+                let end = string_end(head, at)?;
                 let value =
                     after_colon(&head[end..]).filter(|_| depth == 1 && &head[at..end] == b"\"id\"");
                 if let Some(value) = value {
@@ -192,7 +192,7 @@ fn after_colon(bytes: &[u8]) -> Option<&[u8]> {
 }
 
 /// The position after the string that begins at `at`.
-fn end_of_string(bytes: &[u8], at: usize) -> Option<usize> {
+fn string_end(bytes: &[u8], at: usize) -> Option<usize> {
     let mut at = at + 1;
     loop {
         let found = memchr::memchr2(b'"', b'\\', bytes.get(at..)?)?;

@@ -11,10 +11,10 @@ mod prompts;
 mod resources;
 mod server;
 pub mod stdio;
-mod told;
+mod tool_output;
 pub mod tools;
 
-pub use server::{Memories, Server};
+pub use server::{McpServer, ServedMemories};
 
 /// The route of the MCP server.
 pub const PATH: &str = "/mcp";

@@ -9,16 +9,16 @@ use icecore_engine::Memory;
 use rmcp::model::{GetPromptResult, JsonObject, Prompt, PromptArgument, PromptMessage, Role};
 
 use super::tools;
-use crate::api::call::{shown, wrong};
+use crate::api::call::{quote_input, usage_error};
 
 /// The prompt that starts a session.
-const START: &str = include_str!("../../prompts/session-start.md");
+const SESSION_START_PROMPT: &str = include_str!("../../prompts/session-start.md");
 /// The prompt that ends a session.
-const END: &str = include_str!("../../prompts/session-end.md");
-const MOST_NAME_BYTES: usize = 200;
+const SESSION_END_PROMPT: &str = include_str!("../../prompts/session-end.md");
+const MAX_PROJECT_BYTES: usize = 200;
 
 /// Every prompt.
-pub fn all() -> Vec<Prompt> {
+pub fn all_prompts() -> Vec<Prompt> {
     let project = PromptArgument::new("project")
         .with_description("Also include what applies in this project")
         .with_required(false);
@@ -39,33 +39,33 @@ pub fn all() -> Vec<Prompt> {
 }
 
 /// The completions of a prompt's argument.
-pub async fn completions(memory: &Memory, name: &str, argument: &str) -> Result<Vec<String>> {
-    let prompt = named(name)?;
+pub async fn complete_argument(memory: &Memory, name: &str, argument: &str) -> Result<Vec<String>> {
+    let prompt = find_prompt(name)?;
     if !prompt.arguments.unwrap_or_default().iter().any(|known| known.name == argument) {
-        return Err(wrong(format!("{name} takes no argument {}", shown(argument))));
+        return Err(usage_error(format!("{name} takes no argument {}", quote_input(argument))));
     }
-    Ok(memory.known_projects().await?)
+    Ok(memory.project_names().await?)
 }
 
-fn named(name: &str) -> Result<Prompt> {
-    let prompt = all().into_iter().find(|prompt| prompt.name == name);
+fn find_prompt(name: &str) -> Result<Prompt> {
+    let prompt = all_prompts().into_iter().find(|prompt| prompt.name == name);
     prompt.ok_or_else(|| {
-        wrong(format!("there is no prompt {}; prompts/list lists them", shown(name)))
+        usage_error(format!("there is no prompt {}; prompts/list lists them", quote_input(name)))
     })
 }
 
 /// A prompt with its arguments.
-pub async fn get(
+pub async fn get_prompt(
     memory: &Memory,
     name: &str,
     arguments: Option<JsonObject>,
 ) -> Result<GetPromptResult> {
     let arguments = arguments.unwrap_or_default();
-    let prompt = named(name)?;
+    let prompt = find_prompt(name)?;
     let taken: Vec<String> =
         prompt.arguments.unwrap_or_default().into_iter().map(|argument| argument.name).collect();
     if let Some(unknown) = arguments.keys().find(|given| !taken.contains(given)) {
-        return Err(wrong(format!("{name} takes no argument {}", shown(unknown))));
+        return Err(usage_error(format!("{name} takes no argument {}", quote_input(unknown))));
     }
     let mut messages = Vec::new();
     match name {
@@ -75,16 +75,16 @@ pub async fn get(
                 .and_then(|value| value.as_str())
                 .map(str::trim)
                 .filter(|name| !name.is_empty());
-            if project.is_some_and(|project| project.len() > MOST_NAME_BYTES) {
-                return Err(wrong(format!(
-                    "`project`: a name may have at most {MOST_NAME_BYTES} bytes, got {}",
-                    shown(project.unwrap_or_default())
+            if project.is_some_and(|project| project.len() > MAX_PROJECT_BYTES) {
+                return Err(usage_error(format!(
+                    "`project`: a name may have at most {MAX_PROJECT_BYTES} bytes, got {}",
+                    quote_input(project.unwrap_or_default())
                 )));
             }
-            messages.push(PromptMessage::new_text(Role::User, START));
+            messages.push(PromptMessage::new_text(Role::User, SESSION_START_PROMPT));
             let kind = if project.is_some() { "recall" } else { "session-start" };
-            let pack = tools::packed(memory, kind, None, project.map(str::to_owned)).await?;
-            let text = budget::shortened(&pack.text, super::told::MOST_TOKENS);
+            let pack = tools::build_pack(memory, kind, None, project.map(str::to_owned)).await?;
+            let text = budget::truncate_at_word(&pack.text, super::tool_output::MAX_ANSWER_TOKENS);
             let uri = format!("icecore://pack/{kind}");
             messages.push(PromptMessage::new_resource(
                 Role::User,
@@ -96,7 +96,7 @@ pub async fn get(
                 None,
             ));
         }
-        _ => messages.push(PromptMessage::new_text(Role::User, END)),
+        _ => messages.push(PromptMessage::new_text(Role::User, SESSION_END_PROMPT)),
     }
     let mut result = GetPromptResult::new(messages);
     result.description = prompt.description;

@@ -4,39 +4,39 @@ use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 use anyhow::Result;
-use icecore_domain::gate;
+use icecore_domain::capture_filter;
 use icecore_domain::layout::{self, DocPath};
-use icecore_domain::plain;
+use icecore_domain::natural_date::NaturalDate;
 use icecore_domain::record::{Record, Role};
+use icecore_domain::sanitize;
 use icecore_domain::summary::{Period, Summary, SummaryQuery, Tier};
-use icecore_domain::when::When;
 use icecore_engine::Memory;
 use rmcp::model::{Resource, ResourceContents, ResourceTemplate};
 
-use super::told::{self, MOST_TOKENS};
+use super::tool_output::{self, MAX_ANSWER_TOKENS};
 use super::tools;
-use crate::api::call::{shown, wrong};
-use crate::error::{Exit, Stop};
+use crate::api::call::{quote_input, usage_error};
+use crate::error::{AppError, Exit};
 
 /// The scheme of every address.
-const SCHEME: &str = "icecore://";
+const URI_PREFIX: &str = "icecore://";
 /// The folder of the pages.
-const PAGES: &str = "knowledge/";
+const PAGES_DIR: &str = "knowledge/";
 /// The number of resources per list page.
-const PER_PAGE: usize = 100;
+const RESOURCES_PER_PAGE: usize = 100;
 /// The MIME type of every resource.
-const MARKDOWN: &str = "text/markdown";
+const MARKDOWN_MIME: &str = "text/markdown";
 
 /// A parsed address.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Address {
+enum ResourceAddress {
     Pack(&'static str),
     Page(DocPath),
     Period(Period),
 }
 
 /// Packs that can be read, with title and description.
-const PACKS: &[(&str, &str, &str)] = &[
+const PACK_RESOURCES: &[(&str, &str, &str)] = &[
     (
         "recall",
         "Recall pack",
@@ -45,26 +45,29 @@ const PACKS: &[(&str, &str, &str)] = &[
     ("session-start", "Session start", "The recall pack, the last saved state and the latest log"),
 ];
 
-impl Address {
-    fn read(uri: &str) -> Result<Self> {
+impl ResourceAddress {
+    fn parse(uri: &str) -> Result<Self> {
         let unknown = || {
-            Stop::new(
+            AppError::new(
                 Exit::NotFound,
-                format!("there is no resource {}; resources/list lists them", shown(uri)),
+                format!("there is no resource {}; resources/list lists them", quote_input(uri)),
             )
         };
-        let (kind, rest) =
-            uri.strip_prefix(SCHEME).and_then(|rest| rest.split_once('/')).ok_or_else(unknown)?;
+        let (kind, rest) = uri
+            .strip_prefix(URI_PREFIX)
+            .and_then(|rest| rest.split_once('/'))
+            .ok_or_else(unknown)?;
         let period = |tier: Tier| {
             let period: Option<Period> = rest.parse().ok();
             period.filter(|period| period.tier() == tier).map(Self::Period)
         };
         let address = match kind {
-            "pack" => {
-                PACKS.iter().find(|(name, ..)| *name == rest).map(|(name, ..)| Self::Pack(name))
-            }
-            "page" => decoded(rest)
-                .and_then(|path| format!("{PAGES}{path}").parse().ok())
+            "pack" => PACK_RESOURCES
+                .iter()
+                .find(|(name, ..)| *name == rest)
+                .map(|(name, ..)| Self::Pack(name)),
+            "page" => percent_decode(rest)
+                .and_then(|path| format!("{PAGES_DIR}{path}").parse().ok())
                 .filter(is_page)
                 .map(Self::Page),
             "day" => period(Tier::Day),
@@ -77,23 +80,23 @@ impl Address {
 }
 
 /// The address of a summary's period.
-fn of_period(period: Period) -> Option<String> {
+fn period_uri(period: Period) -> Option<String> {
     let kind = match period.tier() {
         Tier::Day => "day",
         Tier::Week => "week",
         Tier::Month => "month",
         Tier::Session | Tier::Year => return None,
     };
-    Some(format!("{SCHEME}{kind}/{period}"))
+    Some(format!("{URI_PREFIX}{kind}/{period}"))
 }
 
 fn is_page(path: &DocPath) -> bool {
-    path.as_str().starts_with(PAGES)
+    path.as_str().starts_with(PAGES_DIR)
         && path.as_str().ends_with(".md")
         && !path.as_str().starts_with(layout::REPORTS)
 }
 
-fn encoded(path: &str) -> String {
+fn percent_encode(path: &str) -> String {
     let mut text = String::new();
     for byte in path.bytes() {
         if byte.is_ascii_alphanumeric() || b"-._~/".contains(&byte) {
@@ -105,7 +108,7 @@ fn encoded(path: &str) -> String {
     text
 }
 
-fn decoded(text: &str) -> Option<String> {
+fn percent_decode(text: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.bytes();
     while let Some(byte) = rest.next() {
@@ -120,7 +123,7 @@ fn decoded(text: &str) -> Option<String> {
 }
 
 /// One page of the list.
-pub struct Listed {
+pub struct ResourcePage {
     pub part: Vec<Resource>,
     /// The cursor of the next page.
     pub next: Option<String>,
@@ -129,44 +132,44 @@ pub struct Listed {
 }
 
 /// One page of the list, starting after the cursor.
-pub async fn list(memory: &Memory, cursor: Option<&str>) -> Result<Listed> {
-    let all = all(memory).await?;
+pub async fn list_page(memory: &Memory, cursor: Option<&str>) -> Result<ResourcePage> {
+    let all = list_all(memory).await?;
     let from = match cursor {
         None => 0,
         Some(last) => match all.iter().position(|resource| resource.uri == last) {
             Some(at) => at + 1,
             None => {
-                return Err(wrong("`cursor` is not valid any more; list from the beginning"));
+                return Err(usage_error("`cursor` is not valid any more; list from the beginning"));
             }
         },
     };
-    let part: Vec<Resource> = all[from..].iter().take(PER_PAGE).cloned().collect();
+    let part: Vec<Resource> = all[from..].iter().take(RESOURCES_PER_PAGE).cloned().collect();
     let next =
         (from + part.len() < all.len()).then(|| part.last().map(|last| last.uri.clone())).flatten();
-    Ok(Listed { part, next, mark: marked(&all) })
+    Ok(ResourcePage { part, next, mark: hash_list(&all) })
 }
 
 /// Every resource: packs, pages by name, then months, weeks and days, newest first.
-async fn all(memory: &Memory) -> Result<Vec<Resource>> {
+async fn list_all(memory: &Memory) -> Result<Vec<Resource>> {
     let store = memory.store();
-    let markdown = |uri: String, name: &str| Resource::new(uri, name).with_mime_type(MARKDOWN);
+    let markdown = |uri: String, name: &str| Resource::new(uri, name).with_mime_type(MARKDOWN_MIME);
     let mut all: Vec<Resource> = Vec::new();
-    for (name, title, about) in PACKS {
+    for (name, title, about) in PACK_RESOURCES {
         all.push(
-            markdown(format!("{SCHEME}pack/{name}"), name)
+            markdown(format!("{URI_PREFIX}pack/{name}"), name)
                 .with_title(*title)
                 .with_description(*about),
         );
     }
     for page in
-        store.documents(PAGES.trim_end_matches('/')).await?.iter().filter(|page| is_page(page))
+        store.documents(PAGES_DIR.trim_end_matches('/')).await?.iter().filter(|page| is_page(page))
     {
-        let name = page.as_str().strip_prefix(PAGES).unwrap_or(page.as_str());
-        all.push(markdown(format!("{SCHEME}page/{}", encoded(name)), name));
+        let name = page.as_str().strip_prefix(PAGES_DIR).unwrap_or(page.as_str());
+        all.push(markdown(format!("{URI_PREFIX}page/{}", percent_encode(name)), name));
     }
     let today = memory.now().day();
     for tier in [Tier::Month, Tier::Week, Tier::Day] {
-        let (heads, _) = store.heads(&SummaryQuery::tier(tier)).await?;
+        let (heads, _) = store.summary_heads(&SummaryQuery::for_tier(tier)).await?;
         let mut periods: BTreeSet<Period> = heads.into_iter().map(|head| head.period).collect();
         if tier == Tier::Day {
             periods.extend(store.record_days().await?.into_iter().map(Period::Day));
@@ -177,41 +180,49 @@ async fn all(memory: &Memory) -> Result<Vec<Resource>> {
         all.extend(
             periods
                 .into_iter()
-                .filter_map(|period| Some(markdown(of_period(period)?, &period.to_string()))),
+                .filter_map(|period| Some(markdown(period_uri(period)?, &period.to_string()))),
         );
     }
     Ok(all)
 }
 
 /// A hash that changes whenever the list does.
-pub async fn mark(memory: &Memory) -> Result<u64> {
-    Ok(marked(&all(memory).await?))
+pub async fn list_hash(memory: &Memory) -> Result<u64> {
+    Ok(hash_list(&list_all(memory).await?))
 }
 
-fn marked(all: &[Resource]) -> u64 {
+fn hash_list(all: &[Resource]) -> u64 {
     let mut mark = DefaultHasher::new();
     all.iter().for_each(|resource| resource.uri.hash(&mut mark));
     mark.finish()
 }
 
 /// Completions of a template's argument.
-pub async fn completions(memory: &Memory, template: &str, argument: &str) -> Result<Vec<String>> {
+pub async fn complete_argument(
+    memory: &Memory,
+    template: &str,
+    argument: &str,
+) -> Result<Vec<String>> {
     let known = templates().into_iter().find(|known| known.uri_template == template);
     let known = known.ok_or_else(|| {
-        wrong(format!(
+        usage_error(format!(
             "there is no template {}; resources/templates/list lists them",
-            shown(template)
+            quote_input(template)
         ))
     })?;
     let (before, place) = known.uri_template.split_once('{').unwrap_or_default();
     if place.trim_start_matches('+').trim_end_matches('}') != argument {
-        return Err(wrong(format!("{} has no argument {}", known.uri_template, shown(argument))));
+        return Err(usage_error(format!(
+            "{} has no argument {}",
+            known.uri_template,
+            quote_input(argument)
+        )));
     }
-    let all = all(memory).await?;
+    let all = list_all(memory).await?;
     Ok(all
         .iter()
         .filter_map(|resource| resource.uri.strip_prefix(before))
-        .filter_map(decoded)
+        .filter_map(percent_decode)
         .collect())
 }
 
@@ -230,94 +241,105 @@ pub fn templates() -> Vec<ResourceTemplate> {
     ]
     .into_iter()
     .map(|(path, name, about)| {
-        ResourceTemplate::new(format!("{SCHEME}{path}"), name)
+        ResourceTemplate::new(format!("{URI_PREFIX}{path}"), name)
             .with_description(about)
-            .with_mime_type(MARKDOWN)
+            .with_mime_type(MARKDOWN_MIME)
     })
     .collect()
 }
 
 /// Reads a resource. Its text is marked as memory, so that capture recognizes it when it comes
 /// back.
-pub async fn read(memory: &Memory, uri: &str) -> Result<ResourceContents> {
+pub async fn read_resource(memory: &Memory, uri: &str) -> Result<ResourceContents> {
     let nothing = || {
-        Stop::new(
+        AppError::new(
             Exit::NotFound,
-            format!("the resource {} does not exist; resources/list lists all", shown(uri)),
+            format!("the resource {} does not exist; resources/list lists all", quote_input(uri)),
         )
     };
     let today = memory.now().day();
-    let text = match Address::read(uri)? {
-        Address::Pack(kind) => tools::packed(memory, kind, None, None).await?.text,
-        Address::Page(page) => {
+    let text = match ResourceAddress::parse(uri)? {
+        ResourceAddress::Pack(kind) => tools::build_pack(memory, kind, None, None).await?.text,
+        ResourceAddress::Page(page) => {
             let bytes = memory.store().document(&page).await?.ok_or_else(nothing)?;
-            let text = plain::visible(&String::from_utf8_lossy(&bytes));
-            gate::wrap(
+            let text = sanitize::escape_for_terminal(&String::from_utf8_lossy(&bytes));
+            capture_filter::wrap_block(
                 "page",
                 today,
-                &told::lines_that_fit(&text, MOST_TOKENS, "`recall` finds them"),
+                &tool_output::take_lines_within_tokens(
+                    &text,
+                    MAX_ANSWER_TOKENS,
+                    "`recall` finds them",
+                ),
             )
         }
-        Address::Period(period) => {
-            let text = of_time(memory, period).await?.ok_or_else(nothing)?;
-            gate::wrap(
+        ResourceAddress::Period(period) => {
+            let text = period_text(memory, period).await?.ok_or_else(nothing)?;
+            capture_filter::wrap_block(
                 period.tier().word(),
                 today,
-                &told::lines_that_fit(&text, MOST_TOKENS, "`zoom` shows them"),
+                &tool_output::take_lines_within_tokens(
+                    &text,
+                    MAX_ANSWER_TOKENS,
+                    "`zoom` shows them",
+                ),
             )
         }
     };
-    Ok(ResourceContents::text(text, uri).with_mime_type(MARKDOWN))
+    Ok(ResourceContents::text(text, uri).with_mime_type(MARKDOWN_MIME))
 }
 
-async fn of_time(memory: &Memory, period: Period) -> Result<Option<String>> {
+async fn period_text(memory: &Memory, period: Period) -> Result<Option<String>> {
     let (when, day) = match period {
-        Period::Day(day) => (When::Day(day), Some(day)),
-        Period::Week(week) => (When::Week(week), None),
-        Period::Month(month) => (When::Month(month), None),
+        Period::Day(day) => (NaturalDate::Day(day), Some(day)),
+        Period::Week(week) => (NaturalDate::Week(week), None),
+        Period::Month(month) => (NaturalDate::Month(month), None),
         Period::Session { .. } | Period::Year(_) => return Ok(None),
     };
-    let summaries = memory.zoom(when, None, true).await?.summaries;
+    let summaries = memory.load_time_contents(when, None, true).await?.summaries;
     let mut text = format!("# {period}\n");
-    summaries.iter().for_each(|summary| text.push_str(&summarised(summary)));
+    summaries.iter().for_each(|summary| text.push_str(&summary_text(summary)));
     let mut found = !summaries.is_empty();
     if let Some(day) = day {
         if let Some(log) = memory.store().document(&DocPath::log(day)).await? {
             text.push_str(&format!(
                 "\n## Log\n\n{}\n",
-                plain::visible(String::from_utf8_lossy(&log).trim())
+                sanitize::escape_for_terminal(String::from_utf8_lossy(&log).trim())
             ));
             found = true;
         }
         if summaries.is_empty() {
             // Without a summary, show the messages themselves.
-            let said = memory.zoom(when, None, false).await?.records;
+            let said = memory.load_time_contents(when, None, false).await?.records;
             found |= !said.is_empty();
             if !said.is_empty() {
                 text.push_str("\n## What was said\n\n");
             }
-            said.iter().for_each(|record| text.push_str(&spoken(record)));
+            said.iter().for_each(|record| text.push_str(&message_text(record)));
         }
     }
     Ok(found.then_some(text))
 }
 
-fn summarised(summary: &Summary) -> String {
+fn summary_text(summary: &Summary) -> String {
     let mark = if summary.provisional { " (made without a model)" } else { "" };
     format!(
         "\n## {}{mark}\n\n{}\n\n{}\n",
         summary.period,
-        plain::visible(summary.headline.trim()),
-        plain::visible(summary.body.trim())
+        sanitize::escape_for_terminal(summary.headline.trim()),
+        sanitize::escape_for_terminal(summary.body.trim())
     )
 }
 
 /// A message; untrusted ones as a quotation.
-fn spoken(record: &Record) -> String {
-    let (who, text) = (plain::one_line(record.speaker()), plain::visible(record.text.trim()));
+fn message_text(record: &Record) -> String {
+    let (who, text) = (
+        sanitize::one_line(record.speaker_name()),
+        sanitize::escape_for_terminal(record.text.trim()),
+    );
     let at = record.ts.to_string();
     let at = at.get(11..16).unwrap_or_default();
-    if told::is_trusted(Some(record.origin)) && record.role != Role::Tool {
+    if tool_output::is_trusted(Some(record.origin)) && record.role != Role::Tool {
         return format!("- {at} {who}: {}\n", text.replace('\n', "\n  "));
     }
     let quoted: String = text.lines().map(|line| format!("  > {line}\n")).collect();
@@ -339,13 +361,15 @@ mod tests {
             ),
             ("icecore://page/a%20b/%C3%BC.md", "Page(DocPath(\"knowledge/a b/ü.md\"))"),
         ] {
-            assert_eq!(format!("{:?}", Address::read(uri).unwrap()), told, "{uri}");
+            assert_eq!(format!("{:?}", ResourceAddress::parse(uri).unwrap()), told, "{uri}");
         }
         for uri in
             ["icecore://day/2026-02-13", "icecore://week/2026-W07", "icecore://month/2026-02"]
         {
-            let Address::Period(period) = Address::read(uri).unwrap() else { panic!("{uri}") };
-            assert_eq!(of_period(period).as_deref(), Some(uri));
+            let ResourceAddress::Period(period) = ResourceAddress::parse(uri).unwrap() else {
+                panic!("{uri}")
+            };
+            assert_eq!(period_uri(period).as_deref(), Some(uri));
         }
         for uri in [
             "",
@@ -372,9 +396,9 @@ mod tests {
             "icecore://month/2026-02-13",
             "icecore://year/2026",
         ] {
-            assert!(Address::read(uri).is_err(), "{uri}");
+            assert!(ResourceAddress::parse(uri).is_err(), "{uri}");
         }
         let path = "a b/ü+%.md";
-        assert_eq!(decoded(&encoded(path)).as_deref(), Some(path));
+        assert_eq!(percent_decode(&percent_encode(path)).as_deref(), Some(path));
     }
 }

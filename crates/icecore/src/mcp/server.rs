@@ -21,27 +21,27 @@ use rmcp::service::{NotificationContext, RequestContext, SubscriptionContext};
 use rmcp::{RoleServer, ServerHandler};
 use tokio::sync::{Semaphore, watch};
 
-use super::resources::Listed;
-use super::tools::{self, Call};
-use super::{prompts, resources, told};
-use crate::access::{Access, NotAdmitted, Takes};
-use crate::api::call::{self, Given, shown};
+use super::resources::ResourcePage;
+use super::tools::{self, ToolCall};
+use super::{prompts, resources, tool_output};
+use crate::access::{AccessControl, AdmissionError, QuotaClass};
+use crate::api::call::{self, ParsedInput, quote_input};
+use crate::bootstrap::LazyEmbedder;
 use crate::error;
-use crate::http::{self, Log};
-use crate::rights::{self, Denied, Operation, Rights};
-use crate::spaces::{self, Spaces};
-use crate::wire::Meanings;
+use crate::http::{self, LogFn};
+use crate::permissions::{self, AccessDenied, Operation, Permissions};
+use crate::spaces::{self, SpaceRegistry};
 
 /// The server instructions for the model.
 const INSTRUCTIONS: &str = include_str!("../../prompts/instructions.md");
 /// The most concurrent calls; further ones wait.
-const AT_ONCE: usize = 16;
+const MAX_CONCURRENT_CALLS: usize = 16;
 /// How long clients may cache fixed content, in milliseconds.
-const FIXED_MS: u64 = 3_600_000;
+const FIXED_CACHE_MS: u64 = 3_600_000;
 /// How long clients may cache lists that memory adds to, in milliseconds.
-const GROWING_MS: u64 = 60_000;
+const LIST_CACHE_MS: u64 = 60_000;
 /// The supported protocol versions, newest first.
-const VERSIONS: &[ProtocolVersion] = &[
+const PROTOCOL_VERSIONS: &[ProtocolVersion] = &[
     ProtocolVersion::V_2026_07_28,
     ProtocolVersion::V_2025_11_25,
     ProtocolVersion::V_2025_06_18,
@@ -49,7 +49,7 @@ const VERSIONS: &[ProtocolVersion] = &[
     ProtocolVersion::V_2024_11_05,
 ];
 /// Known methods: an error in one of them is an error in its parameters.
-const METHODS: &[&str] = &[
+const KNOWN_METHODS: &[&str] = &[
     "initialize",
     "server/discover",
     "ping",
@@ -63,47 +63,47 @@ const METHODS: &[&str] = &[
     "completion/complete",
 ];
 /// A method that needs a long-lived connection.
-const LISTEN: &str = "subscriptions/listen";
+const LISTEN_METHOD: &str = "subscriptions/listen";
 /// How often the resource list is checked for changes while a client is subscribed.
-const LOOK_EVERY: Duration = Duration::from_secs(5);
+const LIST_CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
 /// The memories a server serves.
 #[derive(Clone)]
-pub enum Memories {
+pub enum ServedMemories {
     /// One vault.
     One(Arc<Memory>),
     /// The main space and a space for every end user.
-    Spaces(Arc<Spaces>),
+    Spaces(Arc<SpaceRegistry>),
 }
 
 /// The MCP server.
 #[derive(Clone)]
-pub struct Server {
-    memories: Memories,
-    meanings: Arc<Meanings>,
-    rights: Rights,
+pub struct McpServer {
+    memories: ServedMemories,
+    meanings: Arc<LazyEmbedder>,
+    rights: Permissions,
     at_once: Arc<Semaphore>,
-    log: Log,
-    lasting: Option<Lasting>,
+    log: LogFn,
+    lasting: Option<ConnectionState>,
 }
 
 /// The state of a long-lived connection.
 #[derive(Clone)]
-struct Lasting {
+struct ConnectionState {
     /// Whether it has ended.
     ended: watch::Receiver<bool>,
     /// The hash of the resource list that the client knows.
     known: Arc<Mutex<Option<u64>>>,
 }
 
-impl Lasting {
-    fn known(&self) -> MutexGuard<'_, Option<u64>> {
+impl ConnectionState {
+    fn lock_known(&self) -> MutexGuard<'_, Option<u64>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether the list differs from what the client knows; records it as known.
-    fn is_news(&self, mark: u64) -> bool {
-        self.known().replace(mark).is_some_and(|known| known != mark)
+    fn update_known(&self, mark: u64) -> bool {
+        self.lock_known().replace(mark).is_some_and(|known| known != mark)
     }
 }
 
@@ -111,47 +111,52 @@ impl Lasting {
 /// denied. Only the call itself decides, so a request that is parsed differently elsewhere cannot
 /// bypass the check.
 #[derive(Debug, Default)]
-pub struct Called {
+pub struct ToolCallReport {
     tool: OnceLock<&'static str>,
-    refused: OnceLock<Refused>,
+    refused: OnceLock<CallDenial>,
 }
 
 /// Why a tool call was denied.
 #[derive(Debug)]
-pub enum Refused {
+pub enum CallDenial {
     /// The caller lacks a permission.
-    Denied(Denied),
+    Denied(AccessDenied),
     /// The space exceeded a quota.
-    NotAdmitted(NotAdmitted),
+    NotAdmitted(AdmissionError),
 }
 
-impl Called {
+impl ToolCallReport {
     /// The tool that was called, if any.
     pub fn tool(&self) -> Option<&'static str> {
         self.tool.get().copied()
     }
 
     /// Why the call was denied, if it was.
-    pub fn refused(&self) -> Option<&Refused> {
+    pub fn denial(&self) -> Option<&CallDenial> {
         self.refused.get()
     }
 }
 
 /// The permissions and end user of a request.
-struct Caller {
-    rights: Rights,
+struct CallerContext {
+    rights: Permissions,
     user: Option<String>,
 }
 
-impl Server {
+impl McpServer {
     /// Creates a server. Over HTTP the guard sets a caller's permissions; otherwise `rights`
     /// applies.
-    pub fn new(memories: Memories, meanings: Arc<Meanings>, rights: Rights, log: Log) -> Self {
+    pub fn new(
+        memories: ServedMemories,
+        meanings: Arc<LazyEmbedder>,
+        rights: Permissions,
+        log: LogFn,
+    ) -> Self {
         Self {
             memories,
             meanings,
             rights,
-            at_once: Arc::new(Semaphore::new(AT_ONCE)),
+            at_once: Arc::new(Semaphore::new(MAX_CONCURRENT_CALLS)),
             log,
             lasting: None,
         }
@@ -159,25 +164,27 @@ impl Server {
 
     /// The same server for one client on a long-lived connection, which can receive change
     /// notifications.
-    pub fn lasting(self, ended: watch::Receiver<bool>) -> Self {
-        Self { lasting: Some(Lasting { ended, known: Arc::default() }), ..self }
+    pub fn for_connection(self, ended: watch::Receiver<bool>) -> Self {
+        Self { lasting: Some(ConnectionState { ended, known: Arc::default() }), ..self }
     }
 
     /// Notifies the client of resource list changes until the connection ends or a notification
     /// fails.
-    async fn tell_changes<F: Future<Output = bool>>(&self, tell: impl Fn() -> F) {
+    async fn notify_changes<F: Future<Output = bool>>(&self, tell: impl Fn() -> F) {
         let Some(lasting) = self.lasting.clone() else { return };
         let mut ended = lasting.ended.clone();
         let telling = async {
             loop {
                 // If the list cannot be read now, try again next time.
                 let listed = self
-                    .about(None, false, |memory| async move { resources::mark(&memory).await })
+                    .with_memory(None, false, |memory| async move {
+                        resources::list_hash(&memory).await
+                    })
                     .await;
-                if listed.is_ok_and(|mark| lasting.is_news(mark)) && !tell().await {
+                if listed.is_ok_and(|mark| lasting.update_known(mark)) && !tell().await {
                     return;
                 }
-                tokio::time::sleep(LOOK_EVERY).await;
+                tokio::time::sleep(LIST_CHECK_INTERVAL).await;
             }
         };
         // After the end of the connection no notification may be reported as sent.
@@ -188,12 +195,12 @@ impl Server {
     }
 
     /// Loads what the first search would wait for.
-    pub async fn warm(&self) {
+    pub async fn preload_search(&self) {
         let server = self.clone();
-        let warmed = self.about(None, false, move |memory| async move {
+        let warmed = self.with_memory(None, false, move |memory| async move {
             let embed =
-                server.meanings.model().map(|model| model as &dyn icecore_engine::embed::Embed);
-            memory.finder(embed, &|_, _| {}).await?;
+                server.meanings.get().map(|model| model as &dyn icecore_engine::embed::Embedder);
+            memory.open_searcher(embed, &|_, _| {}).await?;
             anyhow::Ok(())
         });
         if let Err(error) = warmed.await {
@@ -202,30 +209,33 @@ impl Server {
     }
 
     /// The caller: over HTTP as the guard found it, else the user who started the program.
-    fn caller(&self, context: &RequestContext<RoleServer>) -> Result<Caller, ErrorData> {
+    fn caller_context(
+        &self,
+        context: &RequestContext<RoleServer>,
+    ) -> Result<CallerContext, ErrorData> {
         let Some(parts) = context.extensions.get::<Parts>() else {
-            return Ok(Caller { rights: self.rights, user: None });
+            return Ok(CallerContext { rights: self.rights, user: None });
         };
         let rights = parts
             .extensions
-            .get::<http::Caller>()
-            .map_or(Rights::NONE, |caller| caller.held.grant.rights);
-        let user = match parts.headers.get(call::USER).filter(|value| !value.is_empty()) {
+            .get::<http::RequestCaller>()
+            .map_or(Permissions::NONE, |caller| caller.held.grant.rights);
+        let user = match parts.headers.get(call::USER_HEADER).filter(|value| !value.is_empty()) {
             None => None,
             Some(value) => {
                 let name = std::str::from_utf8(value.as_bytes())
                     .map_err(|_| ErrorData::invalid_params("X-Icecore-User is not UTF-8", None))?;
                 Some(
-                    call::user_name(name)
+                    call::parse_user_name(name)
                         .map_err(|error| ErrorData::invalid_params(error.to_string(), None))?,
                 )
             }
         };
-        Ok(Caller { rights, user })
+        Ok(CallerContext { rights, user })
     }
 
     /// Runs work on a memory, on a blocking thread.
-    async fn about<T, F>(
+    async fn with_memory<T, F>(
         &self,
         user: Option<String>,
         makes_space: bool,
@@ -238,19 +248,19 @@ impl Server {
         let (memories, log) = (self.memories.clone(), self.log.clone());
         // The semaphore is never closed.
         let _place = self.at_once.acquire().await;
-        let done = spaces::aside(move || async move {
+        let done = spaces::run_blocking(move || async move {
             let spaces = match memories {
-                Memories::One(memory) => return work(memory).await,
-                Memories::Spaces(spaces) => spaces,
+                ServedMemories::One(memory) => return work(memory).await,
+                ServedMemories::Spaces(spaces) => spaces,
             };
             // Hold the space's lock, so that it is not deleted meanwhile.
-            let _held = spaces.held(user.as_deref()).await;
+            let _held = spaces.acquire_shared(user.as_deref()).await;
             if let Some(user) = user.as_deref().filter(|_| !makes_space)
-                && !spaces.has(Some(user)).await?
+                && !spaces.has_space(Some(user)).await?
             {
-                return Err(call::no_user(user));
+                return Err(call::no_such_user(user));
             }
-            let memory = spaces.of(user.as_deref()).await?.memory().clone();
+            let memory = spaces.chats(user.as_deref()).await?.memory().clone();
             work(memory).await
         });
         match done.await {
@@ -264,7 +274,7 @@ impl Server {
 }
 
 /// The cache hints of a response, for clients that know them.
-fn kept(
+fn cache_hints(
     context: &RequestContext<RoleServer>,
     ms: u64,
     scope: CacheScope,
@@ -274,8 +284,8 @@ fn kept(
 }
 
 /// An error as the protocol represents it.
-fn failed(error: &anyhow::Error) -> ErrorData {
-    let (status, _, message) = error::as_status(error);
+fn protocol_error(error: &anyhow::Error) -> ErrorData {
+    let (status, _, message) = error::http_status_of(error);
     match status {
         StatusCode::NOT_FOUND => ErrorData::resource_not_found(message, None),
         StatusCode::BAD_REQUEST => ErrorData::invalid_params(message, None),
@@ -284,11 +294,11 @@ fn failed(error: &anyhow::Error) -> ErrorData {
 }
 
 /// A tool error that the model can fix or report to the user.
-fn refused(message: impl Into<String>) -> CallToolResult {
+fn tool_error(message: impl Into<String>) -> CallToolResult {
     CallToolResult::error(vec![ContentBlock::text(message.into())])
 }
 
-impl ServerHandler for Server {
+impl ServerHandler for McpServer {
     fn get_info(&self) -> ServerConfig {
         let mut capabilities = ServerCapabilities::builder()
             .enable_completions()
@@ -307,12 +317,13 @@ impl ServerHandler for Server {
     }
 
     fn supported_protocol_versions(&self) -> Cow<'static, [ProtocolVersion]> {
-        Cow::Borrowed(VERSIONS)
+        Cow::Borrowed(PROTOCOL_VERSIONS)
     }
 
     async fn discover(&self, _: RequestContext<RoleServer>) -> Result<DiscoverResult, ErrorData> {
-        let mut found = DiscoverResult::from_server_info(VERSIONS.to_vec(), self.get_info());
-        (found.ttl_ms, found.cache_scope) = (FIXED_MS, CacheScope::Public);
+        let mut found =
+            DiscoverResult::from_server_info(PROTOCOL_VERSIONS.to_vec(), self.get_info());
+        (found.ttl_ms, found.cache_scope) = (FIXED_CACHE_MS, CacheScope::Public);
         Ok(found)
     }
 
@@ -321,17 +332,20 @@ impl ServerHandler for Server {
         _: Option<PaginatedRequestParams>,
         context: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
-        let rights = self.caller(&context)?.rights;
-        let may =
-            tools::TOOLS.iter().filter(|tool| rights::allows(rights, Operation::Tool(tool.name)));
-        let mut listed = ListToolsResult::with_all_items(may.map(tools::Tool::shown).collect());
+        let rights = self.caller_context(&context)?.rights;
+        let may = tools::TOOLS
+            .iter()
+            .filter(|tool| permissions::allows(rights, Operation::Tool(tool.name)));
+        let mut listed =
+            ListToolsResult::with_all_items(may.map(tools::ToolSpec::describe).collect());
         // A read-only caller sees fewer tools.
-        (listed.ttl_ms, listed.cache_scope) = kept(&context, FIXED_MS, CacheScope::Private);
+        (listed.ttl_ms, listed.cache_scope) =
+            cache_hints(&context, FIXED_CACHE_MS, CacheScope::Private);
         Ok(listed)
     }
 
     fn get_tool(&self, name: &str) -> Option<Tool> {
-        tools::named(name).map(tools::Tool::shown)
+        tools::find_tool(name).map(tools::ToolSpec::describe)
     }
 
     async fn call_tool(
@@ -339,55 +353,59 @@ impl ServerHandler for Server {
         request: CallToolRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
-        let Some(tool) = tools::named(&request.name) else {
+        let Some(tool) = tools::find_tool(&request.name) else {
             return Err(ErrorData::invalid_params(
-                format!("there is no tool {}; tools/list lists them", shown(&request.name)),
+                format!("there is no tool {}; tools/list lists them", quote_input(&request.name)),
                 None,
             ));
         };
-        let caller = self.caller(&context)?;
+        let caller = self.caller_context(&context)?;
         let parts = context.extensions.get::<Parts>();
-        let called = parts.and_then(|parts| parts.extensions.get::<Arc<Called>>());
+        let called = parts.and_then(|parts| parts.extensions.get::<Arc<ToolCallReport>>());
         // There is one call per request, so nothing was set before.
-        let tell = |refused: Refused| drop(called.map(|called| called.refused.set(refused)));
+        let tell = |refused: CallDenial| drop(called.map(|called| called.refused.set(refused)));
         let _ = called.map(|called| called.tool.set(tool.name));
-        if !rights::allows(caller.rights, Operation::Tool(tool.name)) {
-            tell(Refused::Denied(Denied::TooLittle { held: caller.rights, needed: tool.right }));
+        if !permissions::allows(caller.rights, Operation::Tool(tool.name)) {
+            tell(CallDenial::Denied(AccessDenied::TooLittle {
+                held: caller.rights,
+                needed: tool.permission,
+            }));
             let said = format!(
                 "`{}` changes memory, but access is read-only here. Tell the user; do not retry.",
                 tool.name
             );
-            return Ok(refused(said).into());
+            return Ok(tool_error(said).into());
         }
         let access = parts
-            .and_then(|parts| parts.extensions.get::<Arc<Access>>())
-            .filter(|_| tool.takes_room());
+            .and_then(|parts| parts.extensions.get::<Arc<AccessControl>>())
+            .filter(|_| tool.uses_storage());
         if let Some(access) = access
-            && let Err(not_admitted) = access.has(caller.user.as_deref(), Takes::Room).await
+            && let Err(not_admitted) =
+                access.check_quota(caller.user.as_deref(), QuotaClass::Storage).await
         {
             let said = not_admitted.to_string();
-            tell(Refused::NotAdmitted(not_admitted));
-            return Ok(refused(said).into());
+            tell(CallDenial::NotAdmitted(not_admitted));
+            return Ok(tool_error(said).into());
         }
         let given = serde_json::Value::Object(request.arguments.unwrap_or_default()).to_string();
-        let given = match Given::from_object(tool.takes, &given) {
+        let given = match ParsedInput::from_object(tool.input, &given) {
             Ok(given) => given,
-            Err(error) => return Ok(refused(error.to_string()).into()),
+            Err(error) => return Ok(tool_error(error.to_string()).into()),
         };
         let meanings = self.meanings.clone();
         let done = self
-            .about(caller.user, tool.makes_space, move |memory| {
-                (tool.does)(Call { memory, meanings, given })
+            .with_memory(caller.user, tool.creates_space, move |memory| {
+                (tool.handler)(ToolCall { memory, meanings, given })
             })
             .await;
         Ok(match done {
             Ok(told) => CallToolResult::structured(told).into(),
             Err(error) => {
-                let (status, _, message) = error::as_status(&error);
+                let (status, _, message) = error::http_status_of(&error);
                 if status.is_server_error() {
                     (self.log)(&format!("`{}` failed: {message}", tool.name));
                 }
-                refused(message).into()
+                tool_error(message).into()
             }
         })
     }
@@ -398,19 +416,20 @@ impl ServerHandler for Server {
         context: RequestContext<RoleServer>,
     ) -> Result<ListResourcesResult, ErrorData> {
         let (user, cursor) =
-            (self.caller(&context)?.user, request.and_then(|request| request.cursor));
+            (self.caller_context(&context)?.user, request.and_then(|request| request.cursor));
         let listed = self
-            .about(user, false, move |memory| async move {
-                resources::list(&memory, cursor.as_deref()).await
+            .with_memory(user, false, move |memory| async move {
+                resources::list_page(&memory, cursor.as_deref()).await
             })
             .await;
-        let Listed { part, next, mark } = listed.map_err(|error| failed(&error))?;
+        let ResourcePage { part, next, mark } = listed.map_err(|error| protocol_error(&error))?;
         if let Some(lasting) = &self.lasting {
-            *lasting.known() = Some(mark);
+            *lasting.lock_known() = Some(mark);
         }
         let mut listed = ListResourcesResult::with_all_items(part);
         listed.next_cursor = next;
-        (listed.ttl_ms, listed.cache_scope) = kept(&context, GROWING_MS, CacheScope::Private);
+        (listed.ttl_ms, listed.cache_scope) =
+            cache_hints(&context, LIST_CACHE_MS, CacheScope::Private);
         Ok(listed)
     }
 
@@ -420,7 +439,8 @@ impl ServerHandler for Server {
         context: RequestContext<RoleServer>,
     ) -> Result<ListResourceTemplatesResult, ErrorData> {
         let mut listed = ListResourceTemplatesResult::with_all_items(resources::templates());
-        (listed.ttl_ms, listed.cache_scope) = kept(&context, FIXED_MS, CacheScope::Public);
+        (listed.ttl_ms, listed.cache_scope) =
+            cache_hints(&context, FIXED_CACHE_MS, CacheScope::Public);
         Ok(listed)
     }
 
@@ -429,14 +449,14 @@ impl ServerHandler for Server {
         request: ReadResourceRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<ReadResourceResponse, ErrorData> {
-        let user = self.caller(&context)?.user;
+        let user = self.caller_context(&context)?.user;
         let read = self
-            .about(user, false, move |memory| async move {
-                resources::read(&memory, &request.uri).await
+            .with_memory(user, false, move |memory| async move {
+                resources::read_resource(&memory, &request.uri).await
             })
             .await;
-        let mut read = ReadResourceResult::new(vec![read.map_err(|error| failed(&error))?]);
-        (read.ttl_ms, read.cache_scope) = kept(&context, 0, CacheScope::Private);
+        let mut read = ReadResourceResult::new(vec![read.map_err(|error| protocol_error(&error))?]);
+        (read.ttl_ms, read.cache_scope) = cache_hints(&context, 0, CacheScope::Private);
         Ok(read.into())
     }
 
@@ -445,8 +465,9 @@ impl ServerHandler for Server {
         _: Option<PaginatedRequestParams>,
         context: RequestContext<RoleServer>,
     ) -> Result<ListPromptsResult, ErrorData> {
-        let mut listed = ListPromptsResult::with_all_items(prompts::all());
-        (listed.ttl_ms, listed.cache_scope) = kept(&context, FIXED_MS, CacheScope::Public);
+        let mut listed = ListPromptsResult::with_all_items(prompts::all_prompts());
+        (listed.ttl_ms, listed.cache_scope) =
+            cache_hints(&context, FIXED_CACHE_MS, CacheScope::Public);
         Ok(listed)
     }
 
@@ -455,14 +476,14 @@ impl ServerHandler for Server {
         request: GetPromptRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<GetPromptResponse, ErrorData> {
-        let user = self.caller(&context)?.user;
+        let user = self.caller_context(&context)?.user;
         let GetPromptRequestParams { name, arguments, .. } = request;
         let got = self
-            .about(user, false, move |memory| async move {
-                prompts::get(&memory, &name, arguments).await
+            .with_memory(user, false, move |memory| async move {
+                prompts::get_prompt(&memory, &name, arguments).await
             })
             .await;
-        Ok(got.map_err(|error| failed(&error))?.into())
+        Ok(got.map_err(|error| protocol_error(&error))?.into())
     }
 
     async fn complete(
@@ -470,23 +491,23 @@ impl ServerHandler for Server {
         request: CompleteRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<CompleteResult, ErrorData> {
-        let user = self.caller(&context)?.user;
+        let user = self.caller_context(&context)?.user;
         let CompleteRequestParams { r#ref, argument, .. } = request;
         let found = self
-            .about(user, false, move |memory| async move {
+            .with_memory(user, false, move |memory| async move {
                 match r#ref {
                     Reference::Resource(template) => {
-                        resources::completions(&memory, &template.uri, &argument.name).await
+                        resources::complete_argument(&memory, &template.uri, &argument.name).await
                     }
                     Reference::Prompt(prompt) => {
-                        prompts::completions(&memory, &prompt.name, &argument.name).await
+                        prompts::complete_argument(&memory, &prompt.name, &argument.name).await
                     }
-                    _ => Err(call::wrong("`ref`: choose ref/resource or ref/prompt")),
+                    _ => Err(call::usage_error("`ref`: choose ref/resource or ref/prompt")),
                 }
-                .map(|all| told::completed(all, &argument.value))
+                .map(|all| tool_output::rank_completions(all, &argument.value))
             })
             .await;
-        let (values, total) = found.map_err(|error| failed(&error))?;
+        let (values, total) = found.map_err(|error| protocol_error(&error))?;
         let more = values.len() < total;
         let values = CompletionInfo::with_pagination(values, u32::try_from(total).ok(), more);
         values.map(CompleteResult::new).map_err(|error| ErrorData::internal_error(error, None))
@@ -497,7 +518,7 @@ impl ServerHandler for Server {
         let (server, peer) = (self.clone(), context.peer);
         tokio::spawn(async move {
             server
-                .tell_changes(|| async { peer.notify_resource_list_changed().await.is_ok() })
+                .notify_changes(|| async { peer.notify_resource_list_changed().await.is_ok() })
                 .await
         });
     }
@@ -516,7 +537,7 @@ impl ServerHandler for Server {
         let sink = context.sink();
         tokio::select! {
             () = context.cancelled() => {}
-            () = self.tell_changes(|| async { sink.notify_resource_list_changed().await.is_ok() }) => {}
+            () = self.notify_changes(|| async { sink.notify_resource_list_changed().await.is_ok() }) => {}
         }
         Ok(())
     }
@@ -527,8 +548,8 @@ impl ServerHandler for Server {
         request: CustomRequest,
         _: RequestContext<RoleServer>,
     ) -> Result<CustomResult, ErrorData> {
-        if METHODS.contains(&request.method.as_str())
-            || self.lasting.is_some() && request.method == LISTEN
+        if KNOWN_METHODS.contains(&request.method.as_str())
+            || self.lasting.is_some() && request.method == LISTEN_METHOD
         {
             return Err(ErrorData::invalid_params(
                 format!("invalid params for {}", request.method),
@@ -537,7 +558,7 @@ impl ServerHandler for Server {
         }
         Err(ErrorData::new(
             ErrorCode::METHOD_NOT_FOUND,
-            format!("there is no method {}", shown(&request.method)),
+            format!("there is no method {}", quote_input(&request.method)),
             None,
         ))
     }

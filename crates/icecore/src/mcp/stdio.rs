@@ -7,19 +7,20 @@ use rmcp::transport::io::stdio_pipes;
 use rmcp::{RoleServer, ServiceExt};
 use tokio::sync::watch;
 
-use super::Server;
+use super::McpServer;
 use super::lines::LineTransport;
 
 /// Serves the process's client until it disconnects.
-pub async fn serve(server: Server) -> Result<()> {
+pub async fn serve_stdio(server: McpServer) -> Result<()> {
     let (end, ended) = watch::channel(false);
-    let server = server.lasting(ended);
+    let server = server.for_connection(ended);
     let warming = tokio::spawn({
         let server = server.clone();
-        async move { server.warm().await }
+        async move { server.preload_search().await }
     });
     let (read, write) = stdio_pipes();
-    let transport = Patient { inner: LineTransport::new(read, write), is_begun: false, end };
+    let transport =
+        LenientTransport { inner: LineTransport::new(read, write), is_begun: false, end };
     let ended = match server.serve(transport).await {
         // When the input ends, running calls get a few seconds to finish.
         Ok(running) => running.waiting().await.map(|_| ()).map_err(|error| error.to_string()),
@@ -36,14 +37,14 @@ pub async fn serve(server: Server) -> Result<()> {
 
 /// A transport that ignores notifications before the first request. `rmcp` would end the connection
 /// there, so a stray notification could end the server.
-struct Patient<T> {
+struct LenientTransport<T> {
     inner: T,
     is_begun: bool,
     /// Signals the end of the input, which stops change notifications.
     end: watch::Sender<bool>,
 }
 
-impl<T: Transport<RoleServer>> Transport<RoleServer> for Patient<T> {
+impl<T: Transport<RoleServer>> Transport<RoleServer> for LenientTransport<T> {
     type Error = T::Error;
 
     fn send(

@@ -267,7 +267,7 @@ impl Round {
             &["snapshot", "-q"],
             &["merge", "other/main", "-q"],
             &["undo", "-q"],
-            &["reindex", "-q"],
+            &["vault", "reindex", "-q"],
             &["doctor", "--fix", "-q"],
             &["verify", "-q"],
             &["status", "-q"],

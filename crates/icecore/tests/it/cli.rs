@@ -29,7 +29,7 @@ fn a_newcomer_gets_from_nothing_to_a_closed_commitment() {
     assert!(call(&["commitments"]).contains(&id));
     assert!(call(&["close", &id]).contains("closed"));
     assert!(!call(&["commitments"]).contains(&id));
-    assert!(call(&["verify"]).contains("everything whole"));
+    assert!(call(&["verify"]).contains("no damage"));
     assert!(home.path().join(".local/share/icecore/memory/ledger.jsonl").exists());
 }
 
@@ -88,12 +88,12 @@ fn what_cannot_be_done_is_refused_with_a_reason() {
     );
     check(&vault, &["remember", "x", "--scope", "galaxy"], 2, "everywhere, project:NAME");
     check(&vault, &["remember", "x", "--entity", "???"], 2, "no letter and no digit");
-    check(&vault, &["remember", "x", "-"], 2, "stands alone");
+    check(&vault, &["remember", "x", "-"], 2, "must be the only word");
     check(&vault, &["events", "--since", "rubbish"], 2, "is not a day");
     check(&vault, &["events", "--now", "yesterday"], 2, "is not a moment");
     check(&vault, &["events", "--now=-000001-01-01T00:00:00Z"], 2, "is not a moment");
     check(&vault, &["undo", "--to", "00000000"], 3, "there is no snapshot");
-    check(&vault, &["man", "nonsense"], 3, "there is no command");
+    check(&vault, &["self", "man", "nonsense"], 3, "there is no command");
     check(&vault, &["log", " "], 2, "the text is empty");
 }
 
@@ -117,7 +117,7 @@ fn what_cannot_be_captured_pressed_or_found_is_refused_with_a_reason() {
 
     check(&vault, &["message", "add", ""], 2, "the text is empty");
     check(&vault, &["message", "add", " \t"], 2, "the text is empty");
-    check(&vault, &["message", "add", "x", "-"], 2, "stands alone");
+    check(&vault, &["message", "add", "x", "-"], 2, "must be the only word");
     check(&vault, &["message", "add", "x", "--parts", "{bad"], 2, "this is not JSON");
     check(&vault, &["message", "add", "x", "--role", "ghost"], 2, "choose one of user, assistant");
     check(&vault, &["message", "add", "x", "--ts", "2026-02-13"], 2, "write a moment like");
@@ -146,7 +146,7 @@ fn what_cannot_be_captured_pressed_or_found_is_refused_with_a_reason() {
     );
     check(&vault, &["import", &binary], 2, "nothing was imported from");
     check(&vault, &["import", &missing], 3, "missing.md does not exist");
-    check(&vault, &["import", &prose], 2, "it is of no form that is known; --format names one");
+    check(&vault, &["import", &prose], 2, "its format is unknown; name one with --format");
     check(&vault, &["import", &prose, "--format", "jsonl"], 2, "prose.txt:1 is not a JSON object");
     check(&vault, &["import", &prose, "--format", "csv"], 2, "choose one of claude-code, codex");
 
@@ -154,45 +154,60 @@ fn what_cannot_be_captured_pressed_or_found_is_refused_with_a_reason() {
     check(&vault, &["rollup", "--period", "2026-02-30"], 2, "is not a period");
     check(&vault, &["rollup", "week", "--period", "2026-02"], 2, "2026-02 is a month, not a week");
     check(&vault, &["rollup", "--period", "2026-W50"], 3, "there are no messages in 2026-W50");
-    check(&vault, &["review", "2026-W07"], 3, "no draft of 2026-W07 waits");
-    check(&vault, &["review", "2026-W07", "--accept"], 3, "no draft of 2026-W07 waits");
-    check(&vault, &["review", "2026-W07", "--retry"], 3, "no draft of 2026-W07 waits");
-    check(&vault, &["review", "2026-W07", "--edit", &missing], 3, "missing.md does not exist");
-    check(&vault, &["review", "--accept"], 2, "<PERIOD>");
-    check(&vault, &["review", "2026-W07", "--accept", "--retry"], 2, "cannot be used with");
-    check(&vault, &["review", "sometime"], 2, "is not a period");
-    check(&vault, &["runs", "--limit", "0"], 2, "write a number");
-    check(&vault, &["mark", "someday", "dull"], 2, "names no time");
-    check(&vault, &["mark", "2026-02-13", "great"], 2, "choose important, dull or none");
-    check(&vault, &["mark", "2026", "dull"], 2, "at most a month");
+    check(&vault, &["summary", "review", "2026-W07"], 3, "no draft of 2026-W07 waits");
+    check(&vault, &["summary", "review", "2026-W07", "--accept"], 3, "no draft of 2026-W07 waits");
+    check(&vault, &["summary", "review", "2026-W07", "--retry"], 3, "no draft of 2026-W07 waits");
+    check(
+        &vault,
+        &["summary", "review", "2026-W07", "--edit", &missing],
+        3,
+        "missing.md does not exist",
+    );
+    check(&vault, &["summary", "review", "--accept"], 2, "<PERIOD>");
+    check(
+        &vault,
+        &["summary", "review", "2026-W07", "--accept", "--retry"],
+        2,
+        "cannot be used with",
+    );
+    check(&vault, &["summary", "review", "sometime"], 2, "is not a period");
+    check(&vault, &["jobs", "runs", "--limit", "0"], 2, "write a number");
+    check(&vault, &["summary", "mark", "someday", "dull"], 2, "is no date");
+    check(&vault, &["summary", "mark", "2026-02-13", "great"], 2, "choose important, dull or none");
+    check(&vault, &["summary", "mark", "2026", "dull"], 2, "at most a month");
 
-    check(&vault, &["trends", "--when", "nonsense"], 2, "names no time");
-    check(&vault, &["trends", "--when", "2027"], 2, "has not come yet");
-    check(&vault, &["trends", "--limit", "0"], 2, "write a number");
-    check(&vault, &["trends", "--limit", "1001"], 2, "choose at most 1000");
-    check(&vault, &["trends", "--about", "the"], 2, "needs a word with a meaning of its own");
-    check(&vault, &["search", " "], 2, "no word in that to look for");
-    check(&vault, &["search", "()*\"", "--json"], 2, "no word in that to look for");
+    check(&vault, &["insights", "trends", "--when", "nonsense"], 2, "is no date");
+    check(&vault, &["insights", "trends", "--when", "2027"], 2, "has not come yet");
+    check(&vault, &["insights", "trends", "--limit", "0"], 2, "write a number");
+    check(&vault, &["insights", "trends", "--limit", "1001"], 2, "choose at most 1000");
+    check(
+        &vault,
+        &["insights", "trends", "--about", "the"],
+        2,
+        "name a word that says what it is about",
+    );
+    check(&vault, &["search", " "], 2, "the query has no searchable word");
+    check(&vault, &["search", "()*\"", "--json"], 2, "the query has no searchable word");
     check(&vault, &["search", "x", "--kind", "nothing"], 2, "is not a kind of passage");
-    check(&vault, &["search", "x", "--when", "31 february"], 2, "names no time");
-    check(&vault, &["search", "x", "--before", "never"], 2, "names no time");
+    check(&vault, &["search", "x", "--when", "31 february"], 2, "is no date");
+    check(&vault, &["search", "x", "--before", "never"], 2, "is no date");
     check(&vault, &["search", "--queries", "nowhere.jsonl"], 1, "cannot be read");
     check(&vault, &["model", "fetch", "nowhere"], 1, "nowhere cannot be read");
-    check(&vault, &["lookback", "nonsense"], 2, "names no time");
-    check(&vault, &["lookback", "last", "week"], 2, "`last week` is more than one day");
-    check(&vault, &["lookback", "tomorrow"], 3, "is in the future");
-    check(&vault, &["similar", "sometime"], 2, "is not a period");
-    check(&vault, &["similar", "2026-W07"], 3, "there is no summary of 2026-W07");
-    check(&vault, &["similar", "--merge", "--budget", "100"], 2, "at least 512 bytes");
-    check(&vault, &["similar", "--budget", "1000"], 2, "--merge");
-    check(&vault, &["zoom", "nonsense"], 2, "names no time");
+    check(&vault, &["insights", "lookback", "nonsense"], 2, "is no date");
+    check(&vault, &["insights", "lookback", "last", "week"], 2, "`last week` is more than one day");
+    check(&vault, &["insights", "lookback", "tomorrow"], 3, "is in the future");
+    check(&vault, &["insights", "similar", "sometime"], 2, "is not a period");
+    check(&vault, &["insights", "similar", "2026-W07"], 3, "there is no summary of 2026-W07");
+    check(&vault, &["insights", "similar", "--merge", "--budget", "100"], 2, "at least 512 bytes");
+    check(&vault, &["insights", "similar", "--budget", "1000"], 2, "--merge");
+    check(&vault, &["zoom", "nonsense"], 2, "is no date");
     check(&vault, &["zoom", "2020-01-01"], 3, "nothing was said then");
     check(&vault, &["zoom", "today", "--conversation", "app"], 3, "nothing was said in app then");
-    check(&vault, &["zoom", "today", "--summary"], 3, "has been pressed of it yet");
+    check(&vault, &["zoom", "today", "--summary"], 3, "has been summarized of it yet");
     check(&vault, &["zoom"], 2, "<WHEN>");
     for kind in ["upload", "pyramid"] {
         check(&vault, &["pack", kind, "--date", "2027-01-01"], 3, "is in the future");
-        check(&vault, &["pack", kind, "--date", "nonsense"], 2, "names no time");
+        check(&vault, &["pack", kind, "--date", "nonsense"], 2, "is no date");
         check(&vault, &["pack", kind, "--date", "last week"], 2, "more than one day");
         check(&vault, &["pack", kind, "--budget", "many"], 2, "write a number");
         check(&vault, &["pack", kind, "--budget", "3"], 2, "choose between");
@@ -202,9 +217,9 @@ fn what_cannot_be_captured_pressed_or_found_is_refused_with_a_reason() {
     check(&vault, &["pack", "pyramid", "--system", here], 2, "is a folder");
     check(&vault, &["pack", "pyramid", "--project", &missing], 3, "is not a folder");
 
-    check(&vault, &["schedule", "--systemd", "--crontab"], 2, "cannot be used with");
-    check(&vault, &["calendar", "--days", "0"], 2, "is not in 1..=400");
-    check(&vault, &["daemon"], 2, "lives by the real clock");
+    check(&vault, &["jobs", "schedule", "--systemd", "--crontab"], 2, "cannot be used with");
+    check(&vault, &["jobs", "calendar", "--days", "0"], 2, "is not in 1..=400");
+    check(&vault, &["daemon"], 2, "uses the real clock");
     check(&vault, &["daemon", "--every", "0"], 2, "is not in 1..=3600");
     check(&vault, &["model"], 2, "Usage: icecore model");
 }
@@ -278,20 +293,20 @@ fn what_is_kept_twice_is_kept_once_and_told_so() {
     assert!(
         vault
             .ok(&["session", "add", &file])
-            .contains("2 turns read as text: 2 new, 0 known already\npressed")
+            .contains("2 turns read as text: 2 new, 0 already stored\nsummary")
     );
     let again = vault.ok(&["session", "add", &file]);
-    assert_eq!(again, "2 turns read as text: 0 new, 2 known already\n");
+    assert_eq!(again, "2 turns read as text: 0 new, 2 already stored\n");
     let later = vault.feed(
         &["session", "add", "-", "--no-primer"],
         format!("{talk}User: And the host?\n").as_bytes(),
     );
     assert_eq!(later.code, Some(0), "{later:?}");
-    assert!(later.err.contains("by the next `icecore rollup`"), "{later:?}");
+    assert!(later.err.contains("the next `icecore rollup` writes its primer"), "{later:?}");
     for (text, told) in [
-        ("we use port 7431", "kept"),
-        ("we use port 7431", "known already"),
-        ("we use port 7432", "kept as a revision"),
+        ("we use port 7431", "stored"),
+        ("we use port 7431", "already stored"),
+        ("we use port 7432", "stored as a revision"),
     ] {
         assert_eq!(
             vault.ok(&["message", "add", "--conversation", "app", "--id", "m1", text]),
@@ -311,14 +326,14 @@ fn what_is_kept_twice_is_kept_once_and_told_so() {
     let history = vault.path("../history.jsonl").to_str().unwrap().to_owned();
     assert_eq!(
         vault.ok(&["import", &history]),
-        "1 message kept, 0 known already, 1 line not taken\n"
+        "1 message imported, 0 already stored, 1 line refused\n"
     );
     let known = vault.run(&["import", &history, "--again"]);
-    assert_eq!(known.out, "0 messages kept, 1 known already, 1 line not taken\n");
+    assert_eq!(known.out, "0 messages imported, 1 already stored, 1 line refused\n");
     let unchanged = vault.run(&["import", &history]);
-    assert_eq!(unchanged.out, "0 messages kept, 0 known already, 0 lines not taken\n");
+    assert_eq!(unchanged.out, "0 messages imported, 0 already stored, 0 lines refused\n");
     assert!(unchanged.err.contains("1 file read before and unchanged"), "{unchanged:?}");
-    assert!(!known.err.contains("presses them"), "{known:?}");
+    assert!(!known.err.contains("summarizes them"), "{known:?}");
     // What is wished for is pressed from the ground up.
     let day = vault.json(&["rollup", "day", "--period", "2026-02-12"]);
     let pressed: Vec<&str> = day["rolled"]["pressed"]
@@ -330,10 +345,10 @@ fn what_is_kept_twice_is_kept_once_and_told_so() {
     assert_eq!(pressed, ["2026-02-12_session_01", "2026-02-12"]);
     assert_eq!(
         vault.ok(&["rollup", "day", "--period", "2026-02-12"]),
-        "2026-02-12 is as it should be.\n"
+        "2026-02-12 is up to date.\n"
     );
     // The year's job has a time too, however far away.
-    let schedule = vault.json(&["schedule"]);
+    let schedule = vault.json(&["jobs", "schedule"]);
     assert!(
         schedule["jobs"].as_array().unwrap().iter().all(|job| job["next"].is_string()),
         "{schedule}"
@@ -380,8 +395,8 @@ fn a_reader_that_goes_away_is_no_error_and_a_full_one_is() {
         "verify",
         "events --json",
         "--help",
-        "man",
-        "completions bash",
+        "self man",
+        "self completions bash",
         "demo",
     ] {
         let script = format!(
@@ -502,7 +517,7 @@ fn without_git_everything_but_snapshots_works_and_says_so() {
         &["status"],
         &["verify"],
         &["doctor", "--fix"],
-        &["reindex"],
+        &["vault", "reindex"],
         &["events"],
     ] {
         assert_eq!(call(command).code, Some(0), "{command:?}");
@@ -604,13 +619,13 @@ fn a_broken_line_is_told_and_set_aside() {
 #[test]
 fn settings_are_shown_checked_and_explained() {
     let vault = furnished();
-    assert!(vault.ok(&["config", "show"]).contains("zone = \"Europe/Berlin\""));
-    assert_eq!(vault.json(&["config", "check"])["ok"], true);
+    assert!(vault.ok(&["vault", "config", "show"]).contains("zone = \"Europe/Berlin\""));
+    assert_eq!(vault.json(&["vault", "config", "check"])["ok"], true);
     let config = vault.read("icecore.toml");
     vault.write("icecore.toml", format!("{config}\n[status]\ncommitment_shown = 3\n"));
     // A setting that does not exist locks nobody out.
     for command in [
-        &["config", "check"][..],
+        &["vault", "config", "check"][..],
         &["status"],
         &["remember", "still here"],
         &["verify"],
@@ -625,7 +640,7 @@ fn settings_are_shown_checked_and_explained() {
             "{said:?}"
         );
     }
-    assert_eq!(vault.json(&["config", "check"])["ok"], false);
+    assert_eq!(vault.json(&["vault", "config", "check"])["ok"], false);
     vault.write("icecore.toml", format!("{config}\n[status]\ncommitments_shown = \"3\"\n"));
     assert_eq!(vault.run(&["status"]).code, Some(6));
     for (format, code) in [("", 0), ("format = 0\n", 6), ("format = -1\n", 6)] {
@@ -640,7 +655,7 @@ fn settings_are_shown_checked_and_explained() {
     let undone = vault.run(&["undo"]);
     assert_eq!(undone.code, Some(0), "{undone:?}");
     assert!(undone.err.contains("The defaults are used"), "{undone:?}");
-    assert!(vault.ok(&["config", "show"]).contains("Europe/Berlin"));
+    assert!(vault.ok(&["vault", "config", "show"]).contains("Europe/Berlin"));
 }
 
 /// The newest version's vault in an older program's hands.
@@ -750,13 +765,13 @@ fn colours_are_for_terminals_and_can_be_turned_off() {
 #[test]
 fn completions_and_manual_pages_are_there_for_every_shell_and_command() {
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
-        let said = said(bare(program()).args(["completions", shell]).output().unwrap());
+        let said = said(bare(program()).args(["self", "completions", shell]).output().unwrap());
         assert!(said.out.contains("remember"), "{shell}");
     }
-    let page = said(bare(program()).args(["man"]).output().unwrap()).out;
+    let page = said(bare(program()).args(["self", "man"]).output().unwrap()).out;
     assert!(page.contains(".TH icecore 1"), "{page}");
     assert!(
-        said(bare(program()).args(["man", "remember"]).output().unwrap())
+        said(bare(program()).args(["self", "man", "remember"]).output().unwrap())
             .out
             .contains("supersedes")
     );
@@ -799,31 +814,31 @@ fn every_command_speaks_json() {
         "rollup",
         "rollup day --period 2026-02-12",
         "rollup week --period 2026-W07 --dry-run",
-        "review",
-        "runs",
-        "mark yesterday important",
+        "summary review",
+        "jobs runs",
+        "summary mark yesterday important",
         "pack upload",
         "pack upload --date yesterday",
         "pack pyramid --budget 8k --system talk.md",
         "zoom yesterday",
         "zoom yesterday --summary",
-        "trends",
-        "trends --when 2026 --about hello --limit 3 --ascii",
-        "lookback",
-        "lookback yesterday",
-        "similar",
-        "similar 2026-02-12",
-        "similar --merge",
+        "insights trends",
+        "insights trends --when 2026 --about hello --limit 3 --ascii",
+        "insights lookback",
+        "insights lookback yesterday",
+        "insights similar",
+        "insights similar 2026-02-12",
+        "insights similar --merge",
         "install",
         "install cursor --dry-run",
         "install cursor --yes",
         "uninstall cursor --yes",
         "memory-tool --versions /memories/note.md",
-        "schedule",
-        "schedule --systemd",
-        "schedule --crontab",
-        "calendar",
-        "calendar --ics",
+        "jobs schedule",
+        "jobs schedule --systemd",
+        "jobs schedule --crontab",
+        "jobs calendar",
+        "jobs calendar --ics",
         "daemon --once",
         "model check",
         "pause --for 1h",
@@ -831,21 +846,24 @@ fn every_command_speaks_json() {
         "pause --list",
         "pause --off",
         "resume",
-        "injected",
+        "hook log",
         "hook nothing",
         "verify",
         "doctor",
         "doctor --fix",
-        "reindex",
-        "config show",
-        "config check",
+        "vault reindex",
+        "vault config show",
+        "vault config check",
         "snapshot",
         "snapshot --list",
         "undo",
         "demo",
-        "completions bash",
-        "man",
-        "man remember",
+        "help",
+        "help --all",
+        "help db token",
+        "self completions bash",
+        "self man",
+        "self man remember",
     ] {
         let mut call =
             vault.command(&[&command.split(' ').collect::<Vec<_>>()[..], &["--json"]].concat());
@@ -867,6 +885,8 @@ fn every_command_speaks_json() {
 fn the_first_screens_are_as_reviewed() {
     let help = said(bare(program()).env("COLUMNS", "100").arg("--help").output().unwrap());
     insta::assert_snapshot!("help", help.out);
+    let all = said(bare(program()).args(["help", "--all"]).output().unwrap());
+    insta::assert_snapshot!("help_all", all.out);
     let mut vault = Vault::new();
     insta::with_settings!({ filters => [(vault.root.to_str().unwrap(), "VAULT")] }, {
         insta::assert_snapshot!("status_empty", vault.ok(&["status"]));
@@ -894,9 +914,9 @@ fn the_first_screens_are_as_reviewed() {
 fn looking_across_time_is_as_reviewed() {
     let mut vault = Vault::new();
     for command in ["trends", "lookback", "similar"] {
-        let said = vault.run(&[command]);
+        let said = vault.run(&["insights", command]);
         assert_eq!(said.code, Some(0), "{said:?}");
-        assert!(said.out.starts_with("Nothing ") && said.err.contains("`icecore "), "{said:?}");
+        assert!(said.out.lines().count() == 1 && said.err.contains("`icecore "), "{said:?}");
     }
     let topics = [
         "the tax return",
@@ -932,25 +952,26 @@ fn looking_across_time_is_as_reviewed() {
     vault.remember(&["Send the plans to the harbour office", "--type", "commitment"]);
     vault.at(NOW);
     vault.ok(&["rollup", "-q"]);
-    insta::assert_snapshot!("trends", vault.ok(&["trends", "--limit", "12"]));
+    insta::assert_snapshot!("trends", vault.ok(&["insights", "trends", "--limit", "12"]));
     insta::assert_snapshot!(
         "trends_ascii",
-        vault.ok(&["trends", "--when", "2025", "--limit", "3", "--ascii"])
+        vault.ok(&["insights", "trends", "--when", "2025", "--limit", "3", "--ascii"])
     );
-    insta::assert_snapshot!("lookback", vault.ok(&["lookback"]));
-    insta::assert_snapshot!("similar", vault.ok(&["similar", "2025-11"]));
+    insta::assert_snapshot!("lookback", vault.ok(&["insights", "lookback"]));
+    insta::assert_snapshot!("similar", vault.ok(&["insights", "similar", "2025-11"]));
     insta::assert_snapshot!(
         "similar_merge",
-        vault.ok(&["similar", "2025-11", "--merge", "--budget", "1k"])
+        vault.ok(&["insights", "similar", "2025-11", "--merge", "--budget", "1k"])
     );
     assert!(vault.read("primers/monthly/2025-11.md").contains("\nSimilar: 2025-02 ("));
     // Long ago, and of nothing.
-    let said = vault.run(&["trends", "--when", "2023"]);
-    assert!(said.err.contains("icecore trends --when 2025-01-01..2026-02-1"), "{said:?}");
-    let said = vault.run(&["trends", "--about", "zeppelins"]);
+    let said = vault.run(&["insights", "trends", "--when", "2023"]);
+    assert!(said.err.contains("icecore insights trends --when 2025-01-01..2026-02-1"), "{said:?}");
+    let said = vault.run(&["insights", "trends", "--about", "zeppelins"]);
     assert!(said.out.contains("Nothing about zeppelins came up"), "{said:?}");
-    let months =
-        vault.json(&["trends", "--when", "2025", "--limit", "3"])["topics"][0]["months"].clone();
+    let months = vault.json(&["insights", "trends", "--when", "2025", "--limit", "3"])["topics"][0]
+        ["months"]
+        .clone();
     assert_eq!(months.as_object().unwrap().len(), 12);
 }
 

@@ -157,7 +157,7 @@ fn an_index_made_anew_under_readers_and_writers_stays_right() {
         for _ in 0..2 {
             scope.spawn(|| (0..30).for_each(|n| drop(vault.remember(&[&format!("writer {n}")]))));
         }
-        scope.spawn(|| (0..15).for_each(|_| drop(vault.ok(&["reindex", "-q"]))));
+        scope.spawn(|| (0..15).for_each(|_| drop(vault.ok(&["vault", "reindex", "-q"]))));
         scope.spawn(|| (0..30).for_each(|_| drop(vault.json(&["events"]))));
         scope.spawn(|| {
             (0..10).for_each(|_| {

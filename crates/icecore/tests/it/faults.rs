@@ -319,7 +319,7 @@ fn check(case: &Case) {
                 (0, 0),
                 "{name}: {rolled}"
             );
-            assert_eq!(list(&vault.json(&["review"]), "reviews").len(), 0, "{name}");
+            assert_eq!(list(&vault.json(&["summary", "review"]), "reviews").len(), 0, "{name}");
             assert!(!file(&vault, SESSION).contains("think"), "{name}: {}", file(&vault, SESSION));
         }
         Fate::Flagged(period, why) => flagged(name, &vault, &rolled, &asked, period, why),
@@ -347,11 +347,11 @@ fn flagged(name: &str, vault: &Vault, rolled: &Value, asked: &[Value], period: &
         assert_eq!(node["provisional"], refused, "{name}: {node}");
         assert_eq!(node["made_by"] == MODEL, !refused, "{name}: {node}");
     }
-    let reviews = vault.json(&["review"]);
+    let reviews = vault.json(&["summary", "review"]);
     assert_eq!(periods(&reviews, "reviews"), [period], "{name}: {reviews}");
     let complaint = reviews["reviews"][0]["complaint"].as_str().unwrap().to_owned();
     assert!(complaint.contains(why), "{name}: {complaint}");
-    let runs = list(&vault.json(&["runs"]), "runs");
+    let runs = list(&vault.json(&["jobs", "runs"]), "runs");
     let refused = runs
         .iter()
         .find(|run| run["refused"] == true)
@@ -501,10 +501,7 @@ fn what_a_model_does_wrong_is_retried_flagged_or_put_off_and_never_kept() {
         case(
             "what must be kept is dropped",
             5,
-            Fate::Flagged(
-                "2026-02-03",
-                "it lacks: [P1 constraint] Never deploy on Fridays",
-            ),
+            Fate::Flagged("2026-02-03", "it lacks: [P1 constraint] Never deploy on Fridays"),
             |question, count| match tier(question) {
                 "day" => says("The shop opens.", ""),
                 _ => answers(question, count),
@@ -545,14 +542,14 @@ fn where_nobody_answers_everything_waits_and_is_told() {
     let told = ask(&vault, nobody(), &[], &["rollup", "due"]);
     assert_eq!(told.code, Some(0), "{told:?}");
     assert!(
-        told.err.contains(&format!("{SESSION} is put off"))
+        told.err.contains(&format!("{SESSION} is deferred"))
             && told.err.contains("cannot be reached"),
         "{told:?}"
     );
     let rolled = press(&vault, nobody(), &[]);
     put_off("nobody", &vault, &rolled, "cannot be reached");
     // What was never heard cost nothing.
-    let spent = vault.json(&["runs"])["spent_today"].clone();
+    let spent = vault.json(&["jobs", "runs"])["spent_today"].clone();
     assert_eq!((&spent["reserved"], &spent["tokens_in"]), (&json!(0), &json!(3 * 400)), "{spent}");
 }
 
@@ -569,15 +566,15 @@ fn a_refused_draft_is_accepted_edited_or_asked_for_again() {
     let rolled = press(&vault, liar.address, &[]);
     assert_eq!(periods(&rolled, "flagged"), sessions);
     assert_eq!(liar.asked().len(), 3 * 3 + 2);
-    let listed = vault.ok(&["review"]);
+    let listed = vault.ok(&["summary", "review"]);
     assert!(
         sessions.iter().all(|session| listed.contains(session.as_str()))
             && listed.contains("no source says: Globex"),
         "{listed}"
     );
-    assert!(vault.ok(&["review", &sessions[0]]).contains("sold to Globex"));
+    assert!(vault.ok(&["summary", "review", &sessions[0]]).contains("sold to Globex"));
 
-    assert_eq!(vault.json(&["review", &sessions[0], "--accept"])["version"], 2);
+    assert_eq!(vault.json(&["summary", "review", &sessions[0], "--accept"])["version"], 2);
     assert!(
         file(&vault, &sessions[0]).contains("The shop was sold to Globex."),
         "{}",
@@ -585,7 +582,13 @@ fn a_refused_draft_is_accepted_edited_or_asked_for_again() {
     );
     vault.write("own.md", "The shop opens late.\n\n- Nobody knows why.\n");
     assert_eq!(
-        vault.json(&["review", &sessions[1], "--edit", vault.path("own.md").to_str().unwrap()])["version"],
+        vault.json(&[
+            "summary",
+            "review",
+            &sessions[1],
+            "--edit",
+            vault.path("own.md").to_str().unwrap()
+        ])["version"],
         2
     );
     let edited = file(&vault, &sessions[1]);
@@ -593,10 +596,10 @@ fn a_refused_draft_is_accepted_edited_or_asked_for_again() {
         edited.contains("The shop opens late.") && edited.contains("- Nobody knows why."),
         "{edited}"
     );
-    assert_eq!(vault.json(&["review", &sessions[2], "--retry"])["version"], Value::Null);
+    assert_eq!(vault.json(&["summary", "review", &sessions[2], "--retry"])["version"], Value::Null);
     assert!(file(&vault, &sessions[2]).contains("provisional"), "{}", file(&vault, &sessions[2]));
-    assert_eq!(list(&vault.json(&["review"]), "reviews").len(), 0);
-    let settled = vault.run(&["review", &sessions[0], "--accept"]);
+    assert_eq!(list(&vault.json(&["summary", "review"]), "reviews").len(), 0);
+    let settled = vault.run(&["summary", "review", &sessions[0], "--accept"]);
     assert_eq!(settled.code, Some(3), "{settled:?}");
 
     // Asked again, not answered from what was kept; the same words are refused again, and the third
@@ -609,7 +612,7 @@ fn a_refused_draft_is_accepted_edited_or_asked_for_again() {
         "{rolled}"
     );
     assert_eq!(periods(&rolled, "flagged"), [sessions[2].as_str()], "{rolled}");
-    vault.ok(&["review", &sessions[2], "--retry"]);
+    vault.ok(&["summary", "review", &sessions[2], "--retry"]);
     let honest = Server::play(answers);
     let rolled = press(&vault, honest.address, &[]);
     assert_eq!(
@@ -633,7 +636,7 @@ fn a_refused_draft_is_accepted_edited_or_asked_for_again() {
     assert!(sources.contains("sold to Globex") && sources.contains("opens late"), "{sources}");
     sound("settled", &vault);
     // P10: of every draft is told what it took, whoever settled it.
-    let runs = list(&vault.json(&["runs", "--limit", "50"]), "runs");
+    let runs = list(&vault.json(&["jobs", "runs", "--limit", "50"]), "runs");
     let accepted = runs
         .iter()
         .find(|run| run["period"] == sessions[0].as_str() && run["version"] == 2)

@@ -476,7 +476,7 @@ fn fifty_canaries_are_forgotten_everywhere() {
             &format!("## Priority Extracts\n- [P1] {}\n", canary(23)),
         ),
     );
-    vault.ok(&["reindex", "--words"]);
+    vault.ok(&["vault", "reindex", "--words"]);
     let left = places_of(&vault, MARK);
     // The line that was written by hand stands where the hand put it; only search has looked there.
     assert!(

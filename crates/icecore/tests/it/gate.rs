@@ -316,7 +316,7 @@ fn no_secret_passes_any_door() {
     let night = ok(&["consolidate"]);
     told("consolidate", night);
     ok(&["rollup"]);
-    ok(&["reindex"]);
+    ok(&["vault", "reindex"]);
     ok(&["snapshot"]);
     assert_eq!(leaks(&root, &needles), [""; 0], "by hand");
     let ledger = fs::read_to_string(root.join("memory/ledger.jsonl")).unwrap();
@@ -360,7 +360,7 @@ fn a_mark_is_made_under_a_key_of_the_vault_and_importing_again_adds_nothing_unde
     assert_eq!(marks(&words).len(), 2, "{words}");
     // Nobody can try PINs against what is in the vault and in git.
     for secret in ["4829", "correcthorse"] {
-        let plain = icecore_domain::hash::Hash::of(secret.as_bytes()).short();
+        let plain = icecore_domain::hash::Hash::of(secret.as_bytes()).short_hex();
         assert!(!words.contains(&plain) && !words.contains(secret), "{words}");
     }
     let key = fs::read_to_string(one.root.join(".icecore/secret.key")).unwrap();
@@ -378,11 +378,18 @@ fn a_mark_is_made_under_a_key_of_the_vault_and_importing_again_adds_nothing_unde
     // A copy and a backup mark as the memory they were made of.
     let (copy, file, back) =
         (folder.path().join("copy"), folder.path().join("b.zip"), folder.path().join("back"));
-    one.ok(&["export", copy.to_str().unwrap()]);
-    one.ok(&["backup", "create", file.to_str().unwrap()]);
+    one.ok(&["vault", "export", copy.to_str().unwrap()]);
+    one.ok(&["vault", "backup", "create", file.to_str().unwrap()]);
     let restored = said(
         bare(program())
-            .args(["--vault", back.to_str().unwrap(), "backup", "restore", file.to_str().unwrap()])
+            .args([
+                "--vault",
+                back.to_str().unwrap(),
+                "vault",
+                "backup",
+                "restore",
+                file.to_str().unwrap(),
+            ])
             .output()
             .unwrap(),
     );
@@ -460,7 +467,7 @@ fn what_waits_is_shown_as_quoted_words_and_confirmed_or_dropped_one_by_one() {
     assert_eq!(vault.json(&["quarantine", "drop", "--all"])["acts"], json!([]));
     assert_eq!(ids(&vault.json(&["quarantine", "list"])), [""; 0]);
     assert!(
-        vault.run(&["quarantine", "list"]).err.contains("Nothing waits")
+        vault.run(&["quarantine", "list"]).err.contains("The quarantine is empty")
             || vault.run(&["quarantine", "list"]).out.is_empty()
     );
     // A search says whose words a hit is.

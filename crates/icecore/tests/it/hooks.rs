@@ -386,7 +386,7 @@ fn hooks_carry_a_decision_from_one_session_to_the_next() {
     );
     assert_eq!(prompt("s4", "and the Postgres ledger service again?"), json!({}));
     assert_eq!(prompt("s4", "thanks, go on"), json!({}));
-    let shown = vault.json(&["injected", "--last", "1"]);
+    let shown = vault.json(&["hook", "log", "--last", "1"]);
     let last = &shown["injected"][0];
     assert_eq!(
         (last["session"].as_str(), last["project"].as_str(), last["event"].as_str()),
@@ -397,7 +397,7 @@ fn hooks_carry_a_decision_from_one_session_to_the_next() {
             && last["text"].as_str().unwrap().contains("Postgres 17"),
         "{shown}"
     );
-    assert!(vault.ok(&["injected"]).contains("related to the prompt"));
+    assert!(vault.ok(&["hook", "log"]).contains("related to the prompt"));
     assert_eq!(vault.run(&["verify", "-q"]).code, Some(0));
 }
 
@@ -459,7 +459,7 @@ fn hooks_survive_whatever_they_are_sent() {
     }
     settled(&vault);
     assert_eq!(vault.run(&["verify", "-q"]).code, Some(0));
-    assert!(vault.ok(&["doctor"]).contains("something else than JSON"));
+    assert!(vault.ok(&["doctor"]).contains("invalid JSON"));
     assert!(vault.ok(&["status"]).contains("hooks failed"));
     // Once a day a person is told.
     let start = json!({ "session_id": "s", "source": "startup" });
@@ -698,7 +698,7 @@ fn hooks_go_on_whatever_state_the_vault_is_in() {
         assert!(
             answer["systemMessage"]
                 .as_str()
-                .is_some_and(|said| said.contains("nothing can be kept")),
+                .is_some_and(|said| said.contains("nothing can be stored")),
             "{answer}"
         );
     }
@@ -1507,7 +1507,7 @@ fn hooks_keep_what_is_said_while_the_settings_are_wrong() {
             &prompt("s1", "my key is AKIAIOSFODNN7EXAMPLE, keep it"),
         ))
         .unwrap();
-        assert!(first.contains(named) && first.contains("waits in a note"), "{first}");
+        assert!(first.contains(named) && first.contains("queued in a note"), "{first}");
         vault.at("2026-02-13T00:11:00+01:00");
         // Once in a session, and at every start.
         assert_eq!(hook(&vault, "stop", &reply("s1", "noted")), json!({}), "{wrong}");
@@ -1557,7 +1557,9 @@ fn hooks_keep_what_is_said_while_the_settings_are_wrong() {
 // K1: notes stay on their machine, so what waits in them is added before memory leaves it.
 #[test]
 fn what_waits_in_notes_is_in_a_backup_and_an_export() {
-    for command in [["backup", "create"].as_slice(), &["export"], &["import", "--whole"]] {
+    for command in
+        [["vault", "backup", "create"].as_slice(), &["vault", "export"], &["import", "--whole"]]
+    {
         let vault = Vault::new();
         let right = vault.read("icecore.toml");
         vault.write("icecore.toml", "zone = 7 [[");
@@ -1604,7 +1606,7 @@ fn hooks_say_when_words_are_lost() {
         assert!(
             answer["systemMessage"]
                 .as_str()
-                .is_some_and(|said| said.contains("nothing can be kept")),
+                .is_some_and(|said| said.contains("nothing can be stored")),
             "{event}: {answer}"
         );
     }

@@ -240,11 +240,11 @@ fn the_usual_folders_need_no_path() {
     assert_eq!(told.out, "Would come in: 4 messages in 2 conversations of 2026-02-10, 1 fact\n");
     assert_eq!(
         run(&["import", "--format", "claude-code"]).out,
-        "4 messages kept, 0 known already, 0 lines not taken\n1 fact learnt, 0 known already\n"
+        "4 messages imported, 0 already stored, 0 lines refused\n1 fact learnt, 0 already known\n"
     );
     assert_eq!(
         run(&["import", "codex"]).out,
-        "2 messages kept, 0 known already, 0 lines not taken\n"
+        "2 messages imported, 0 already stored, 0 lines refused\n"
     );
     let nowhere = vault.run(&["import", "claude-code"]);
     assert_eq!(nowhere.code, Some(3), "{nowhere:?}");
@@ -379,7 +379,7 @@ fn every_form_comes_in_as_what_was_said_and_learnt() {
                 "2026-02-10T10:00:05+01:00 sessions/t1 - assistant [assistant] Done.",
             ],
             facts: &[],
-            skipped: &[("injected context", 1), ("instructions", 1), ("told twice", 2), ("tool call", 1), ("tool output", 1)],
+            skipped: &[("duplicate message", 2), ("injected context", 1), ("instructions", 1), ("tool call", 1), ("tool output", 1)],
         },
         Case {
             path: past.put("mem0.json", serde_json::to_string_pretty(&mem0).unwrap()),
@@ -506,7 +506,7 @@ fn broken_lines_are_told_with_their_place_and_the_rest_comes_in() {
     );
     let file = past.put("history.jsonl", &text);
     let told = vault.run(&["import", &file]);
-    assert_eq!(told.out, "2 messages kept, 0 known already, 4 lines not taken\n", "{told:?}");
+    assert_eq!(told.out, "2 messages imported, 0 already stored, 4 lines refused\n", "{told:?}");
     for place in [
         "history.jsonl:2 is not a JSON object",
         "history.jsonl:3 has more than",
@@ -564,7 +564,7 @@ fn hostile_archives_and_trees_are_refused() {
         zipped(&[("conversations.json", &vec![b' '; 64 * 1024 * 1024])]),
         "as a zip bomb does",
     );
-    refused("overlap.zip", overlapping(), "lie over each other");
+    refused("overlap.zip", overlapping(), "parts overlap");
     refused(
         "torn.zip",
         zipped(&[("conversations.json", b"[]")])[..40].to_vec(),
@@ -617,7 +617,7 @@ fn hostile_archives_and_trees_are_refused() {
     assert!(!messages(&vault).iter().any(|line| line.contains("not yours")));
     // The vault is not its own past, neither named nor below what was named.
     let told = vault.run(&["import", vault.path("memory").to_str().unwrap()]);
-    assert!(told.code == Some(2) && told.err.contains("lies in the vault"), "{told:?}");
+    assert!(told.code == Some(2) && told.err.contains("is inside the vault"), "{told:?}");
     let told = vault.run(&["import", vault.path("..").to_str().unwrap()]);
     assert!(told.code == Some(2) && told.err.contains("1 × vault, which is this one"), "{told:?}");
 }

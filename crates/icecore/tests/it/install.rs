@@ -237,7 +237,7 @@ fn a_missing_vault_is_made_and_what_follows_is_said() {
         "Claude Code is connected",
         "are kept in",
         "is summarized when it ends",
-        "icecore injected",
+        "icecore hook log",
         "icecore uninstall claude-code",
     ] {
         assert!((told.out.clone() + &told.err).contains(part), "{part}: {told:?}");
@@ -468,7 +468,7 @@ fn broken_settings_are_refused_with_line_and_column() {
         person
             .ok(&["install", "claude-code", "--yes"])
             .err
-            .contains("no hook runs until that is taken out")
+            .contains("no hook runs until you remove it")
     );
     // A vault that is none binds nobody.
     let said = person.run(&["install", "cursor", "--yes", "--vault", "nowhere"]);

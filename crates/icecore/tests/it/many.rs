@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use icecore_store::testing::cluster::Flush;
+use icecore_store::testing::cluster::Durability;
 use serde_json::{Value, json};
 
 use crate::api::{TOKEN, answering};
@@ -71,11 +71,11 @@ fn a_whole_memory_moves_both_ways_and_a_backup_comes_back_in_both_homes() {
     let before = files(&vault.root);
     let moved = house.json(&["import", "--whole", root, "--space", "anna"]);
     assert_eq!(moved["documents"], before.len());
-    house.ok(&["export", "back", "--space", "anna"]);
+    house.ok(&["vault", "export", "back", "--space", "anna"]);
     assert_eq!(files(&house.folder.path().join("back")), before);
     // Never over another, and not onto itself.
     assert_eq!(house.run(&["import", "--whole", root, "--space", "anna"]).code, Some(4));
-    assert_eq!(house.run(&["export", "back", "--space", "anna"]).code, Some(4));
+    assert_eq!(house.run(&["vault", "export", "back", "--space", "anna"]).code, Some(4));
     // The same answers from both.
     for question in [
         &["search", "harbour", "--json"][..],
@@ -87,16 +87,21 @@ fn a_whole_memory_moves_both_ways_and_a_backup_comes_back_in_both_homes() {
         assert_eq!(here, vault.ok(question), "{question:?}");
     }
     // The drill: a backup of each home comes back in the other.
-    house.ok(&["backup", "create", "database.zip", "--space", "anna"]);
+    house.ok(&["vault", "backup", "create", "database.zip", "--space", "anna"]);
     // The odd line is damage, which the memory had before.
-    assert_eq!(house.run(&["backup", "verify", "database.zip", "--drill"]).code, Some(6));
-    let checked = house.json(&["backup", "verify", "database.zip"]);
+    assert_eq!(house.run(&["vault", "backup", "verify", "database.zip", "--drill"]).code, Some(6));
+    let checked = house.json(&["vault", "backup", "verify", "database.zip"]);
     assert_eq!(
         (&checked["holds"]["documents"], &checked["odd_lines"]),
         (&json!(before.len()), &json!(1))
     );
     let again = Vault::opened(house.folder.path().join("again"));
-    again.ok(&["backup", "restore", house.folder.path().join("database.zip").to_str().unwrap()]);
+    again.ok(&[
+        "vault",
+        "backup",
+        "restore",
+        house.folder.path().join("database.zip").to_str().unwrap(),
+    ]);
     let mut restored = files(&again.root);
     restored.retain(|path, _| path != "memory/integrity.json" && path != "memory/integrity-log.md");
     let mut expected = before.clone();
@@ -104,11 +109,11 @@ fn a_whole_memory_moves_both_ways_and_a_backup_comes_back_in_both_homes() {
     assert_eq!(restored, expected);
     vault.write("memory/ledger.jsonl", text);
     let file = house.folder.path().join("vault.zip").display().to_string();
-    vault.ok(&["backup", "create", &file]);
-    vault.ok(&["backup", "verify", &file, "--drill"]);
-    house.ok(&["backup", "restore", &file, "--space", "bo"]);
+    vault.ok(&["vault", "backup", "create", &file]);
+    vault.ok(&["vault", "backup", "verify", &file, "--drill"]);
+    house.ok(&["vault", "backup", "restore", &file, "--space", "bo"]);
     assert!(house.ok(&["events", "--space", "bo"]).contains("Never deploy on Fridays"));
-    assert_eq!(house.run(&["backup", "restore", &file, "--space", "bo"]).code, Some(4));
+    assert_eq!(house.run(&["vault", "backup", "restore", &file, "--space", "bo"]).code, Some(4));
     assert_eq!(house.run(&["verify", "--space", "bo"]).code, Some(0));
 }
 
@@ -128,7 +133,7 @@ fn worker(house: &House) -> Child {
 #[test]
 fn workers_that_are_killed_leave_nothing_undone_and_nothing_done_twice() {
     const SPACES: usize = 5;
-    let house = House::with(Flush::Yes);
+    let house = House::with(Durability::Flushed);
     house.ok(&["init", "--tz", "UTC", "--space", "s0"]);
     for n in 0..SPACES {
         let space = format!("s{n}");
@@ -172,7 +177,7 @@ fn workers_that_are_killed_leave_nothing_undone_and_nothing_done_twice() {
     );
     for n in 0..SPACES {
         let space = format!("s{n}");
-        house.ok(&["export", &space, "--space", &space]);
+        house.ok(&["vault", "export", &space, "--space", &space]);
         let root = house.folder.path().join(&space);
         let text = std::fs::read_to_string(root.join("memory/summaries.jsonl")).unwrap();
         let mut versions: HashMap<(String, String), usize> = HashMap::new();
@@ -217,7 +222,7 @@ fn a_space_that_may_spend_nothing_asks_no_model_and_the_others_do() {
             .feed(&["import", "-", "--format", "jsonl", "--space", &space], &messages(user, 2));
         assert_eq!(said.code, Some(0), "{said:?}");
     }
-    house.ok(&["space", "quota", "zzann", "--model-tokens-per-day", "10", "--space", "chat"]);
+    house.ok(&["db", "space", "quota", "zzann", "--model-tokens-per-day", "10", "--space", "chat"]);
     let mut once = bare(program());
     once.env("HOME", house.folder.path()).env("ICECORE_STORE", house.cluster.url()).args([
         "daemon",
@@ -261,7 +266,7 @@ fn turn(address: SocketAddr, user: &str, words: &str) -> bool {
 #[test]
 fn servers_that_are_killed_lose_no_exchange_that_was_acknowledged() {
     const PEOPLE: usize = 4;
-    let house = House::with(Flush::Yes);
+    let house = House::with(Durability::Flushed);
     let chat = answering(Duration::from_millis(10), |_| "Noted.".into());
     house.settings(&model_settings("chat", chat));
     house.ok(&["init", "--tz", "UTC"]);
@@ -328,21 +333,21 @@ fn a_home_moves_with_everybody_in_it() {
         house.ok(&["init", "--tz", "UTC", "--space", &space]);
         house.ok(&["remember", what, "--space", &space]);
     }
-    assert_eq!(house.json(&["export", "home", "--space", "chat"])["users"], 2);
+    assert_eq!(house.json(&["vault", "export", "home", "--space", "chat"])["users"], 2);
     let home = house.folder.path().join("home");
     house.json(&["import", "--whole", home.to_str().unwrap(), "--space", "copy"]);
     for (user, what) in [("ann", "The harbour opens at six"), ("Bo Ek", "The ferry is blue")] {
         assert!(house.ok(&["events", "--space", &format!("copy/{user}")]).contains(what), "{user}");
     }
     assert!(!house.ok(&["events", "--space", "copy"]).contains("harbour"));
-    house.ok(&["export", "again", "--space", "copy"]);
+    house.ok(&["vault", "export", "again", "--space", "copy"]);
     assert_eq!(files(&house.folder.path().join("again")), files(&home));
     // Nobody has users beneath a user, and a backup is of one memory, which it says.
     assert_eq!(
         house.run(&["import", "--whole", home.to_str().unwrap(), "--space", "copy/x"]).code,
         Some(2)
     );
-    let kept = house.run(&["backup", "create", "chat.zip", "--space", "chat"]);
+    let kept = house.run(&["vault", "backup", "create", "chat.zip", "--space", "chat"]);
     assert!(
         kept.code == Some(0) && kept.err.contains("2 end users") && kept.err.contains("Bo Ek, ann"),
         "{kept:?}"

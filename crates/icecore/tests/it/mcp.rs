@@ -232,7 +232,11 @@ fn well_told(name: &str, result: &Value) -> Value {
     assert_eq!(result["content"].as_array().map(Vec::len), Some(1), "{name}: {result}");
     let twin = result["content"][0]["text"].as_str().unwrap();
     assert_eq!(&serde_json::from_str::<Value>(twin).unwrap(), told, "{name}");
-    assert!(icecore_domain::budget::tokens(twin) <= 25_000, "{name}: {} bytes", twin.len());
+    assert!(
+        icecore_domain::budget::estimate_tokens(twin) <= 25_000,
+        "{name}: {} bytes",
+        twin.len()
+    );
     told.clone()
 }
 

@@ -240,7 +240,7 @@ fn accounts(vault: &Vault, day: &str) {
     let spent: Vec<&Value> = spent.into_iter().filter(|line| line["job"] != "distil").collect();
     // Every question is told by the run of its node: of the draft that stands, or of the one that
     // was refused.
-    let runs = vault.json(&["runs", "--limit", "100"]);
+    let runs = vault.json(&["jobs", "runs", "--limit", "100"]);
     let of_day: Vec<&Value> =
         list(&runs, "runs").iter().filter(|run| text(run, "ts").starts_with(day)).collect();
     for tokens in ["tokens_in", "tokens_out"] {
@@ -305,7 +305,7 @@ fn a_real_model_presses_sessions_to_the_month() {
 
     // Each is the model's and may stay, or a person is asked about it and the sources' own words
     // stand meanwhile.
-    let reviews = vault.json(&["review"]);
+    let reviews = vault.json(&["summary", "review"]);
     let waiting: BTreeSet<String> =
         list(&reviews, "reviews").iter().map(|one| text(one, "period").to_owned()).collect();
     assert_eq!(waiting, flagged, "{reviews}");
@@ -342,7 +342,7 @@ fn a_real_model_presses_sessions_to_the_month() {
     let before = counter.requests();
     let again = ask(&vault, &counter, &[], &["rollup", "due", "--json"]).json();
     assert_eq!(list(&again["rolled"], "pressed").len(), 0, "{again}");
-    vault.ok(&["reindex"]);
+    vault.ok(&["vault", "reindex"]);
     let again = ask(&vault, &counter, &[], &["rollup", "due", "--json"]).json();
     assert_eq!(list(&again["rolled"], "pressed").len(), 0, "{again}");
     assert_eq!(counter.requests(), before);
@@ -368,7 +368,7 @@ fn out_of_tokens(vault: &Vault, counter: &Counter) {
         "{rolled}"
     );
     let told = ask(vault, counter, &ceiling, &["rollup", "due"]);
-    assert!(told.err.contains("is put off") && told.err.contains("ceiling"), "{told:?}");
+    assert!(told.err.contains("is deferred") && told.err.contains("ceiling"), "{told:?}");
     assert_eq!(counter.requests(), before);
     assert!(
         totals(&vault.read("memory/spend/2026-02-16.jsonl")).iter().all(|total| *total <= 1000)

@@ -9,7 +9,7 @@ use std::sync::{Arc, Barrier, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use icecore_store::testing::cluster::{Cluster, Flush};
+use icecore_store::testing::cluster::{Durability, TestCluster};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -23,17 +23,17 @@ const PADDING: &str = "Please keep that in mind for everything that we do here t
 
 /// A database, and a person's settings.
 pub struct House {
-    pub cluster: Cluster,
+    pub cluster: TestCluster,
     pub folder: TempDir,
 }
 
 impl House {
     pub fn new() -> Self {
-        Self::with(Flush::No)
+        Self::with(Durability::Unflushed)
     }
 
-    pub fn with(flush: Flush) -> Self {
-        Self { cluster: Cluster::start(flush), folder: TempDir::new().unwrap() }
+    pub fn with(flush: Durability) -> Self {
+        Self { cluster: TestCluster::start(flush), folder: TempDir::new().unwrap() }
     }
 
     fn address(&self) -> String {
@@ -150,23 +150,24 @@ fn within<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
 }
 
 /// Every command there is, by the program's own help.
-fn leaves(before: &[&str], found: &mut BTreeSet<String>) {
-    let help = said(bare(program()).args(before).arg("--help").output().unwrap()).out;
-    let names: Vec<&str> = help
-        .lines()
-        .skip_while(|line| *line != "Commands:")
-        .skip(1)
-        .take_while(|line| !line.is_empty())
-        .filter(|line| line.starts_with("  ") && !line.starts_with("   "))
-        .filter_map(|line| line.split_whitespace().next())
-        .filter(|name| *name != "help")
-        .collect();
-    if names.is_empty() {
-        found.insert(before.join(" "));
+fn leaves() -> BTreeSet<String> {
+    fn walk(command: &Value, before: &str, found: &mut BTreeSet<String>) {
+        let name = format!("{before}{}", command["name"].as_str().unwrap());
+        // It takes an event, or the command beneath it.
+        if name == "hook" {
+            found.insert(name.clone());
+        }
+        match command["commands"].as_array() {
+            Some(beneath) => beneath.iter().for_each(|one| walk(one, &format!("{name} "), found)),
+            None => drop(found.insert(name)),
+        }
     }
-    for name in names {
-        leaves(&[before, &[name]].concat(), found);
+    let told = said(bare(program()).args(["help", "--all", "--json"]).output().unwrap()).json();
+    let mut found = BTreeSet::new();
+    for group in told["groups"].as_array().unwrap() {
+        group["commands"].as_array().unwrap().iter().for_each(|one| walk(one, "", &mut found));
     }
+    found
 }
 
 /// Commands that have nothing to do with where memory is.
@@ -176,15 +177,16 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("model fetch", "it is about the machine's model"),
     ("uninstall", "it changes clients' settings back"),
     ("demo", "it makes a vault of its own"),
-    ("completions", "it tells of the program"),
-    ("man", "it tells of the program"),
+    ("help", "it tells of the program"),
+    ("self completions", "it tells of the program"),
+    ("self man", "it tells of the program"),
 ];
 
 /// Commands that need a folder, with what they are told instead.
 const REFUSED: &[(&[&str], &str)] = &[
     (&["merge"], "every machine uses the same database"),
-    (&["schedule", "--systemd"], "ICECORE_STORE_FILE"),
-    (&["schedule", "--crontab"], "ICECORE_STORE_FILE"),
+    (&["jobs", "schedule", "--systemd"], "ICECORE_STORE_FILE"),
+    (&["jobs", "schedule", "--crontab"], "ICECORE_STORE_FILE"),
 ];
 
 /// Whoever walks through the commands.
@@ -202,12 +204,19 @@ impl Walk<'_> {
             "pack",
             "conversation",
             "model",
-            "config",
-            "token",
-            "space",
-            "backup",
+            "db",
+            "insights",
+            "jobs",
+            "summary",
+            "vault",
         ];
-        let words = if groups.contains(&arguments[0]) { 2 } else { 1 };
+        let deep = ["token", "space", "backup", "config"];
+        let words = match arguments {
+            ["db" | "vault", beneath, ..] if deep.contains(beneath) => 3,
+            ["hook", "log", ..] => 2,
+            [first, ..] if groups.contains(first) => 2,
+            _ => 1,
+        };
         self.walked.insert(arguments[..words].join(" "));
     }
 
@@ -243,12 +252,12 @@ fn every_command_works_on_a_space_or_says_why_not() {
         bare_database.code == Some(1) && bare_database.err.contains("icecore init --store"),
         "{bare_database:?}"
     );
-    let steps = walk.tells(&["migrate", "--dry-run"])["steps"].as_array().unwrap().len();
-    assert!(steps > 0 && walk.tells(&["migrate", "--dry-run"])["taken_before"] == 0);
+    let steps = walk.tells(&["db", "migrate", "--dry-run"])["steps"].as_array().unwrap().len();
+    assert!(steps > 0 && walk.tells(&["db", "migrate", "--dry-run"])["taken_before"] == 0);
     assert_eq!(house.run(&["init", "./folder"]).code, Some(2));
     assert_eq!(walk.tells(&["init", "--tz", "Europe/Berlin"])["space"], "default");
     assert_eq!(house.run(&["init"]).code, Some(4));
-    assert_eq!(walk.tells(&["migrate"])["steps"], json!([]));
+    assert_eq!(walk.tells(&["db", "migrate"])["steps"], json!([]));
     let nobody = house.run(&["status", "--space", "nobody"]);
     assert!(
         nobody.code == Some(3) && nobody.err.contains("icecore init --store … --space nobody"),
@@ -311,8 +320,8 @@ fn every_command_works_on_a_space_or_says_why_not() {
 
     // Pressed, tended, looked at.
     walk.does(&["rollup"]);
-    walk.does(&["review"]);
-    walk.does(&["mark", "2026-01-05", "important"]);
+    walk.does(&["summary", "review"]);
+    walk.does(&["summary", "mark", "2026-01-05", "important"]);
     walk.does(&["consolidate"]);
     walk.does(&["compact", "--dry-run"]);
     walk.does(&["compact"]);
@@ -324,10 +333,10 @@ fn every_command_works_on_a_space_or_says_why_not() {
     walk.does(&["pack", "delta", "may we deploy today?"]);
     assert!(walk.does(&["zoom", "2026-01-05"]).contains("blue door"));
     assert!(walk.does(&["search", "spare key"]).contains("Kasimir"));
-    walk.does(&["trends"]);
-    walk.does(&["lookback"]);
-    walk.note(&["similar"]);
-    assert!(matches!(house.run(&["similar"]).code, Some(0 | 3)));
+    walk.does(&["insights", "trends"]);
+    walk.does(&["insights", "lookback"]);
+    walk.note(&["insights", "similar"]);
+    assert!(matches!(house.run(&["insights", "similar"]).code, Some(0 | 3)));
 
     // Servers, and the conversations that go through them.
     walk.note(&["serve"]);
@@ -401,7 +410,7 @@ fn every_command_works_on_a_space_or_says_why_not() {
     assert_eq!(house.json(&["status"])["wrong"], json!([]));
     walk.does(&["pause", "--for", "1h"]);
     walk.does(&["resume"]);
-    walk.does(&["injected"]);
+    walk.does(&["hook", "log"]);
     // The address of a database does not belong into a client's settings; without it a client is
     // connected as ever.
     walk.note(&["install"]);
@@ -410,19 +419,19 @@ fn every_command_works_on_a_space_or_says_why_not() {
     assert_eq!(house.run(&["install", "claude-code", "--yes"]).code, Some(0));
 
     // Looked after.
-    walk.does(&["schedule"]);
-    assert!(walk.does(&["calendar", "--ics"]).contains("icecore default"));
+    walk.does(&["jobs", "schedule"]);
+    assert!(walk.does(&["jobs", "calendar", "--ics"]).contains("icecore default"));
     walk.does(&["daemon", "--once"]);
-    walk.does(&["runs"]);
-    walk.does(&["config", "show"]);
-    walk.does(&["config", "check"]);
+    walk.does(&["jobs", "runs"]);
+    walk.does(&["vault", "config", "show"]);
+    walk.does(&["vault", "config", "check"]);
     std::fs::write(house.folder.path().join("policy.toml"), "zone = \"Asia/Tokyo\"\n").unwrap();
     std::fs::write(house.folder.path().join("broken.toml"), "zone = \"Nowhere/Town\"\n").unwrap();
-    assert_eq!(house.run(&["config", "set", "broken.toml"]).code, Some(2));
-    walk.does(&["config", "set", "policy.toml"]);
-    assert!(house.ok(&["config", "show"]).contains("Asia/Tokyo"));
+    assert_eq!(house.run(&["vault", "config", "set", "broken.toml"]).code, Some(2));
+    walk.does(&["vault", "config", "set", "policy.toml"]);
+    assert!(house.ok(&["vault", "config", "show"]).contains("Asia/Tokyo"));
     std::fs::write(house.folder.path().join("policy.toml"), "zone = \"Europe/Berlin\"\n").unwrap();
-    house.ok(&["config", "set", "policy.toml"]);
+    house.ok(&["vault", "config", "set", "policy.toml"]);
     walk.does(&["snapshot", "--note", "before"]);
     walk.remembers(&["The moon is made of cheese"]);
     walk.does(&["undo"]);
@@ -436,7 +445,7 @@ fn every_command_works_on_a_space_or_says_why_not() {
         (forgot.code == Some(0)).then_some(())
     });
     assert_eq!(house.run(&["search", "blue door"]).code, Some(3));
-    walk.does(&["reindex"]);
+    walk.does(&["vault", "reindex"]);
     walk.does(&["doctor", "--fix"]);
     walk.does(&["verify"]);
     let status = walk.tells(&["status"]);
@@ -447,34 +456,34 @@ fn every_command_works_on_a_space_or_says_why_not() {
     );
 
     // Who may do what.
-    let token = walk.tells(&["token", "add", "--scope", "read", "--label", "test"]);
+    let token = walk.tells(&["db", "token", "add", "--scope", "read", "--label", "test"]);
     let id = token["id"]
         .as_str()
         .or(token["token"]["id"].as_str())
         .unwrap_or_else(|| panic!("{token}"))
         .to_owned();
-    walk.does(&["token", "list"]);
-    let rotated = walk.tells(&["token", "rotate", &id]);
+    walk.does(&["db", "token", "list"]);
+    let rotated = walk.tells(&["db", "token", "rotate", &id]);
     let id = rotated["id"]
         .as_str()
         .or(rotated["token"]["id"].as_str())
         .unwrap_or_else(|| panic!("{rotated}"))
         .to_owned();
-    walk.does(&["token", "revoke", &id]);
+    walk.does(&["db", "token", "revoke", &id]);
     house.ok(&["init", "--space", "default/spare", "-q"]);
-    assert!(walk.does(&["space", "list"]).contains("spare"));
-    walk.does(&["space", "show", "spare"]);
-    walk.does(&["space", "quota", "spare", "--messages-per-day", "100"]);
-    walk.does(&["audit"]);
-    walk.does(&["space", "erase", "spare", "--yes"]);
+    assert!(walk.does(&["db", "space", "list"]).contains("spare"));
+    walk.does(&["db", "space", "show", "spare"]);
+    walk.does(&["db", "space", "quota", "spare", "--messages-per-day", "100"]);
+    walk.does(&["db", "audit"]);
+    walk.does(&["db", "space", "erase", "spare", "--yes"]);
     assert_eq!(house.run(&["status", "--space", "default/spare"]).code, Some(3));
 
     // Taken along.
-    walk.does(&["export", "taken"]);
+    walk.does(&["vault", "export", "taken"]);
     assert!(house.folder.path().join("taken/memory/ledger.jsonl").is_file());
-    walk.does(&["backup", "create", "whole.backup"]);
-    walk.does(&["backup", "verify", "whole.backup"]);
-    walk.does(&["backup", "restore", "whole.backup", "--space", "again"]);
+    walk.does(&["vault", "backup", "create", "whole.backup"]);
+    walk.does(&["vault", "backup", "verify", "whole.backup"]);
+    walk.does(&["vault", "backup", "restore", "whole.backup", "--space", "again"]);
     assert_eq!(
         house.json(&["events", "--all", "--space", "again"]),
         house.json(&["events", "--all"])
@@ -488,8 +497,7 @@ fn every_command_works_on_a_space_or_says_why_not() {
             "{arguments:?}: {refused:?}"
         );
     }
-    let mut there = BTreeSet::new();
-    leaves(&[], &mut there);
+    let there = leaves();
     let elsewhere: BTreeSet<String> =
         ELSEWHERE.iter().map(|(name, _)| (*name).to_owned()).collect();
     let walked: BTreeSet<String> = walk.walked.union(&elsewhere).cloned().collect();
@@ -667,7 +675,7 @@ fn exchanges_that_end_at_once_at_two_servers_are_all_kept_once() {
 // when the database is back
 #[test]
 fn an_exchange_that_ends_while_the_database_is_away_is_told_and_kept_afterwards() {
-    let house = House::with(Flush::Yes);
+    let house = House::with(Durability::Flushed);
     let (asked, gone) = (Arc::new(Barrier::new(2)), Arc::new(Barrier::new(2)));
     let chat = answering(Duration::ZERO, {
         let (asked, gone) = (asked.clone(), gone.clone());
@@ -695,7 +703,7 @@ fn an_exchange_that_ends_while_the_database_is_away_is_told_and_kept_afterwards(
     });
     assert!(answer.status == 200 && answer.text.contains("Noted."), "{}", answer.text);
     assert!(answer.head.contains("x-icecore-memory: failed"), "{}", answer.head);
-    house.cluster.up();
+    house.cluster.start_again();
     let messages = within("the exchange", || {
         let kept = server.ask(Some("ann"), "GET", "/api/conversations/talk/export", "");
         let kept: Value = serde_json::from_str(&kept.text).ok()?;
@@ -810,7 +818,7 @@ fn a_process_that_has_ended_has_let_go_of_everything() {
 // Whether the database answers, without ending what lives
 #[test]
 fn a_server_says_whether_its_database_answers() {
-    let house = House::with(Flush::Yes);
+    let house = House::with(Durability::Flushed);
     house.ok(&["init", "--tz", "UTC"]);
     let server = house.serve();
     assert_eq!((server.get("/livez").status, server.get("/readyz").status), (200, 200));
@@ -841,7 +849,7 @@ fn a_server_says_whether_its_database_answers() {
         (503, "not ready: the database does not answer\n")
     );
     assert_eq!(server.get("/livez").status, 200);
-    house.cluster.up();
+    house.cluster.start_again();
     within("ready again", || (server.get("/readyz").status == 200).then_some(()));
     // Tables of a later version that this one can go on with, and of one that it cannot.
     house.cluster.sql("INSERT INTO icecore.migration (number, name, fingerprint, least) VALUES (98, 'later', 'x', 6)");
@@ -860,20 +868,23 @@ fn a_server_says_whether_its_database_answers() {
 // Tables change when that is asked for, not by the way
 #[test]
 fn older_tables_are_changed_by_migrate_alone() {
-    let house = House::with(Flush::No);
+    let house = House::with(Durability::Unflushed);
     house.ok(&["init", "--tz", "UTC"]);
-    house.ok(&["backup", "create", "kept.zip"]);
-    house.ok(&["export", "vault"]);
+    house.ok(&["vault", "backup", "create", "kept.zip"]);
+    house.ok(&["vault", "export", "vault"]);
     // As if this program had one step more than the one that made the tables.
     house.cluster.sql("CREATE TABLE taken AS SELECT * FROM icecore.migration WHERE number = 7");
     house.cluster.sql("DELETE FROM icecore.migration WHERE number = 7");
     for args in [
         &["init", "--tz", "UTC", "--space", "another"] as &[&str],
         &["import", "--whole", "vault", "--space", "another"],
-        &["backup", "restore", "kept.zip", "--space", "another"],
+        &["vault", "backup", "restore", "kept.zip", "--space", "another"],
     ] {
         let said = house.run(args);
-        assert!(said.code == Some(1) && said.err.contains("icecore migrate"), "{args:?}: {said:?}");
+        assert!(
+            said.code == Some(1) && said.err.contains("icecore db migrate"),
+            "{args:?}: {said:?}"
+        );
     }
     assert_eq!(house.cluster.sql("SELECT max(number) FROM icecore.migration"), "6");
     house.cluster.sql("INSERT INTO icecore.migration SELECT * FROM taken");

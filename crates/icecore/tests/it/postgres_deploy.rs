@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use icecore_store::testing::cluster::{Cluster, Flush};
+use icecore_store::testing::cluster::{Durability, TestCluster};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -26,14 +26,15 @@ fn text(name: &str) -> String {
 
 /// A machine with a database that has nothing in it, its secrets, and the program in its path.
 struct Machine {
-    cluster: Cluster,
+    cluster: TestCluster,
     folder: TempDir,
     model: String,
 }
 
 impl Machine {
     fn new() -> Self {
-        let (cluster, folder) = (Cluster::start(Flush::No), TempDir::new().unwrap());
+        let (cluster, folder) =
+            (TestCluster::start(Durability::Unflushed), TempDir::new().unwrap());
         let bin = folder.path().join("bin");
         std::fs::create_dir(&bin).unwrap();
         std::os::unix::fs::symlink(program(), bin.join("icecore")).unwrap();

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use icecore_store::testing::cluster::Flush;
+use icecore_store::testing::cluster::Durability;
 use serde_json::{Value, json};
 
 use crate::api::{Server, answering};
@@ -183,14 +183,14 @@ fn a_home_that_is_not_there_has_no_tokens_limits_or_log() {
     let house = House::new();
     house.ok(&["init", "--tz", "UTC", "--space", "chat"]);
     let everything: [&[&str]; 8] = [
-        &["token", "add", "--scope", "read"],
-        &["token", "list"],
-        &["token", "revoke", "00c0ffee00c0ffee"],
-        &["space", "list"],
-        &["space", "quota"],
-        &["space", "quota", "--bytes", "10"],
-        &["space", "erase", "--home", "--yes"],
-        &["audit"],
+        &["db", "token", "add", "--scope", "read"],
+        &["db", "token", "list"],
+        &["db", "token", "revoke", "00c0ffee00c0ffee"],
+        &["db", "space", "list"],
+        &["db", "space", "quota"],
+        &["db", "space", "quota", "--bytes", "10"],
+        &["db", "space", "erase", "--home", "--yes"],
+        &["db", "audit"],
     ];
     for arguments in everything {
         let said = house.run(arguments);
@@ -204,7 +204,7 @@ fn a_home_that_is_not_there_has_no_tokens_limits_or_log() {
         ),
         "0"
     );
-    house.ok(&["token", "add", "--scope", "read", "--space", "chat"]);
+    house.ok(&["db", "token", "add", "--scope", "read", "--space", "chat"]);
     // Whoever makes a home is told how it is named from then on.
     let made = house.run(&["init", "--tz", "UTC", "--space", "team"]);
     assert!(made.err.contains("icecore status --space team"), "{made:?}");
@@ -219,15 +219,18 @@ fn a_home_is_erased_with_everybody_in_it_and_its_log_stays() {
     }
     let of_chat = ["--space", "chat"];
     for more in [&["--user", "ann"][..], &["--user", "never-came"], &[]] {
-        house.ok(&[&["token", "add", "--scope", "read"], more, &of_chat].concat());
+        house.ok(&[&["db", "token", "add", "--scope", "read"], more, &of_chat].concat());
     }
-    house.ok(&["token", "add", "--scope", "read", "--space", "chatter"]);
-    house.ok(&["space", "quota", "--bytes", "1000", "--space", "chat"]);
-    let asked = house.run(&["space", "erase", "--home", "--space", "chat"]);
+    house.ok(&["db", "token", "add", "--scope", "read", "--space", "chatter"]);
+    house.ok(&["db", "space", "quota", "--bytes", "1000", "--space", "chat"]);
+    let asked = house.run(&["db", "space", "erase", "--home", "--space", "chat"]);
     check(&asked, 2, "the home `chat` with 2 end users (ann, ben)");
-    assert_eq!(house.run(&["space", "erase", "ann", "--home", "--space", "chat"]).code, Some(2));
-    assert_eq!(house.run(&["space", "erase", "--space", "chat"]).code, Some(2));
-    let erased = house.json(&["space", "erase", "--home", "--yes", "--space", "chat"]);
+    assert_eq!(
+        house.run(&["db", "space", "erase", "ann", "--home", "--space", "chat"]).code,
+        Some(2)
+    );
+    assert_eq!(house.run(&["db", "space", "erase", "--space", "chat"]).code, Some(2));
+    let erased = house.json(&["db", "space", "erase", "--home", "--yes", "--space", "chat"]);
     assert_eq!(erased, json!({ "home": "chat", "users": 2, "erased": true }));
     assert_eq!(
         house.cluster.sql("SELECT string_agg(name, ' ' ORDER BY name) FROM icecore.space"),
@@ -242,7 +245,7 @@ fn a_home_is_erased_with_everybody_in_it_and_its_log_stays() {
         house.cluster.sql("SELECT count(*) FROM icecore.quota WHERE bytes IS NOT NULL"),
         "0"
     );
-    let log = now(&house, &["audit", "--json", "--space", "chat"]);
+    let log = now(&house, &["db", "audit", "--json", "--space", "chat"]);
     assert!(
         log.json()["deeds"]
             .as_array()
@@ -252,7 +255,7 @@ fn a_home_is_erased_with_everybody_in_it_and_its_log_stays() {
         "{log:?}"
     );
     check(
-        &house.run(&["space", "erase", "--home", "--yes", "--space", "chat"]),
+        &house.run(&["db", "space", "erase", "--home", "--yes", "--space", "chat"]),
         3,
         "there is no space `chat`",
     );
@@ -267,9 +270,10 @@ fn tokens_limits_and_names_are_what_they_say() {
     // One that was rotated has the lifetime of its grace, and what is put in its place would have
     // that too.
     let made =
-        now(&house, &["token", "add", "--scope", "read", "--expires", "90d", "--json"]).json();
+        now(&house, &["db", "token", "add", "--scope", "read", "--expires", "90d", "--json"])
+            .json();
     let id = made["token"]["id"].as_str().unwrap().to_owned();
-    let rotated = now(&house, &["token", "rotate", &id, "--json"]).json();
+    let rotated = now(&house, &["db", "token", "rotate", &id, "--json"]).json();
     let new = rotated["token"]["id"].as_str().unwrap().to_owned();
     let lasts = |token: &Value| {
         let moment =
@@ -277,12 +281,12 @@ fn tokens_limits_and_names_are_what_they_say() {
         moment("expires").duration_since(moment("made")).as_hours()
     };
     assert_eq!((lasts(&made), lasts(&rotated)), (90 * 24, 90 * 24));
-    let again = now(&house, &["token", "rotate", &id]);
+    let again = now(&house, &["db", "token", "rotate", &id]);
     check(&again, 4, "was already rotated");
     assert!(again.err.contains(&new), "{again:?}");
-    assert_eq!(lasts(&now(&house, &["token", "rotate", &new, "--json"]).json()), 90 * 24);
+    assert_eq!(lasts(&now(&house, &["db", "token", "rotate", &new, "--json"]).json()), 90 * 24);
     check(
-        &now(&house, &["token", "add", "--scope", "read", "--expires", "0"]),
+        &now(&house, &["db", "token", "add", "--scope", "read", "--expires", "0"]),
         2,
         "cannot expire at once",
     );
@@ -292,8 +296,17 @@ fn tokens_limits_and_names_are_what_they_say() {
     house.ok(&["init", "--space", &"h".repeat(343)]);
     house.ok(&["init", "--space", &format!("{}/{}", "h".repeat(343), "u".repeat(256))]);
     // Nought is no limit, as in the settings; the others are told with their use.
-    house.ok(&["space", "quota", "ben", "--requests-per-minute", "0", "--messages-per-day", "500"]);
-    let shown = house.ok(&["space", "show", "ben"]);
+    house.ok(&[
+        "db",
+        "space",
+        "quota",
+        "ben",
+        "--requests-per-minute",
+        "0",
+        "--messages-per-day",
+        "500",
+    ]);
+    let shown = house.ok(&["db", "space", "show", "ben"]);
     let row = |name: &str| {
         shown
             .lines()
@@ -311,11 +324,11 @@ fn tokens_limits_and_names_are_what_they_say() {
     );
     // The log as of a moment.
     let deeds = |moment: &str| {
-        let said = now(&house, &["audit", "--since", "2h", "--json", "--now", moment]);
+        let said = now(&house, &["db", "audit", "--since", "2h", "--json", "--now", moment]);
         said.json()["deeds"].as_array().unwrap().len()
     };
     assert!(
-        now(&house, &["audit", "--since", "2h", "--json"]).json()["deeds"]
+        now(&house, &["db", "audit", "--since", "2h", "--json"]).json()["deeds"]
             .as_array()
             .unwrap()
             .len()
@@ -356,7 +369,7 @@ fn odd_names_and_numbers_at_the_api_are_answered_and_do_not_break_it() {
         400
     );
     // What a refusal calls a scope is what makes a token that has it.
-    let reader = house.json(&["token", "add", "--scope", "read"]);
+    let reader = house.json(&["db", "token", "add", "--scope", "read"]);
     let bearer = format!("Bearer {}", reader["secret"].as_str().unwrap());
     let refused = server.send("POST", "/v1/chat/completions", &[("Authorization", &bearer)], "{}");
     assert_eq!(refused.status, 403, "{refused:?}");
@@ -368,7 +381,7 @@ fn odd_names_and_numbers_at_the_api_are_answered_and_do_not_break_it() {
         .split('"')
         .next()
         .unwrap();
-    house.ok(&["token", "add", "--scope", named]);
+    house.ok(&["db", "token", "add", "--scope", named]);
 }
 
 fn readyz(server: &Server) -> (u16, String) {
@@ -378,7 +391,7 @@ fn readyz(server: &Server) -> (u16, String) {
 
 #[test]
 fn a_server_is_not_ready_where_nothing_can_be_written() {
-    let house = House::with(Flush::Yes);
+    let house = House::with(Durability::Flushed);
     house.ok(&["init", "--tz", "UTC"]);
     // A primary that is set to read only, under a server that runs.
     let server = house.serve();
@@ -455,17 +468,18 @@ fn what_is_moved_goes_only_where_there_is_room_and_says_what_stays() {
     let of_anna = ["--space", "anna"];
     let run = |arguments: &[&str]| house.run(&[arguments, &of_anna].concat());
     check(&run(&["import", "--whole", root]), 4, "there is a memory already");
-    assert_eq!(run(&["export", "out"]).code, Some(0));
-    check(&run(&["export", "out"]), 4, "there is a memory already");
-    check(&run(&["export", "nowhere/out"]), 3, "mkdir -p");
-    check(&run(&["export", "out/memory/inside"]), 2, "is inside the vault");
-    check(&run(&["backup", "create", "nowhere/whole.zip"]), 3, "mkdir -p");
+    assert_eq!(run(&["vault", "export", "out"]).code, Some(0));
+    check(&run(&["vault", "export", "out"]), 4, "there is a memory already");
+    check(&run(&["vault", "export", "nowhere/out"]), 3, "mkdir -p");
+    check(&run(&["vault", "export", "out/memory/inside"]), 2, "is inside the vault");
+    check(&run(&["vault", "backup", "create", "nowhere/whole.zip"]), 3, "mkdir -p");
     assert!(!house.folder.path().join("nowhere").exists());
-    let kept = run(&["backup", "create", "whole.zip", "--json"]);
+    let kept = run(&["vault", "backup", "create", "whole.zip", "--json"]);
     assert_eq!((kept.code, &kept.json()["file"]), (Some(0), &json!("whole.zip")), "{kept:?}");
-    let named = run(&["backup", "create", "--json"]).json()["file"].as_str().unwrap().to_owned();
+    let named =
+        run(&["vault", "backup", "create", "--json"]).json()["file"].as_str().unwrap().to_owned();
     assert!(house.folder.path().join(&named).is_file(), "{named}");
-    check(&run(&["backup", "restore", "whole.zip"]), 4, "there is a memory already");
+    check(&run(&["vault", "backup", "restore", "whole.zip"]), 4, "there is a memory already");
 }
 
 #[test]

@@ -276,9 +276,12 @@ fn scenario(name: &str) -> Scenario {
             },
             ..plain
         },
-        "reindex" => {
-            Scenario { command: &["reindex"], touches: &[LOOPS], done: one_open_loop, ..plain }
-        }
+        "reindex" => Scenario {
+            command: &["vault", "reindex"],
+            touches: &[LOOPS],
+            done: one_open_loop,
+            ..plain
+        },
         "snapshot" => Scenario {
             command: &["snapshot"],
             touches: &[LOOPS],
@@ -440,7 +443,7 @@ fn scenario(name: &str) -> Scenario {
             ..plain
         },
         "mark" => Scenario {
-            command: &["mark", "2026-02-12", "important"],
+            command: &["summary", "mark", "2026-02-12", "important"],
             touches: &["memory/marks.jsonl"],
             done: |root| text(root, "memory/marks.jsonl").contains("\"date\":\"2026-02-12\""),
             ..plain

@@ -7,7 +7,7 @@ use std::process::{Child, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use icecore_store::testing::cluster::{Cluster, Flush};
+use icecore_store::testing::cluster::{Durability, TestCluster};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -23,7 +23,7 @@ const SCOPES: [&str; 4] = ["read", "write", "proxy", "admin"];
 
 /// A database, and a server of the memory in it.
 struct House {
-    cluster: Cluster,
+    cluster: TestCluster,
     folder: TempDir,
     child: Child,
     address: SocketAddr,
@@ -38,7 +38,7 @@ impl Drop for House {
 
 impl House {
     fn open(environment: &[(&str, &str)]) -> Self {
-        let cluster = Cluster::start(Flush::No);
+        let cluster = TestCluster::start(Durability::Unflushed);
         let folder = TempDir::new().unwrap();
         let settings = folder.path().join(".config/icecore");
         std::fs::create_dir_all(&settings).unwrap();
@@ -96,7 +96,7 @@ impl House {
 
     /// Makes a token: its id and what has to be shown.
     fn token(&self, user: Option<&str>, scopes: &str, more: &[&str]) -> (String, String) {
-        let mut arguments = vec!["token", "add", "--scope", scopes];
+        let mut arguments = vec!["db", "token", "add", "--scope", scopes];
         arguments.extend(user.iter().flat_map(|user| ["--user", user]));
         let made = self.command(&[&arguments, more].concat());
         (
@@ -718,7 +718,7 @@ fn every_route_is_closed_to_who_may_not() {
     let expired = house.token(Some("ann"), "admin", &["--expires", "1s"]).1;
     let (id, revoked) = house.token(Some("ann"), "admin", &[]);
     assert_eq!(house.ask(&revoked, None, "GET", "/api/status", "").status, 200);
-    house.command(&["token", "revoke", &id]);
+    house.command(&["db", "token", "revoke", &id]);
     let wrong = format!("icecore_{}", "0".repeat(64));
     thread::sleep(BELIEVED);
     for (at, tried) in house.routes().into_iter().enumerate() {
@@ -870,7 +870,7 @@ fn every_route_is_closed_to_who_may_not() {
     assert_eq!(browse("GET", "/api/users", None), 403);
     let mut live =
         house.begin("GET", "/api/live", &[("Authorization", &format!("Bearer {token}"))], "");
-    house.command(&["token", "revoke", &id]);
+    house.command(&["db", "token", "revoke", &id]);
     let began = Instant::now();
     thread::sleep(BELIEVED);
     assert_eq!(browse("GET", "/api/events", None), 401);
@@ -909,7 +909,7 @@ fn tokens_are_rotated_limits_hold_and_what_is_erased_is_gone() {
         ),
         (401, 200)
     );
-    let listed = house.command(&["token", "list", "--user", "ann"]);
+    let listed = house.command(&["db", "token", "list", "--user", "ann"]);
     let states: Vec<&str> = listed["tokens"]
         .as_array()
         .unwrap()
@@ -973,7 +973,7 @@ fn tokens_are_rotated_limits_hold_and_what_is_erased_is_gone() {
         200
     );
     thread::sleep(BELIEVED);
-    let shown = house.command(&["space", "show", "ann"]);
+    let shown = house.command(&["db", "space", "show", "ann"]);
     assert_eq!(
         (&shown["messages_today"], &shown["limits"]["messages_per_day"]),
         (&json!(4), &json!(4)),
@@ -1025,7 +1025,7 @@ fn tokens_are_rotated_limits_hold_and_what_is_erased_is_gone() {
         house.ask(&new, None, "POST", "/api/forget", r#"{"matching":["moon is pale"]}"#).status,
         200
     );
-    house.command(&["space", "quota", "ann", "--bytes", "none"]);
+    house.command(&["db", "space", "quota", "ann", "--bytes", "none"]);
     thread::sleep(BELIEVED);
     assert_eq!(
         house.ask(&new, None, "POST", "/api/events", r#"{"text":"The sun is bright"}"#).status,
@@ -1037,12 +1037,12 @@ fn tokens_are_rotated_limits_hold_and_what_is_erased_is_gone() {
     let admin = house.token(Some("ann"), "admin", &[]).1;
     assert_eq!(house.ask(&admin, None, "GET", "/api/spaces/ann", "").status, 200);
     assert_eq!(house.ask(&admin, None, "GET", "/api/spaces/ben", "").status, 404);
-    assert_eq!(house.command(&["space", "list"])["users"], json!(["ann", "ben"]));
+    assert_eq!(house.command(&["db", "space", "list"])["users"], json!(["ann", "ben"]));
     assert_eq!(house.ask(&admin, None, "DELETE", "/api/spaces/ann", "").status, 200);
     assert_eq!(house.ask(&admin, None, "GET", "/api/spaces/ann", "").status, 401);
-    assert_eq!(house.command(&["space", "list"])["users"], json!(["ben"]));
+    assert_eq!(house.command(&["db", "space", "list"])["users"], json!(["ben"]));
     assert_eq!(house.ask(&all, Some("ann"), "GET", "/api/events", "").status, 404);
-    let done = house.command(&["audit", "--user", "ann", "--limit", "1000"]);
+    let done = house.command(&["db", "audit", "--user", "ann", "--limit", "1000"]);
     let verbs: Vec<&str> = done["deeds"]
         .as_array()
         .unwrap()
@@ -1099,12 +1099,16 @@ fn tokens_are_rotated_limits_hold_and_what_is_erased_is_gone() {
     refused
         .env("HOME", house.folder.path())
         .env("ICECORE_STORE", house.cluster.url())
-        .args(["space", "erase", "ben"]);
+        .args(["db", "space", "erase", "ben"]);
     let refused = said(refused.output().unwrap());
     assert!(refused.code == Some(2) && refused.err.contains("--yes"), "{refused:?}");
-    house.command(&["space", "erase", "ben", "--yes"]);
+    house.command(&["db", "space", "erase", "ben", "--yes"]);
     let nowhere = said(
-        bare(program()).env("HOME", house.folder.path()).args(["token", "list"]).output().unwrap(),
+        bare(program())
+            .env("HOME", house.folder.path())
+            .args(["db", "token", "list"])
+            .output()
+            .unwrap(),
     );
     assert!(nowhere.code == Some(3) && nowhere.err.contains("--store"), "{nowhere:?}");
 }
@@ -1154,7 +1158,7 @@ fn a_name_that_nobody_can_have_spoils_nothing_for_the_others() {
                 .any(|deed| deed["what"].as_str().unwrap().contains("/v1/chat")),
             "{user}: {deeds}"
         );
-        let shown = house.command(&["space", "show", user]);
+        let shown = house.command(&["db", "space", "show", user]);
         assert!(shown["model_tokens_today"].as_u64().unwrap() > 0, "{user}: {shown}");
     }
 }
@@ -1261,7 +1265,7 @@ fn who_is_not_known_asks_nothing_of_the_database_and_hears_nothing_of_it() {
             "{answer:?}"
         );
     }
-    house.cluster.up();
+    house.cluster.start_again();
 }
 
 #[test]
@@ -1315,7 +1319,7 @@ fn what_is_typed_is_noted_like_what_is_asked() {
     assert_eq!(run(&["remember", "The quokka is called Bo"]), Some(0));
     assert_eq!(run(&["search", "quokka"]), Some(0));
     assert_eq!(run(&["conversation", "show", "quokka"]), Some(3));
-    let audit = house.command(&["audit"]);
+    let audit = house.command(&["db", "audit"]);
     let deeds = audit["deeds"].as_array().unwrap().iter().filter(|deed| deed["door"] == "cli");
     let told: Vec<_> = deeds
         .map(|deed| {

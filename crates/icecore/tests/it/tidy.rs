@@ -279,18 +279,17 @@ fn the_readme_names_its_two_commands_and_the_change_log_this_version() {
     // Every command of the help is in the README or a guide.
     let docs: String = project_files(".md").into_iter().map(|(_, text)| text).collect();
     let help = crate::program::said(
-        crate::program::bare(crate::program::program()).arg("--help").output().unwrap(),
+        crate::program::bare(crate::program::program())
+            .args(["help", "--all", "--json"])
+            .output()
+            .unwrap(),
     )
-    .out;
-    let commands = help
-        .lines()
-        .skip_while(|line| *line != "Commands:")
-        .skip(1)
-        .take_while(|line| !line.is_empty())
-        .filter(|line| !line.starts_with("   "));
+    .json();
+    let groups = help["groups"].as_array().unwrap().iter();
+    let commands = groups.flat_map(|group| group["commands"].as_array().unwrap());
     let unknown = commands
-        .filter_map(|line| line.split_whitespace().next())
-        .filter(|name| *name != "help" && !docs.contains(&format!("icecore {name}")));
+        .filter_map(|command| command["name"].as_str())
+        .filter(|name| !docs.contains(&format!("icecore {name}")));
     none(unknown.map(|name| format!("no document mentions `icecore {name}`")).collect());
 }
 

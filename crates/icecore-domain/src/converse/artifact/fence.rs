@@ -4,11 +4,11 @@ use std::borrow::Cow;
 use std::ops::Range;
 
 /// Maximum number of failed searches for nested fences; each one scans to the end of the text.
-const MOST_TRIES: usize = 8;
+const MAX_NESTING_ATTEMPTS: usize = 8;
 
 /// A fenced block.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Block<'a> {
+pub struct FencedBlock<'a> {
     /// Offset of the line with the opening fence.
     pub start: usize,
     /// Offset of the line after the closing fence.
@@ -22,7 +22,7 @@ pub struct Block<'a> {
     pub closed: bool,
 }
 
-impl Block<'_> {
+impl FencedBlock<'_> {
     /// The content of the block. A block in a list item is indented together with its fence. That
     /// indentation is removed if every line has it.
     pub fn content<'t>(&self, text: &'t str) -> Cow<'t, str> {
@@ -42,7 +42,7 @@ impl Block<'_> {
 }
 
 /// A line that starts with a fence.
-struct Mark<'a> {
+struct FenceLine<'a> {
     start: usize,
     end: usize,
     indent: &'a str,
@@ -52,9 +52,9 @@ struct Mark<'a> {
 }
 
 /// The fenced blocks of a text.
-pub fn blocks(text: &str) -> Vec<Block<'_>> {
-    let marks = marks(text);
-    let (mut blocks, mut at, mut tries) = (Vec::new(), 0, MOST_TRIES);
+pub fn fenced_blocks(text: &str) -> Vec<FencedBlock<'_>> {
+    let marks = fence_lines(text);
+    let (mut blocks, mut at, mut tries) = (Vec::new(), 0, MAX_NESTING_ATTEMPTS);
     while let Some(open) = marks.get(at) {
         // A backtick fence followed by more backticks is inline code.
         if open.mark == b'`' && open.info.contains('`') {
@@ -62,15 +62,15 @@ pub fn blocks(text: &str) -> Vec<Block<'_>> {
             continue;
         }
         let mut close = None;
-        if tries > 0 && holds_markdown(open.info) {
-            close = nested(&marks, at);
+        if tries > 0 && is_markdown(open.info) {
+            close = nested_closing_fence(&marks, at);
             tries -= usize::from(close.is_none());
         }
-        let close = close.or_else(|| plain(&marks, at));
+        let close = close.or_else(|| closing_fence(&marks, at));
         let (inner, end) = close.map_or((open.end..text.len(), text.len()), |close| {
             (open.end..marks[close].start, marks[close].end)
         });
-        blocks.push(Block {
+        blocks.push(FencedBlock {
             start: open.start,
             end,
             info: open.info,
@@ -84,7 +84,7 @@ pub fn blocks(text: &str) -> Vec<Block<'_>> {
     blocks
 }
 
-fn marks(text: &str) -> Vec<Mark<'_>> {
+fn fence_lines(text: &str) -> Vec<FenceLine<'_>> {
     let (mut marks, mut start) = (Vec::new(), 0);
     while start < text.len() {
         let end = memchr::memchr(b'\n', &text.as_bytes()[start..])
@@ -95,7 +95,14 @@ fn marks(text: &str) -> Vec<Mark<'_>> {
             let len = trimmed.bytes().take_while(|byte| *byte == mark).count();
             if len >= 3 {
                 let indent = &line[..line.len() - trimmed.len()];
-                marks.push(Mark { start, end, indent, mark, len, info: trimmed[len..].trim() });
+                marks.push(FenceLine {
+                    start,
+                    end,
+                    indent,
+                    mark,
+                    len,
+                    info: trimmed[len..].trim(),
+                });
             }
         }
         start = end;
@@ -103,22 +110,22 @@ fn marks(text: &str) -> Vec<Mark<'_>> {
     marks
 }
 
-fn closes(open: &Mark<'_>, mark: &Mark<'_>) -> bool {
+fn is_closing(open: &FenceLine<'_>, mark: &FenceLine<'_>) -> bool {
     mark.mark == open.mark && mark.len >= open.len && mark.info.is_empty()
 }
 
-fn plain(marks: &[Mark<'_>], open: usize) -> Option<usize> {
-    (open + 1..marks.len()).find(|&at| closes(&marks[open], &marks[at]))
+fn closing_fence(marks: &[FenceLine<'_>], open: usize) -> Option<usize> {
+    (open + 1..marks.len()).find(|&at| is_closing(&marks[open], &marks[at]))
 }
 
 /// Finds the closing fence of a Markdown block that contains blocks with equally long fences. A
 /// fence that names a language opens an inner block.
-fn nested(marks: &[Mark<'_>], open: usize) -> Option<usize> {
+fn nested_closing_fence(marks: &[FenceLine<'_>], open: usize) -> Option<usize> {
     let mut depth = 0_usize;
     for (at, mark) in
         marks.iter().enumerate().skip(open + 1).filter(|(_, mark)| mark.mark == marks[open].mark)
     {
-        if closes(&marks[open], mark) {
+        if is_closing(&marks[open], mark) {
             if depth == 0 {
                 return Some(at);
             }
@@ -130,14 +137,14 @@ fn nested(marks: &[Mark<'_>], open: usize) -> Option<usize> {
     None
 }
 
-fn holds_markdown(info: &str) -> bool {
+fn is_markdown(info: &str) -> bool {
     let word = info.split([' ', ',', ':', '{']).next().unwrap_or_default();
     ["markdown", "md", "mdx"].iter().any(|language| word.eq_ignore_ascii_case(language))
         || info.ends_with(".md")
 }
 
 /// Whether code says that it leaves lines out.
-pub fn leaves_out(text: &str) -> bool {
+pub fn has_omission(text: &str) -> bool {
     text.lines().filter(|line| line.len() <= 160).any(|line| {
         let line = line.trim();
         let Some(said) = ["//", "#", "--", "/*", "<!--", "{/*", ";", "%"]

@@ -3,23 +3,23 @@
 
 use std::ops::Range;
 
-use super::fence::Block;
-use super::like;
+use super::fence::FencedBlock;
+use super::similarity;
 
 /// Minimum number of words of a letter.
-const LETTER_WORDS: usize = 20;
+const MIN_LETTER_WORDS: usize = 20;
 /// Minimum number of words of a section that is a draft because of its heading.
-const SECTION_WORDS: usize = 60;
+const MIN_SECTION_WORDS: usize = 60;
 /// Minimum number of words of a reply that is a draft because one was requested and it opens with a
 /// title.
-const REPLY_WORDS: usize = 120;
+const MIN_REPLY_WORDS: usize = 120;
 /// Minimum number of words of a text that can match a known one.
-const KNOWN_WORDS: usize = 25;
+const MIN_KNOWN_TEXT_WORDS: usize = 25;
 /// How much of a request is parsed, in bytes.
-const REQUEST_BYTES: usize = 4_000;
+const MAX_REQUEST_BYTES: usize = 4_000;
 
 /// Nouns for drafts.
-const NOUNS: &[&str] = &[
+const DRAFT_NOUNS: &[&str] = &[
     "draft",
     "email",
     "e-mail",
@@ -79,7 +79,7 @@ const NOUNS: &[&str] = &[
     "revision",
 ];
 /// First words of a paragraph that end a draft.
-const CLOSERS: &[&str] = &[
+const CLOSING_REMARKS: &[&str] = &[
     "let me know",
     "would you like",
     "feel free",
@@ -157,7 +157,7 @@ const SIGN_OFFS: &[&str] = &[
 
 /// A line of a text.
 #[derive(Debug, Clone, Copy)]
-pub struct Line<'a> {
+pub struct TextLine<'a> {
     /// Byte offset of its start.
     pub start: usize,
     /// Without the line break.
@@ -167,7 +167,7 @@ pub struct Line<'a> {
 }
 
 /// The lines of a text; consecutive blank lines are one.
-pub fn lines<'a>(text: &'a str, blocks: &[Block<'_>]) -> Vec<Line<'a>> {
+pub fn text_lines<'a>(text: &'a str, blocks: &[FencedBlock<'_>]) -> Vec<TextLine<'a>> {
     let (mut lines, mut start, mut blocks) = (Vec::new(), 0, blocks.iter().peekable());
     for line in text.split_inclusive('\n') {
         while blocks.peek().is_some_and(|block| block.end <= start) {
@@ -177,9 +177,9 @@ pub fn lines<'a>(text: &'a str, blocks: &[Block<'_>]) -> Vec<Line<'a>> {
         let line_text = line.trim_end_matches(['\n', '\r']);
         let again = lines
             .last()
-            .is_some_and(|last: &Line<'_>| last.text.is_empty() && last.fenced == fenced);
+            .is_some_and(|last: &TextLine<'_>| last.text.is_empty() && last.fenced == fenced);
         if !(again && line_text.is_empty()) {
-            lines.push(Line { start, text: line_text, fenced });
+            lines.push(TextLine { start, text: line_text, fenced });
         }
         start += line.len();
     }
@@ -208,12 +208,12 @@ pub fn heading(line: &str) -> Option<(usize, &str)> {
 }
 
 /// The text of a line that is entirely bold and so acts as a heading.
-pub fn bold(line: &str) -> Option<&str> {
+pub fn bold_line(line: &str) -> Option<&str> {
     let title = line.trim().strip_prefix("**")?.strip_suffix("**")?.trim().trim_end_matches(':');
     (!title.is_empty() && title.len() <= 80 && !title.contains("**")).then_some(title)
 }
 
-fn is_rule(line: &str) -> bool {
+fn is_horizontal_rule(line: &str) -> bool {
     let line = line.trim();
     let Some(mark) = line.chars().next().filter(|mark| "-*_=—".contains(*mark)) else {
         return false;
@@ -223,12 +223,12 @@ fn is_rule(line: &str) -> bool {
         && line.chars().filter(|c| *c == mark).take(3).count() == 3
 }
 
-fn blank(line: &str) -> bool {
+fn is_blank(line: &str) -> bool {
     line.trim().is_empty()
 }
 
 /// Whether a paragraph that begins like this is no longer part of the draft.
-fn is_closer(line: &str) -> bool {
+fn is_closing_remark(line: &str) -> bool {
     let start: String = line
         .trim()
         .trim_start_matches(['*', '_', '#', ' ', '>'])
@@ -237,11 +237,11 @@ fn is_closer(line: &str) -> bool {
         .collect::<String>()
         .to_lowercase();
     let start = start.replace('’', "'");
-    CLOSERS.iter().any(|words| start.starts_with(words.trim_start_matches('*')))
+    CLOSING_REMARKS.iter().any(|words| start.starts_with(words.trim_start_matches('*')))
 }
 
 /// The text after `Subject:` or `Betreff:`.
-fn subject(line: &str) -> Option<&str> {
+fn subject_line(line: &str) -> Option<&str> {
     let plain = line.trim().trim_start_matches(['*', '_', '>', ' ']);
     let (key, rest) = plain.split_once(':').filter(|(key, _)| key.len() <= 24)?;
     let key = key.trim_matches(['*', '_', ' ']).to_lowercase();
@@ -279,12 +279,12 @@ fn is_salutation(line: &str) -> bool {
 pub fn is_letter(text: &str) -> bool {
     let lines = || text.lines().take(2_000);
     let opens = lines()
-        .filter(|line| !blank(line))
+        .filter(|line| !is_blank(line))
         .take(4)
-        .any(|line| subject(line).is_some() || is_salutation(line));
+        .any(|line| subject_line(line).is_some() || is_salutation(line));
     opens
-        && (lines().any(is_sign_off) || lines().take(4).any(|line| subject(line).is_some()))
-        && like::count(text) >= LETTER_WORDS
+        && (lines().any(is_sign_off) || lines().take(4).any(|line| subject_line(line).is_some()))
+        && similarity::word_count(text) >= MIN_LETTER_WORDS
 }
 
 fn contains_word(text: &str, wanted: &[&str]) -> bool {
@@ -292,7 +292,7 @@ fn contains_word(text: &str, wanted: &[&str]) -> bool {
 }
 
 /// Whether the words before a text say that it replaces an earlier one.
-pub fn says_revised(line: &str) -> bool {
+pub fn announces_revision(line: &str) -> bool {
     let line = line.to_lowercase();
     let words = [
         "revised",
@@ -393,13 +393,13 @@ fn is_lead_in(line: &str) -> bool {
         .iter()
         .filter_map(|words| sentence.find(words).map(|at| &sentence[at + words.len()..]))
         .next();
-    after.is_some_and(|after| contains_word(after, NOUNS) && !contains_word(after, &about))
+    after.is_some_and(|after| contains_word(after, DRAFT_NOUNS) && !contains_word(after, &about))
         || bare.contains(&plain.as_str())
 }
 
 /// What a user asks for, as far as drafts are concerned.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Request {
+pub struct DraftRequest {
     /// Asks to write something.
     pub writes: bool,
     /// Asks for verse.
@@ -408,10 +408,10 @@ pub struct Request {
     pub revises: bool,
 }
 
-impl Request {
+impl DraftRequest {
     /// Parses the beginning of the user's message.
-    pub fn read(user: &str) -> Self {
-        let text = user[..user.floor_char_boundary(REQUEST_BYTES)].to_lowercase();
+    pub fn parse(user: &str) -> Self {
+        let text = user[..user.floor_char_boundary(MAX_REQUEST_BYTES)].to_lowercase();
         let writes = [
             "write",
             "draft",
@@ -469,7 +469,7 @@ impl Request {
 
 /// A draft in a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Draft {
+pub struct ProseDraft {
     pub range: Range<usize>,
     /// Its own title.
     pub title: Option<String>,
@@ -478,42 +478,42 @@ pub struct Draft {
 }
 
 /// Finds the drafts of a message, in order and without overlap.
-pub fn drafts(text: &str, lines: &[Line<'_>], request: Request) -> Vec<Draft> {
+pub fn find_drafts(text: &str, lines: &[TextLine<'_>], request: DraftRequest) -> Vec<ProseDraft> {
     let mut drafts = Vec::new();
     let mut at = 0;
-    let first_said = lines.iter().position(|line| !blank(line.text)).unwrap_or(0);
+    let first_said = lines.iter().position(|line| !is_blank(line.text)).unwrap_or(0);
     while let Some(line) = lines.get(at) {
-        let (from, until, least, revises) = if line.fenced || blank(line.text) {
+        let (from, until, least, revises) = if line.fenced || is_blank(line.text) {
             at += 1;
             continue;
-        } else if subject(line.text).is_some() {
+        } else if subject_line(line.text).is_some() {
             let from = (0..4)
                 .map_while(|back| at.checked_sub(back + 1))
                 .take_while(|&above| is_address(lines[above].text))
                 .last()
                 .unwrap_or(at);
-            (from, end_of_letter(lines, at + 1), LETTER_WORDS, false)
+            (from, end_of_letter(lines, at + 1), MIN_LETTER_WORDS, false)
         } else if is_lead_in(line.text) {
             let Some(next) = (at + 1..lines.len())
-                .find(|&next| !blank(lines[next].text))
+                .find(|&next| !is_blank(lines[next].text))
                 .filter(|&next| !lines[next].fenced)
             else {
                 at += 1;
                 continue;
             };
-            let ruled = is_rule(lines[next].text);
+            let ruled = is_horizontal_rule(lines[next].text);
             let from = if ruled { next + 1 } else { next };
             let closing = if ruled {
-                (from..lines.len()).find(|&end| is_rule(lines[end].text))
+                (from..lines.len()).find(|&end| is_horizontal_rule(lines[end].text))
             } else {
                 None
             };
             let until = closing.unwrap_or_else(|| end_of_draft(lines, from));
-            let verse = (from..until).filter(|&at| !blank(lines[at].text)).take(4).count() == 4;
-            (from, until, if verse { 8 } else { LETTER_WORDS }, says_revised(line.text))
+            let verse = (from..until).filter(|&at| !is_blank(lines[at].text)).take(4).count() == 4;
+            (from, until, if verse { 8 } else { MIN_LETTER_WORDS }, announces_revision(line.text))
         } else if let Some((level, title)) = heading(line.text) {
-            let named =
-                contains_word(&title.to_lowercase(), &NOUNS[..NOUNS.len() - 4]) && request.writes;
+            let named = contains_word(&title.to_lowercase(), &DRAFT_NOUNS[..DRAFT_NOUNS.len() - 4])
+                && request.writes;
             let whole = at == first_said && level == 1 && request.writes;
             if !named && !whole {
                 at += 1;
@@ -524,22 +524,22 @@ pub fn drafts(text: &str, lines: &[Line<'_>], request: Request) -> Vec<Draft> {
                     && heading(lines[end].text).is_some_and(|(next, _)| next <= level)
             });
             let until = end_of_draft(&lines[..next.unwrap_or(lines.len())], at + 1);
-            (at, until, if whole { REPLY_WORDS } else { SECTION_WORDS }, false)
+            (at, until, if whole { MIN_REPLY_WORDS } else { MIN_SECTION_WORDS }, false)
         } else {
             at += 1;
             continue;
         };
-        let range = trimmed(text, lines, from, until);
-        if range.is_empty() || like::words(&text[range.clone()]).take(least).count() < least {
+        let range = trim_blank_lines(text, lines, from, until);
+        if range.is_empty() || similarity::words(&text[range.clone()]).take(least).count() < least {
             at += 1;
             continue;
         }
         let title = title(&text[range.clone()]);
-        drafts.push(Draft { range, title, revises: revises || request.revises });
+        drafts.push(ProseDraft { range, title, revises: revises || request.revises });
         at = until.max(at + 1);
     }
     if drafts.is_empty() && request.verse && (request.writes || request.revises) {
-        drafts.extend(verses(text, lines).map(|range| Draft {
+        drafts.extend(find_verses(text, lines).map(|range| ProseDraft {
             title: title(&text[range.clone()]),
             range,
             revises: request.revises,
@@ -549,8 +549,8 @@ pub fn drafts(text: &str, lines: &[Line<'_>], request: Request) -> Vec<Draft> {
 }
 
 /// The byte range of lines `from..until` without blank lines at its ends.
-fn trimmed(text: &str, lines: &[Line<'_>], from: usize, until: usize) -> Range<usize> {
-    let said = |at: &usize| !blank(lines[*at].text);
+fn trim_blank_lines(text: &str, lines: &[TextLine<'_>], from: usize, until: usize) -> Range<usize> {
+    let said = |at: &usize| !is_blank(lines[*at].text);
     let (Some(first), Some(last)) = ((from..until).find(said), (from..until).rev().find(said))
     else {
         return 0..0;
@@ -560,26 +560,26 @@ fn trimmed(text: &str, lines: &[Line<'_>], from: usize, until: usize) -> Range<u
 
 /// Where a draft without an explicit end stops: at a horizontal rule, a block, or a paragraph about
 /// the draft.
-fn end_of_draft(lines: &[Line<'_>], from: usize) -> usize {
+fn end_of_draft(lines: &[TextLine<'_>], from: usize) -> usize {
     (from..lines.len())
         .find(|&at| {
             let line = lines[at];
-            let starts = at == from || blank(lines[at - 1].text);
+            let starts = at == from || is_blank(lines[at - 1].text);
             line.fenced
-                || is_rule(line.text) && at > from
-                || starts && at > from && is_closer(line.text)
+                || is_horizontal_rule(line.text) && at > from
+                || starts && at > from && is_closing_remark(line.text)
         })
         .unwrap_or(lines.len())
 }
 
 /// Where a letter ends: after its sign-off, the name below and a postscript, or where any draft
 /// ends.
-fn end_of_letter(lines: &[Line<'_>], from: usize) -> usize {
+fn end_of_letter(lines: &[TextLine<'_>], from: usize) -> usize {
     let ends = |at: usize| {
         let line = lines[at];
         line.fenced
-            || is_rule(line.text)
-            || at > from && blank(lines[at - 1].text) && is_closer(line.text)
+            || is_horizontal_rule(line.text)
+            || at > from && is_blank(lines[at - 1].text) && is_closing_remark(line.text)
     };
     // One pass for both, so that many subject lines do not cause quadratic time.
     let Some(stop) =
@@ -591,13 +591,13 @@ fn end_of_letter(lines: &[Line<'_>], from: usize) -> usize {
         return stop;
     }
     let said = |from: usize| {
-        (from..lines.len()).find(|&at| !blank(lines[at].text)).filter(|&at| !ends(at))
+        (from..lines.len()).find(|&at| !is_blank(lines[at].text)).filter(|&at| !ends(at))
     };
     let mut end = stop + 1;
     if let Some(name) = said(end) {
         // The name, directly below or after a blank line.
         let signed = (name..lines.len())
-            .take_while(|&at| !blank(lines[at].text) && lines[at].text.len() <= 60 && !ends(at))
+            .take_while(|&at| !is_blank(lines[at].text) && lines[at].text.len() <= 60 && !ends(at))
             .take(5)
             .count();
         end = if signed == 0 { end } else { name + signed };
@@ -607,30 +607,30 @@ fn end_of_letter(lines: &[Line<'_>], from: usize) -> usize {
     };
     if let Some(more) = said(end).filter(postscript) {
         end = (more..lines.len())
-            .find(|&at| blank(lines[at].text) || ends(at))
+            .find(|&at| is_blank(lines[at].text) || ends(at))
             .unwrap_or(lines.len());
     }
     end
 }
 
 /// Finds the verses of a reply: consecutive paragraphs of short lines.
-fn verses(text: &str, lines: &[Line<'_>]) -> Option<Range<usize>> {
-    let short = |line: &Line<'_>| {
+fn find_verses(text: &str, lines: &[TextLine<'_>]) -> Option<Range<usize>> {
+    let short = |line: &TextLine<'_>| {
         let said = line.text.trim();
         !line.fenced
             && said.len() <= 90
             && !said.starts_with(['-', '*', '|', '#', '>'])
             && !said.ends_with(':')
-            && !is_rule(said)
+            && !is_horizontal_rule(said)
     };
     let (mut best, mut best_lines, mut at) = (None, 2, 0);
     while at < lines.len() {
         let (from, mut until, mut count) = (at, at, 0);
         while at < lines.len() {
-            let stanza = (at..lines.len()).take_while(|&at| !blank(lines[at].text)).count();
+            let stanza = (at..lines.len()).take_while(|&at| !is_blank(lines[at].text)).count();
             let fits = (2..=40).contains(&stanza)
                 && lines[at..at + stanza].iter().all(short)
-                && !is_closer(lines[at].text);
+                && !is_closing_remark(lines[at].text);
             if stanza > 0 && !fits {
                 at += stanza;
                 break;
@@ -641,22 +641,24 @@ fn verses(text: &str, lines: &[Line<'_>]) -> Option<Range<usize>> {
             }
         }
         if count > best_lines {
-            let title = (0..from).rev().find(|&above| !blank(lines[above].text)).filter(|&above| {
-                bold(lines[above].text).is_some() || heading(lines[above].text).is_some()
-            });
+            let title =
+                (0..from).rev().find(|&above| !is_blank(lines[above].text)).filter(|&above| {
+                    bold_line(lines[above].text).is_some() || heading(lines[above].text).is_some()
+                });
             (best, best_lines) = (Some((title.unwrap_or(from), until)), count);
         }
     }
-    best.map(|(from, until)| trimmed(text, lines, from, until)).filter(|range| !range.is_empty())
+    best.map(|(from, until)| trim_blank_lines(text, lines, from, until))
+        .filter(|range| !range.is_empty())
 }
 
 /// The title a text begins with: a heading, a subject or a bold line.
 pub fn title(text: &str) -> Option<String> {
-    let said = text.lines().filter(|line| !blank(line)).take(5);
+    let said = text.lines().filter(|line| !is_blank(line)).take(5);
     let title = said.enumerate().find_map(|(at, line)| {
-        subject(line).or_else(|| {
+        subject_line(line).or_else(|| {
             if at == 0 {
-                heading(line).map(|(_, title)| title).or_else(|| bold(line))
+                heading(line).map(|(_, title)| title).or_else(|| bold_line(line))
             } else {
                 None
             }
@@ -678,15 +680,17 @@ pub fn title(text: &str) -> Option<String> {
         "version",
     ];
     let plain = title.trim().to_lowercase();
-    (like::words(title).next().is_some() && !general.contains(&plain.as_str()))
+    (similarity::words(title).next().is_some() && !general.contains(&plain.as_str()))
         .then(|| title.chars().take(120).collect())
 }
 
 /// A message without the text about it: a lead-in before a rule or heading, and closing remarks.
-pub fn body(text: &str, lines: &[Line<'_>]) -> Range<usize> {
-    let said: Vec<usize> = (0..lines.len()).filter(|&at| !blank(lines[at].text)).take(12).collect();
+pub fn body(text: &str, lines: &[TextLine<'_>]) -> Range<usize> {
+    let said: Vec<usize> =
+        (0..lines.len()).filter(|&at| !is_blank(lines[at].text)).take(12).collect();
     let opens = |at: usize| {
-        !lines[at].fenced && (heading(lines[at].text).is_some() || is_rule(lines[at].text))
+        !lines[at].fenced
+            && (heading(lines[at].text).is_some() || is_horizontal_rule(lines[at].text))
     };
     let leads = |at: usize| lines[at].text.trim_end().ends_with(':') && lines[at].text.len() <= 300;
     let mut from = match said.iter().position(|&at| opens(at)) {
@@ -700,30 +704,31 @@ pub fn body(text: &str, lines: &[Line<'_>]) -> Range<usize> {
             .first()
             .map_or(0, |&first| if leads(first) && said.len() > 1 { said[1] } else { first }),
     };
-    if lines.get(from).is_some_and(|line| is_rule(line.text)) {
+    if lines.get(from).is_some_and(|line| is_horizontal_rule(line.text)) {
         from += 1;
     }
     let mut until = lines.len();
-    let last = (from..lines.len()).rev().find(|&at| !blank(lines[at].text));
+    let last = (from..lines.len()).rev().find(|&at| !is_blank(lines[at].text));
     if let Some(last) = last {
         until = last + 1;
         let start =
-            (from..=last).rev().take_while(|&at| !blank(lines[at].text)).last().unwrap_or(last);
-        if start > from && is_closer(lines[start].text) && !lines[start].fenced {
+            (from..=last).rev().take_while(|&at| !is_blank(lines[at].text)).last().unwrap_or(last);
+        if start > from && is_closing_remark(lines[start].text) && !lines[start].fenced {
             until = start;
             let rule = (from..start)
                 .rev()
-                .find(|&at| !blank(lines[at].text))
-                .filter(|&at| is_rule(lines[at].text));
+                .find(|&at| !is_blank(lines[at].text))
+                .filter(|&at| is_horizontal_rule(lines[at].text));
             until = rule.unwrap_or(until);
         }
     }
-    trimmed(text, lines, from, until)
+    trim_blank_lines(text, lines, from, until)
 }
 
 /// Whether a text is long enough to match a known one, and is not mostly code.
-pub fn is_long_enough_to_know_again(body: &str, lines: &[Line<'_>]) -> bool {
+pub fn is_long_enough_to_match(body: &str, lines: &[TextLine<'_>]) -> bool {
     let fenced: usize =
         lines.iter().filter(|line| line.fenced).map(|line| line.text.len() + 1).sum();
-    fenced * 2 < body.len() && like::words(body).take(KNOWN_WORDS).count() == KNOWN_WORDS
+    fenced * 2 < body.len()
+        && similarity::words(body).take(MIN_KNOWN_TEXT_WORDS).count() == MIN_KNOWN_TEXT_WORDS
 }

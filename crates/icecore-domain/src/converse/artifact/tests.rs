@@ -5,15 +5,18 @@ use proptest::prelude::*;
 use super::*;
 
 fn ts() -> Moment {
-    Moment::read("2026-02-13T09:30:00+01:00").unwrap().moment
+    Moment::parse("2026-02-13T09:30:00+01:00").unwrap().moment
 }
 
 /// One line per candidate: speaker, kind, language, name (`!` if it was given), extent, first line.
 fn told(user: &str, assistant: &str) -> Vec<String> {
-    let tell = |one: &Found| {
+    let tell = |one: &ArtifactCandidate| {
         let name = one.name.clone().unwrap_or_else(|| "?".to_owned());
-        let extent =
-            if one.extent == Extent::Whole { String::new() } else { format!(" {}", one.extent) };
+        let extent = if one.extent == ArtifactExtent::Whole {
+            String::new()
+        } else {
+            format!(" {}", one.extent)
+        };
         format!(
             "{} {} {} {name}{}{extent}: {}",
             one.by,
@@ -23,10 +26,10 @@ fn told(user: &str, assistant: &str) -> Vec<String> {
             one.text.lines().next().unwrap_or_default()
         )
     };
-    find(user, assistant)
-        .found
+    find_artifacts(user, assistant)
+        .candidates
         .iter()
-        .filter(|one| one.extent != Extent::Perhaps)
+        .filter(|one| one.extent != ArtifactExtent::Perhaps)
         .map(tell)
         .collect()
 }
@@ -101,7 +104,7 @@ fn what_is_too_short_is_passed_by_unless_it_is_named() {
 fn names_come_from_the_fence_the_line_before_the_first_line_or_the_definition() {
     let named = |before: &str, info: &str, first: &str, expected: &str| {
         let text = format!("{before}\n```{info}\n{first}\nsecond line of it\n```\n");
-        let found = find("", &text).found;
+        let found = find_artifacts("", &text).candidates;
         let name = found.first().map(|one| {
             format!("{}{}", one.name.clone().unwrap_or_default(), if one.named { "!" } else { "" })
         });
@@ -212,8 +215,8 @@ fn drafts_are_found_where_they_are_marked() {
         ("x", "Here is the plan:\n\n```python\nprint('this is code and not a plan')\nprint(2)\n```\n".to_owned(), None),
         ("x", "Subject: short".to_owned(), None),
     ] {
-        let found = find(user, &assistant).found;
-        let drafts: Vec<&str> = found.iter().filter(|one| one.kind == Kind::Draft && one.extent == Extent::Whole).map(|one| one.text.as_str()).collect();
+        let found = find_artifacts(user, &assistant).candidates;
+        let drafts: Vec<&str> = found.iter().filter(|one| one.kind == ArtifactKind::Draft && one.extent == ArtifactExtent::Whole).map(|one| one.text.as_str()).collect();
         assert_eq!(drafts, expected.as_deref().into_iter().collect::<Vec<_>>(), "\n{assistant}");
     }
     assert_eq!(
@@ -231,7 +234,7 @@ fn drafts_are_found_where_they_are_marked() {
 /// A conversation, turn by turn.
 #[derive(Default)]
 struct Talk {
-    index: Index,
+    index: ArtifactIndex,
     lines: String,
     turn: u64,
 }
@@ -239,20 +242,21 @@ struct Talk {
 impl Talk {
     fn say(&mut self, user: &str, assistant: &str) -> Vec<String> {
         self.turn += 1;
-        let found = find(user, assistant).found;
-        let versions = settle(&found, &self.index, self.turn, ts());
+        let found = find_artifacts(user, assistant).candidates;
+        let versions = assign_versions(&found, &self.index, self.turn, ts());
         for version in &versions {
             assert!(found.iter().any(|one| one.text == version.text));
             assert_eq!(Hash::of(version.text.as_bytes()), version.entry.hash);
-            self.lines.push_str(&version.entry.line());
+            self.lines.push_str(&version.entry.to_line());
             self.index.add(version.entry.clone());
         }
-        assert_eq!(settle(&found, &self.index, self.turn, ts()), [], "settled twice");
-        let (read, bad) = Index::read(self.lines.as_bytes());
+        assert_eq!(assign_versions(&found, &self.index, self.turn, ts()), [], "settled twice");
+        let (read, bad) = ArtifactIndex::parse(self.lines.as_bytes());
         assert!(bad.is_empty(), "{bad:?}");
         assert_eq!(read, self.index);
-        let same =
-            |entry: &Entry| entry.same_as.map_or(String::new(), |version| format!(" = v{version}"));
+        let same = |entry: &ArtifactVersion| {
+            entry.same_as.map_or(String::new(), |version| format!(" = v{version}"))
+        };
         versions
             .iter()
             .map(|version| {
@@ -318,7 +322,9 @@ fn versions_follow_each_other() {
         talk.say("x", &python("while True:\n    wait_for(signal)\n")),
         ["code-python-2 v1 assistant"]
     );
-    let at = |turn| talk.index.resolve(&Reference::to("quicksort", At::Turn(turn)));
+    let at = |turn| {
+        talk.index.resolve(&ArtifactReference::new("quicksort", VersionSelector::Turn(turn)))
+    };
     assert_eq!(at(0), None);
     for (turn, version) in [(1, 1), (2, 1), (3, 2), (4, 2), (5, 3), (6, 3), (7, 4), (8, 6), (99, 6)]
     {
@@ -352,9 +358,9 @@ fn named_files_are_what_they_are_called() {
     let two =
         format!("{}{}", file("a.py", "import a\nimport b\n"), file("b.py", "import a\nimport b\n"));
     assert_eq!(talk.say("x", &two), ["a.py v1 assistant", "b.py v1 assistant"]);
-    assert_eq!(talk.index.called("src/sort.py"), Some("src-sort.py"));
-    assert_eq!(talk.index.called("b"), Some("b.py"));
-    assert_eq!(talk.index.called("sort.py"), None);
+    assert_eq!(talk.index.find_by_name("src/sort.py"), Some("src-sort.py"));
+    assert_eq!(talk.index.find_by_name("b"), Some("b.py"));
+    assert_eq!(talk.index.find_by_name("sort.py"), None);
     assert_eq!(talk.index.get("src-sort.py", 2).unwrap().file, "artifacts/src-sort.py/v2.py");
 }
 
@@ -374,7 +380,7 @@ fn drafts_have_versions_too() {
     assert_eq!(talk.say(user, "Very good."), ["moving-our-meeting v3 user"]);
     assert_eq!(talk.say("Write a letter to Bob", "Here is the letter:\n\nDear Bob,\n\nthe boat is ready. Come down to the harbour whenever you like, bring the dog and the old sails, and we go out.\n\nCheers,\nTom\n"), ["draft-1 v1 assistant"]);
     let at = |text: &str| {
-        Reference::read(text)
+        ArtifactReference::find_all(text)
             .iter()
             .filter_map(|one| talk.index.resolve(one))
             .map(|(name, version)| format!("{name} v{version}"))
@@ -388,11 +394,11 @@ fn drafts_have_versions_too() {
 #[test]
 fn what_words_refer_to() {
     let read = |text: &str| {
-        let tell = |one: &Reference| {
+        let tell = |one: &ArtifactReference| {
             let kind = one.kind.map_or(String::new(), |kind| format!(" {kind}"));
             format!("{}{kind} {:?}", one.name.as_deref().unwrap_or("?"), one.at)
         };
-        Reference::read(text).iter().map(tell).collect::<Vec<_>>().join("; ")
+        ArtifactReference::find_all(text).iter().map(tell).collect::<Vec<_>>().join("; ")
     };
     for (text, expected) in [
         ("Please go back to the version from turn 3", "? Turn(3)"),
@@ -450,8 +456,9 @@ fn what_words_refer_to() {
     // A version of something that is not an artifact resolves to nothing.
     let mut talk = Talk::default();
     talk.say("x", &python(SORT));
-    let resolved =
-        |text: &str| Reference::read(text).iter().filter_map(|one| talk.index.resolve(one)).count();
+    let resolved = |text: &str| {
+        ArtifactReference::find_all(text).iter().filter_map(|one| talk.index.resolve(one)).count()
+    };
     assert_eq!(resolved("the latest version of Python"), 0);
     assert_eq!(resolved("the latest version of quicksort"), 1);
 }
@@ -460,7 +467,7 @@ fn what_words_refer_to() {
 #[test]
 fn markers_say_where_they_stand() {
     let text = "Ünïcode: [[artifact:sort.py@turn-3]] and [[artifact:a@v2]].";
-    let found = markers(text);
+    let found = find_markers(text);
     assert_eq!(
         found.iter().map(|(range, _)| &text[range.clone()]).collect::<Vec<_>>(),
         ["[[artifact:sort.py@turn-3]]", "[[artifact:a@v2]]"]
@@ -480,20 +487,32 @@ fn where_two_could_be_meant_none_is() {
         python("def read_rows(path):\n    return list(csv.reader(open(path)))\n")
     );
     talk.say("x", &two);
-    let turn = Reference { name: None, kind: None, at: At::Turn(1) };
+    let turn = ArtifactReference { name: None, kind: None, at: VersionSelector::Turn(1) };
     assert_eq!(talk.index.resolve(&turn), None);
     assert_eq!(talk.index.candidates(&turn).len(), 2);
     talk.say("x", &python(&SORT.replace("< 2", "< 3")));
     assert_eq!(
-        talk.index.resolve(&Reference { name: None, kind: Some(Kind::Code), at: At::Turn(2) }),
+        talk.index.resolve(&ArtifactReference {
+            name: None,
+            kind: Some(ArtifactKind::Code),
+            at: VersionSelector::Turn(2)
+        }),
         Some(("quicksort".to_owned(), 2))
     );
     assert_eq!(
-        talk.index.resolve(&Reference { name: None, kind: None, at: At::Previous }),
+        talk.index.resolve(&ArtifactReference {
+            name: None,
+            kind: None,
+            at: VersionSelector::Previous
+        }),
         Some(("quicksort".to_owned(), 1))
     );
     assert_eq!(
-        talk.index.resolve(&Reference { name: None, kind: Some(Kind::Draft), at: At::First }),
+        talk.index.resolve(&ArtifactReference {
+            name: None,
+            kind: Some(ArtifactKind::Draft),
+            at: VersionSelector::First
+        }),
         Some(("quicksort".to_owned(), 1))
     );
 }
@@ -512,11 +531,12 @@ fn a_turn_that_is_settled_late_or_in_two_halves_comes_to_the_same() {
     assert_eq!(talk.index.at_turn("quicksort", 2).unwrap().version, 3);
     // Only the first of two versions was written.
     let found =
-        find(&python(&SORT.replace("< 2", "< 5")), &python(&SORT.replace("< 2", "< 6"))).found;
-    let both = settle(&found, &talk.index, 4, ts());
+        find_artifacts(&python(&SORT.replace("< 2", "< 5")), &python(&SORT.replace("< 2", "< 6")))
+            .candidates;
+    let both = assign_versions(&found, &talk.index, 4, ts());
     assert_eq!(both.len(), 2);
     talk.index.add(both[0].entry.clone());
-    assert_eq!(settle(&found, &talk.index, 4, ts()), both[1..]);
+    assert_eq!(assign_versions(&found, &talk.index, 4, ts()), both[1..]);
 }
 
 // C11
@@ -535,17 +555,17 @@ fn bad_lines_are_told_and_do_no_harm() {
         ("{", "["),
     ] {
         let (index, bad) =
-            Index::read(format!("{}\n{good}\n", good.replacen(from, to, 1)).as_bytes());
+            ArtifactIndex::parse(format!("{}\n{good}\n", good.replacen(from, to, 1)).as_bytes());
         assert_eq!((index.names().count(), bad.len(), bad[0].line), (1, 1, 1), "{to}");
     }
-    let (index, bad) = Index::read(b"\xff\xfe\n\n{}\n");
+    let (index, bad) = ArtifactIndex::parse(b"\xff\xfe\n\n{}\n");
     assert_eq!((index.names().count(), bad.len()), (0, 2));
     // Another program's field is preserved; the last line of a version counts.
     let more = good.replacen('{', "{\"stars\":5,", 1).replace("\"turn\":1", "\"turn\":7");
-    let (index, bad) = Index::read(format!("{good}\n{more}").as_bytes());
+    let (index, bad) = ArtifactIndex::parse(format!("{good}\n{more}").as_bytes());
     let entry = index.get("quicksort", 1).unwrap();
     assert_eq!((bad.len(), entry.turn), (0, 7));
-    assert!(entry.line().contains("\"stars\":5"));
+    assert!(entry.to_line().contains("\"stars\":5"));
 }
 
 // C11
@@ -553,8 +573,9 @@ fn bad_lines_are_told_and_do_no_harm() {
 fn a_diff_shows_what_changed_and_no_more() {
     let numbers =
         |range: std::ops::Range<u32>| range.map(|number| format!("{number}\n")).collect::<String>();
-    let check =
-        |old: &str, new: &str, expected: &str| assert_eq!(diff(old, new, "a", "b"), expected);
+    let check = |old: &str, new: &str, expected: &str| {
+        assert_eq!(unified_diff(old, new, "a", "b"), expected)
+    };
     check("x\n", "x\n", "");
     check("", "x\n", "--- a\n+++ b\n@@ -0,0 +1 @@\n+x\n");
     check("x\n", "", "--- a\n+++ b\n@@ -1 +0,0 @@\n-x\n");
@@ -576,10 +597,10 @@ fn a_diff_shows_what_changed_and_no_more() {
         "--- a\n+++ b\n@@ -1,5 +1,5 @@\n 1\n-2\n+two\n 3\n 4\n 5\n@@ -16,5 +16,4 @@\n 16\n 17\n 18\n-19\n 20\n",
     );
     assert!(
-        diff("a\n", &"x".repeat(1_000_000), "a", "b")
+        unified_diff("a\n", &"x".repeat(1_000_000), "a", "b")
             .ends_with("-a\n… 1 more lines of this diff left out\n")
     );
-    let huge = diff("", &numbers(0..5_000), "a", "b");
+    let huge = unified_diff("", &numbers(0..5_000), "a", "b");
     assert!(
         huge.ends_with("+998\n… 4001 more lines of this diff left out\n"),
         "{}",
@@ -629,15 +650,15 @@ fn patched(old: &str, diff: &str) -> String {
 #[test]
 fn an_exchange_with_too_many_blocks_says_so() {
     let block = "```python\ndef f1():\n    pass\n```\n";
-    let finds = find(&block.repeat(70), &block.repeat(100));
-    assert_eq!((finds.found.len(), finds.passed_over), (2 * MOST_FOUND, 6 + 36));
+    let finds = find_artifacts(&block.repeat(70), &block.repeat(100));
+    assert_eq!((finds.candidates.len(), finds.skipped), (2 * MAX_CANDIDATES, 6 + 36));
     // Skipped blocks are still code, not text.
     let long = format!(
         "```python\n{}```\n",
         "many words in a row that would make a document of it\n".repeat(10)
     )
     .repeat(100);
-    assert!(find("", &long).found.iter().all(|one| one.kind == Kind::Code));
+    assert!(find_artifacts("", &long).candidates.iter().all(|one| one.kind == ArtifactKind::Code));
 }
 
 /// Text with the marks that matter here.
@@ -678,13 +699,13 @@ proptest! {
     fn any_exchange_is_kept_byte_for_byte_under_safe_names_and_only_once(
         turns in proptest::collection::vec((marked_text(), marked_text()), 1..5)
     ) {
-        let mut index = Index::default();
+        let mut index = ArtifactIndex::default();
         for (turn, (user, assistant)) in (1..).zip(&turns) {
-            let finds = find(user, assistant);
-            let versions = settle(&finds.found, &index, turn, ts());
+            let finds = find_artifacts(user, assistant);
+            let versions = assign_versions(&finds.candidates, &index, turn, ts());
             for version in &versions {
                 let entry = &version.entry;
-                prop_assert!(is_name(&entry.name), "{}", entry.name);
+                prop_assert!(is_artifact_name(&entry.name), "{}", entry.name);
                 prop_assert!(entry.file.parse::<crate::layout::DocPath>().is_ok(), "{}", entry.file);
                 prop_assert!(index.get(&entry.name, entry.version).is_none());
                 prop_assert_eq!(Hash::of(version.text.as_bytes()), entry.hash);
@@ -692,13 +713,13 @@ proptest! {
                 let source = if entry.by == Role::User { user } else { assistant };
                 let bare = |text: &str| text.split_inclusive('\n').map(|line| line.trim_start_matches([' ', '\t'])).collect::<String>();
                 prop_assert!(source.contains(&version.text) || bare(source).contains(&bare(&version.text)));
-                let (read, bad) = Index::read(entry.line().as_bytes());
+                let (read, bad) = ArtifactIndex::parse(entry.to_line().as_bytes());
                 prop_assert!(bad.is_empty());
                 prop_assert_eq!(read.get(&entry.name, entry.version), Some(entry));
                 index.add(entry.clone());
             }
-            prop_assert_eq!(settle(&finds.found, &index, turn, ts()), vec![]);
-            for reference in Reference::read(user) {
+            prop_assert_eq!(assign_versions(&finds.candidates, &index, turn, ts()), vec![]);
+            for reference in ArtifactReference::find_all(user) {
                 index.resolve(&reference);
             }
         }
@@ -707,7 +728,7 @@ proptest! {
     #[test]
     fn every_name_is_safe(title in "\\PC{0,100}") {
         let name = slug(&title);
-        prop_assert!(is_name(&name), "{title} is {name}");
+        prop_assert!(is_artifact_name(&name), "{title} is {name}");
         prop_assert_eq!(slug(&name), name.clone());
         let path = format!("artifacts/{name}/v1.txt");
         prop_assert!(path.parse::<crate::layout::DocPath>().is_ok());
@@ -716,14 +737,14 @@ proptest! {
     // C11
     #[test]
     fn a_diff_leads_from_the_old_text_to_the_new(old in "([abcé ]{0,2}\n){0,20}[ab]?", new in "([abcé ]{0,2}\n){0,20}[ab]?") {
-        prop_assert_eq!(patched(&old, &diff(&old, &new, "a", "b")), new);
+        prop_assert_eq!(patched(&old, &unified_diff(&old, &new, "a", "b")), new);
     }
 
     #[test]
     fn any_text_can_be_read(text in "\\PC{0,300}") {
-        find(&text, &text);
-        Reference::read(&text);
-        markers(&text);
+        find_artifacts(&text, &text);
+        ArtifactReference::find_all(&text);
+        find_markers(&text);
     }
 }
 
@@ -755,6 +776,6 @@ fn names_that_some_system_reserves_are_changed() {
             "{title} is {name}"
         );
     }
-    assert_eq!(slug(&"x".repeat(500)).len(), MAX_NAME_BYTES);
+    assert_eq!(slug(&"x".repeat(500)).len(), MAX_ARTIFACT_NAME_BYTES);
     assert!(slug(&format!("{}.py", "long name ".repeat(20))).ends_with(".py"));
 }

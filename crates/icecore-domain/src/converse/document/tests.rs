@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use super::super::artifact::{Index, Kind, find, settle};
+use super::super::artifact::{ArtifactIndex, ArtifactKind, assign_versions, find_artifacts};
 use super::*;
 
 fn sentence(number: usize) -> String {
@@ -51,10 +51,11 @@ fn long_texts_are_documents_and_code_is_not() {
 // C12
 #[test]
 fn a_document_that_comes_back_edited_is_its_next_version() {
-    let ts = crate::calendar::Moment::read("2026-02-13T09:30:00+01:00").unwrap().moment;
-    let mut index = Index::default();
+    let ts = crate::calendar::Moment::parse("2026-02-13T09:30:00+01:00").unwrap().moment;
+    let mut index = ArtifactIndex::default();
     let mut say = |turn, user: &str, assistant: &str| {
-        let versions = settle(&find(user, assistant).found, &index, turn, ts);
+        let versions =
+            assign_versions(&find_artifacts(user, assistant).candidates, &index, turn, ts);
         for version in &versions {
             index.add(version.entry.clone());
         }
@@ -79,7 +80,7 @@ fn a_document_that_comes_back_edited_is_its_next_version() {
         [(
             name.clone(),
             1,
-            Kind::Document,
+            ArtifactKind::Document,
             "documents/harbour-plan/v1.md".to_owned(),
             format!("{}\n", first.trim_end())
         )]
@@ -96,7 +97,10 @@ fn a_document_that_comes_back_edited_is_its_next_version() {
     let third = second.split_once("## Risks").unwrap().0.split_once("\n\n").unwrap().1.to_owned();
     assert!(!is_document(&third));
     let cut = say(3, "Drop the risks.", &third);
-    assert_eq!((cut[0].0.as_str(), cut[0].1, cut[0].2), ("harbour-plan", 3, Kind::Document));
+    assert_eq!(
+        (cut[0].0.as_str(), cut[0].1, cut[0].2),
+        ("harbour-plan", 3, ArtifactKind::Document)
+    );
     assert_eq!(
         index.get(&name, 3).unwrap().diff_file().as_deref(),
         Some("documents/harbour-plan/v3.diff")
@@ -104,7 +108,7 @@ fn a_document_that_comes_back_edited_is_its_next_version() {
     assert_eq!(index.get(&name, 1).unwrap().diff_file(), None);
     // An ordinary long answer is not a document.
     let say = |turn, user: &str, assistant: &str| {
-        settle(&find(user, assistant).found, &index, turn, ts).len()
+        assign_versions(&find_artifacts(user, assistant).candidates, &index, turn, ts).len()
     };
     assert_eq!(
         say(
@@ -133,7 +137,7 @@ fn an_outline_has_headings_and_their_words() {
     let many = outline(&"# x\n".repeat(100));
     assert_eq!(
         (many.len(), many.last().unwrap().as_str()),
-        (MOST_OUTLINED + 1, "… 40 sections more")
+        (MAX_OUTLINE_LINES + 1, "… 40 sections more")
     );
 }
 
@@ -143,7 +147,7 @@ fn changes_are_told_by_section() {
     let (aim, budget, risks) =
         (section("Aim", 0, 20), section("Budget", 100, 20), section("Risks", 200, 20));
     let check = |old: &[&str], new: &[&str], expected: &[&str]| {
-        assert_eq!(changed(&old.concat(), &new.concat()), expected)
+        assert_eq!(section_changes(&old.concat(), &new.concat()), expected)
     };
     check(&[&aim], &[&aim], &[]);
     check(
@@ -157,7 +161,7 @@ fn changes_are_told_by_section() {
         &[&aim.replace("item 5 ", "the big item 5 ")],
         &["section `Aim`: 2 words added"],
     );
-    let count = artifact::count(&risks) - 1;
+    let count = artifact::word_count(&risks) - 1;
     check(&[&aim], &[&aim, &risks], &[&format!("section `Risks` added ({count} words)")]);
     check(&[&aim, &risks], &[&aim], &[&format!("section `Risks` removed ({count} words)")]);
     check(
@@ -173,10 +177,10 @@ fn changes_are_told_by_section() {
     );
     check(&["hello there\n"], &["hello you\n"], &["the beginning: 1 word changed"]);
     let many: String = (0..100).map(|number| format!("# s{number}\nx\n")).collect();
-    let told = changed(&many, &many.replace("\nx\n", "\ny\n"));
+    let told = section_changes(&many, &many.replace("\nx\n", "\ny\n"));
     assert_eq!(
         (told.len(), told.last().unwrap().as_str()),
-        (MOST_CHANGES + 1, "… 60 changes more")
+        (MAX_CHANGE_LINES + 1, "… 60 changes more")
     );
 }
 
@@ -184,8 +188,8 @@ fn changes_are_told_by_section() {
 #[test]
 fn the_same_document_is_known_and_another_is_not() {
     let first = document();
-    assert!(is_same(&first, &first.replace("the budget", "our budget")));
-    assert!(!is_same(
+    assert!(is_same_document(&first, &first.replace("the budget", "our budget")));
+    assert!(!is_same_document(
         &first,
         &(1_000..1_120)
             .map(|number| sentence(number).replace("item", "thing").replace("follows", "leads"))
@@ -197,7 +201,7 @@ proptest! {
     // C12
     #[test]
     fn any_two_texts_can_be_compared(old in "(# [ab]|[ab ]{0,8}|```|---|===|\n){0,30}", new in "(# [ab]|[ab ]{0,8}|```|---|===|\n){0,30}") {
-        prop_assert_eq!(changed(&old, &new).is_empty(), old == new);
+        prop_assert_eq!(section_changes(&old, &new).is_empty(), old == new);
         prop_assert_eq!(diff(&old, &new, "a", "b").is_empty(), old == new);
         outline(&old);
     }

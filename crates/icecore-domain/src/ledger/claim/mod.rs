@@ -4,15 +4,17 @@
 //! conflict costs trust, so lists, bounds, guesses, the past and attributes with several values
 //! make no claims. A claim depends on one event only, so that an index can store it.
 
-mod words;
+mod lexicon;
 
 use unicode_normalization::UnicodeNormalization;
 
-use crate::event::{Event, Kind};
-use crate::plain;
-use words::{
-    ARTICLES, COUNTING, CURRENCIES, EMPHASIS, GUESSES, LABELS, MANY, MONTHS, NEGATIONS, NUMBERED,
-    OPPOSITES, PARTLY, PEOPLES, REGIONS, ROLES, SAME, UNCERTAIN, VAGUE, VERBS, WEEKDAYS,
+use crate::event::{Event, EventType};
+use crate::sanitize;
+use lexicon::{
+    ARTICLES, COUNTING_VERBS, CURRENCIES, FILLER_WORDS, GUESS_WORDS, INDEFINITE_WORDS, MONTHS,
+    MULTI_VALUE_NOUNS, NATIONALITIES, NEGATIONS, NUMBERED_NOUNS, OPPOSITES, PARTIAL_NEGATIONS,
+    REGIONS, ROLES, SINGLE_VALUE_NOUNS, SINGLE_VALUE_VERBS, SPELLING_VARIANTS, VAGUE_WORDS,
+    WEEKDAYS,
 };
 
 /// One attribute and its value.
@@ -27,17 +29,17 @@ pub struct Claim {
 /// Longer texts are not read for claims.
 const MAX_CLAIM_BYTES: usize = 400;
 /// The longest sentence that is read, in words.
-const MAX_WORDS: usize = 24;
+const MAX_SENTENCE_WORDS: usize = 24;
 /// At most this many sentences of a text are read.
 const MAX_SENTENCES: usize = 3;
 /// The longest subject, in words.
-const MAX_SUBJECT: usize = 8;
+const MAX_SUBJECT_WORDS: usize = 8;
 /// The longest name that is read as a value, in words.
-const MAX_NAME: usize = 4;
+const MAX_NAME_WORDS: usize = 4;
 
 /// A word of a sentence.
 #[derive(Debug, Clone)]
-struct Word {
+struct ClaimWord {
     /// Lower case, with spelling variants unified.
     text: String,
     /// Whether it was capitalized like a name.
@@ -49,26 +51,29 @@ struct Word {
 /// The claims of a statement. Commitments make none: two promises do not contradict each other.
 pub fn claims(event: &Event) -> Vec<Claim> {
     if !event.is_statement()
-        || event.kind == Kind::Commitment
+        || event.kind == EventType::Commitment
         || event.content.len() > MAX_CLAIM_BYTES
     {
         return Vec::new();
     }
     let text: String = event.content.nfkc().map(|c| if c == '’' { '\'' } else { c }).collect();
     let mut found = Vec::new();
-    for sentence in sentences(&text).into_iter().take(MAX_SENTENCES) {
-        let (words, key) = words_of(sentence);
+    for sentence in split_sentences(&text).into_iter().take(MAX_SENTENCES) {
+        let (words, key) = split_words(sentence);
         let guess = words.iter().any(|word| {
-            GUESSES.contains(&word.text.as_str()) || (word.text == "may" && !word.named)
+            GUESS_WORDS.contains(&word.text.as_str()) || (word.text == "may" && !word.named)
         });
-        if words.len() < 2 || words.len() > MAX_WORDS || guess || sentence.trim_end().ends_with('?')
+        if words.len() < 2
+            || words.len() > MAX_SENTENCE_WORDS
+            || guess
+            || sentence.trim_end().ends_with('?')
         {
             continue;
         }
-        let reader = Reader { event, words: &words };
-        reader.value(key, &mut found);
-        reader.count(&mut found);
-        reader.polarity(&mut found);
+        let reader = ClaimReader { event, words: &words };
+        reader.read_value(key, &mut found);
+        reader.read_count(&mut found);
+        reader.read_polarity(&mut found);
     }
     found.sort();
     found.dedup();
@@ -76,7 +81,7 @@ pub fn claims(event: &Event) -> Vec<Claim> {
 }
 
 /// Splits a text into sentences. A full stop after a number or a very short word ends none.
-fn sentences(text: &str) -> Vec<&str> {
+fn split_sentences(text: &str) -> Vec<&str> {
     let mut found = Vec::new();
     let mut start = 0;
     for (at, c) in text.char_indices() {
@@ -103,8 +108,8 @@ fn sentences(text: &str) -> Vec<&str> {
 }
 
 /// Splits a sentence into words, and counts the words of the key in `key: value`.
-fn words_of(sentence: &str) -> (Vec<Word>, Option<usize>) {
-    let mut words: Vec<Word> = Vec::new();
+fn split_words(sentence: &str) -> (Vec<ClaimWord>, Option<usize>) {
+    let mut words: Vec<ClaimWord> = Vec::new();
     let mut key = None;
     // `budget=500` becomes three words.
     let spaced = if sentence.matches('=').count() == 1 && !sentence.contains('/') {
@@ -112,7 +117,7 @@ fn words_of(sentence: &str) -> (Vec<Word>, Option<usize>) {
     } else {
         sentence.into()
     };
-    for raw in spaced.split_whitespace().take(MAX_WORDS + 1) {
+    for raw in spaced.split_whitespace().take(MAX_SENTENCE_WORDS + 1) {
         let bare = raw.trim_matches([',', '"', '`', '\'', '(', ')', '“', '”', '„', '*', '!']);
         let colon = bare.ends_with(':') && bare.len() > 1;
         let bare = bare.trim_end_matches(':');
@@ -131,12 +136,12 @@ fn words_of(sentence: &str) -> (Vec<Word>, Option<usize>) {
         let comma = raw.ends_with(',');
         // "10 am" is not the German word "am".
         let hour = folded == "am" && words.last().is_some_and(|word| is_number(&word.text));
-        let same = SAME
+        let same = SPELLING_VARIANTS
             .iter()
             .find(|(other, _)| *other == folded && !hour)
             .map_or(folded.as_str(), |(_, same)| same);
         for part in same.split(' ') {
-            words.push(Word { text: part.to_owned(), named, comma });
+            words.push(ClaimWord { text: part.to_owned(), named, comma });
         }
         if colon && key.is_none() {
             key = Some(words.len());
@@ -151,7 +156,7 @@ fn words_of(sentence: &str) -> (Vec<Word>, Option<usize>) {
 }
 
 /// The subject of a sentence: a thing and its owner.
-struct Named {
+struct NamedSubject {
     head: String,
     owner: Option<String>,
     /// Whether it denotes one specific thing.
@@ -159,13 +164,13 @@ struct Named {
 }
 
 /// Reads the claims of one sentence of an event.
-struct Reader<'a> {
+struct ClaimReader<'a> {
     event: &'a Event,
-    words: &'a [Word],
+    words: &'a [ClaimWord],
 }
 
-impl Reader<'_> {
-    fn claim(&self, entity: &str, what: &str, facet: &str, value: impl Into<String>) -> Claim {
+impl ClaimReader<'_> {
+    fn new_claim(&self, entity: &str, what: &str, facet: &str, value: impl Into<String>) -> Claim {
         let what = what.replace('|', " ").split_whitespace().collect::<Vec<_>>().join(" ");
         Claim {
             attribute: format!("{}|{}|{what}|{facet}", entity.replace('|', " "), self.event.scope),
@@ -178,7 +183,7 @@ impl Reader<'_> {
     }
 
     /// Claims that the sentence holds or not, so that its negation conflicts.
-    fn polarity(&self, found: &mut Vec<Claim>) {
+    fn read_polarity(&self, found: &mut Vec<Claim>) {
         let texts: Vec<&str> = self.words.iter().map(|word| word.text.as_str()).collect();
         let mut negated = false;
         let mut bare: Vec<String> = Vec::new();
@@ -189,7 +194,7 @@ impl Reader<'_> {
             } else if *text == "using" && at > 0 && texts[at - 1] == "stopped" {
                 bare.push("use".into());
             } else if NEGATIONS.contains(text) && !next.starts_with(|c: char| c.is_ascii_digit()) {
-                if PARTLY.contains(&next) {
+                if PARTIAL_NEGATIONS.contains(&next) {
                     return;
                 }
                 negated = !negated;
@@ -201,12 +206,12 @@ impl Reader<'_> {
             {
                 negated = !negated;
                 bare.push((*positive).into());
-            } else if !EMPHASIS.contains(text) {
+            } else if !FILLER_WORDS.contains(text) {
                 bare.push(stem(text).into());
             }
         }
         if bare.len() >= 2 {
-            found.push(self.claim(
+            found.push(self.new_claim(
                 self.entity(),
                 &bare.join(" "),
                 "±",
@@ -216,8 +221,8 @@ impl Reader<'_> {
     }
 
     /// Whether the words give no definite value: bounds, lists, the past, negations.
-    fn is_vague(&self, words: &[Word]) -> bool {
-        words.iter().any(|word| VAGUE.contains(&word.text.as_str()))
+    fn is_vague(&self, words: &[ClaimWord]) -> bool {
+        words.iter().any(|word| VAGUE_WORDS.contains(&word.text.as_str()))
             || words.windows(2).any(|pair| {
                 matches!(pair[0].text.as_str(), "more" | "less" | "over" | "under")
                     && is_number(&pair[1].text)
@@ -227,9 +232,9 @@ impl Reader<'_> {
     }
 
     /// Claims the number in the sentence, so that another number conflicts.
-    fn count(&self, found: &mut Vec<Claim>) {
+    fn read_count(&self, found: &mut Vec<Claim>) {
         let Some(verb) =
-            self.words.iter().take(5).position(|word| COUNTING.contains(&stem(&word.text)))
+            self.words.iter().take(5).position(|word| COUNTING_VERBS.contains(&stem(&word.text)))
         else {
             return;
         };
@@ -240,7 +245,7 @@ impl Reader<'_> {
         else {
             return;
         };
-        let numbered = NUMBERED.contains(&stem(&self.words[at - 1].text));
+        let numbered = NUMBERED_NOUNS.contains(&stem(&self.words[at - 1].text));
         let joined = self
             .words
             .get(at + 1)
@@ -255,56 +260,58 @@ impl Reader<'_> {
             return;
         }
         if self.words[at].comma
-            || when(&self.words[at - 1..=at]).is_some()
+            || parse_date_facets(&self.words[at - 1..=at]).is_some()
             || is_year(&self.words[at].text)
         {
             return;
         }
-        let Some(amount) = Amount::read(&self.words[at..]) else { return };
+        let Some(amount) = Amount::parse(&self.words[at..]) else { return };
         let text = |at: usize| {
             if at == verb { stem(&self.words[at].text) } else { self.words[at].text.as_str() }
         };
-        let before = (0..at).map(text).filter(|text| !EMPHASIS.contains(text));
+        let before = (0..at).map(text).filter(|text| !FILLER_WORDS.contains(text));
         let after = (at + amount.words..self.words.len()).map(text);
         let what: Vec<&str> = before.chain(["#", amount.unit.as_str()]).chain(after).collect();
-        found.push(self.claim(self.entity(), &what.join(" "), "#", amount.number));
+        found.push(self.new_claim(self.entity(), &what.join(" "), "#", amount.number));
     }
 
     /// One value for one attribute: `budget: 500`, `the budget is 500`.
-    fn value(&self, key: Option<usize>, found: &mut Vec<Claim>) {
-        let Some((subject, verb, attribute, value)) = self.split(key) else { return };
+    fn read_value(&self, key: Option<usize>, found: &mut Vec<Claim>) {
+        let Some((subject, verb, attribute, value)) = self.split_clause(key) else { return };
         let value = match value.iter().position(|word| {
             !matches!(word.text.as_str(), "now" | "currently" | "still" | "already" | "just")
         }) {
             Some(at) => &value[at..],
             None => return,
         };
-        if subject.len() > MAX_SUBJECT || self.is_vague(subject) || self.is_vague(value) {
+        if subject.len() > MAX_SUBJECT_WORDS || self.is_vague(subject) || self.is_vague(value) {
             return;
         }
-        if matches!(verb, "is" | "are") && self.holder(subject, value, found) {
+        if matches!(verb, "is" | "are") && self.read_role_holder(subject, value, found) {
             return;
         }
-        let Some(named) = name_of(subject, key.is_some(), self.event.entity.is_some()) else {
+        let Some(named) = parse_subject(subject, key.is_some(), self.event.entity.is_some()) else {
             return;
         };
         let attribute_of = |suffix: &str| {
-            let (entity, what) = self.about(&named, None);
+            let (entity, what) = self.entity_and_attribute(&named, None);
             (entity, format!("{what} {suffix}"))
         };
-        if let Some(date) = when(value) {
+        if let Some(date) = parse_date_facets(value) {
             let suffix = if matches!(attribute, "moved" | "is in" | "of") { "" } else { attribute };
             let (entity, what) = attribute_of(suffix);
             // "A meeting on Monday" may be one of many; "the meeting" is one.
             if !is_plural(&named.head) {
                 found.extend(
-                    date.into_iter().map(|(facet, value)| self.claim(&entity, &what, facet, value)),
+                    date.into_iter()
+                        .map(|(facet, value)| self.new_claim(&entity, &what, facet, value)),
                 );
             }
             return;
         }
-        let many = named.head.split(' ').next_back().is_some_and(|last| MANY.contains(&last));
-        if let Some(amount) = Amount::read(value) {
+        let many =
+            named.head.split(' ').next_back().is_some_and(|last| MULTI_VALUE_NOUNS.contains(&last));
+        if let Some(amount) = Amount::parse(value) {
             let rest: Vec<&str> =
                 value[amount.words..].iter().map(|word| word.text.as_str()).collect();
             let numeric = matches!(attribute, "" | "costs" | "of")
@@ -313,11 +320,11 @@ impl Reader<'_> {
             if numeric && !rest.contains(&"to") {
                 let (entity, what) = attribute_of(if attribute == "costs" { "costs" } else { "" });
                 let what = format!("{what} {} {}", amount.unit, rest.join(" "));
-                found.push(self.claim(&entity, &what, "#", amount.number));
+                found.push(self.new_claim(&entity, &what, "#", amount.number));
                 found.extend(
                     amount
                         .currency
-                        .map(|currency| self.claim(&entity, &what, "currency", currency)),
+                        .map(|currency| self.new_claim(&entity, &what, "currency", currency)),
                 );
             }
             return;
@@ -332,21 +339,21 @@ impl Reader<'_> {
             return;
         }
         // The same name with another number: Python 3.11, Python 3.12.
-        let value: Vec<&Word> =
+        let value: Vec<&ClaimWord> =
             value.iter().filter(|word| !ARTICLES.contains(&word.text.as_str())).collect();
-        let (numbers, words): (Vec<&Word>, Vec<&Word>) =
+        let (numbers, words): (Vec<&ClaimWord>, Vec<&ClaimWord>) =
             value.iter().copied().partition(|word| is_number(&word.text));
         let single = |text: &str| {
             numbers.len() <= 1
                 && !words.is_empty()
-                && words.len() <= MAX_NAME
+                && words.len() <= MAX_NAME_WORDS
                 && !text.ends_with("ing")
         };
         let Some(first) = words.first().filter(|first| single(&first.text)) else { return };
-        if UNCERTAIN.contains(&first.text.as_str()) || is_people(&first.text) {
+        if INDEFINITE_WORDS.contains(&first.text.as_str()) || is_nationality(&first.text) {
             return;
         }
-        let labelled = named.head.split(' ').any(|word| LABELS.contains(&word));
+        let labelled = named.head.split(' ').any(|word| SINGLE_VALUE_NOUNS.contains(&word));
         let keyed = key.is_some() || verb == "=" || labelled;
         let certain = match attribute {
             "" => {
@@ -364,11 +371,11 @@ impl Reader<'_> {
         let name: Vec<&str> = words.iter().map(|word| word.text.as_str()).collect();
         if let Some(number) = numbers.first() {
             let (entity, what) = attribute_of(attribute);
-            found.push(self.claim(
+            found.push(self.new_claim(
                 &entity,
                 &format!("{what} {}", name.join(" ")),
                 "#",
-                canonical(&number.text, false),
+                canonical_number(&number.text, false),
             ));
         }
         let facet = if name.iter().any(|word| REGIONS.contains(word)) { "region" } else { "=" };
@@ -378,13 +385,18 @@ impl Reader<'_> {
             if attribute == "moved" { &["lives in", "is based in"] } else { &[attribute] };
         for suffix in suffixes {
             let (entity, what) = attribute_of(suffix);
-            found.push(self.claim(&entity, &what, facet, name.clone()));
+            found.push(self.new_claim(&entity, &what, facet, name.clone()));
         }
     }
 
     /// Claims who holds a unique role: `Anna is the contact for X`. Returns whether the sentence
     /// has that form.
-    fn holder(&self, subject: &[Word], value: &[Word], found: &mut Vec<Claim>) -> bool {
+    fn read_role_holder(
+        &self,
+        subject: &[ClaimWord],
+        value: &[ClaimWord],
+        found: &mut Vec<Claim>,
+    ) -> bool {
         let Some(first) = value.first() else { return false };
         let article = ARTICLES.contains(&first.text.as_str());
         let role = ROLES.contains(&first.text.as_str())
@@ -399,7 +411,7 @@ impl Reader<'_> {
                 .all(|word| !word.comma && !matches!(word.text.as_str(), "and" | "of" | "for"));
         if !(article || role)
             || !who
-            || subject.first().is_some_and(|word| UNCERTAIN.contains(&word.text.as_str()))
+            || subject.first().is_some_and(|word| INDEFINITE_WORDS.contains(&word.text.as_str()))
         {
             return false;
         }
@@ -407,12 +419,12 @@ impl Reader<'_> {
             word.comma
                 || matches!(word.text.as_str(), "and" | "who" | "that" | "which" | "but" | "to")
         });
-        let Some(named) =
-            name_of(value, false, false).filter(|_| !tail && value.len() <= MAX_SUBJECT)
+        let Some(named) = parse_subject(value, false, false)
+            .filter(|_| !tail && value.len() <= MAX_SUBJECT_WORDS)
         else {
             return true;
         };
-        let many = named.head.split(' ').any(|word| MANY.contains(&word));
+        let many = named.head.split(' ').any(|word| MULTI_VALUE_NOUNS.contains(&word));
         if many || named.head.is_empty() || is_plural(&named.head) {
             return true;
         }
@@ -423,18 +435,19 @@ impl Reader<'_> {
             .take(if person { 1 } else { 3 })
             .collect();
         let whole: Vec<&str> = subject.iter().map(|word| word.text.as_str()).collect();
-        let (entity, what) = self.about(&named, Some(&whole.join(" ")));
-        found.push(self.claim(&entity, &what, "=", name.join(" ")));
+        let (entity, what) = self.entity_and_attribute(&named, Some(&whole.join(" ")));
+        found.push(self.new_claim(&entity, &what, "=", name.join(" ")));
         true
     }
 
     /// The entity and attribute of a subject. The owner becomes part of the attribute if the event
     /// has an entity of its own, unless that entity is only the `holder` of a role.
-    fn about(&self, named: &Named, holder: Option<&str>) -> (String, String) {
+    fn entity_and_attribute(&self, named: &NamedSubject, holder: Option<&str>) -> (String, String) {
         let head = named.head.clone();
-        let key = self.event.entity.as_deref().map(plain::entity_key).filter(|key| !key.is_empty());
-        let owner = named.owner.as_deref().map(plain::entity_key).filter(|key| !key.is_empty());
-        let holds = holder.map(plain::entity_key);
+        let key =
+            self.event.entity.as_deref().map(sanitize::entity_key).filter(|key| !key.is_empty());
+        let owner = named.owner.as_deref().map(sanitize::entity_key).filter(|key| !key.is_empty());
+        let holds = holder.map(sanitize::entity_key);
         match (key, owner) {
             (None, None) => (String::new(), head),
             (None, Some(owner)) => (owner, head),
@@ -448,7 +461,7 @@ impl Reader<'_> {
             }
             (Some(key), Some(owner)) => (key, format!("{head} of {owner}")),
             (Some(key), None) => {
-                let whole = plain::entity_key(&head);
+                let whole = sanitize::entity_key(&head);
                 match whole.strip_prefix(&key) {
                     Some("") => (key, String::new()),
                     Some(rest) if rest.starts_with('_') => (key, rest.replace('_', " ")),
@@ -459,7 +472,10 @@ impl Reader<'_> {
     }
 
     /// Splits the sentence into subject, verb, attribute and value.
-    fn split(&self, key: Option<usize>) -> Option<(&[Word], &'static str, &'static str, &[Word])> {
+    fn split_clause(
+        &self,
+        key: Option<usize>,
+    ) -> Option<(&[ClaimWord], &'static str, &'static str, &[ClaimWord])> {
         if let Some(at) = key {
             let (subject, value) = self.words.split_at_checked(at)?;
             return (!value.is_empty()).then_some((subject, "", "", value));
@@ -471,7 +487,7 @@ impl Reader<'_> {
                 rest.len() > count
                     && phrase.split(' ').zip(rest).all(|(part, word)| part == word.text)
             };
-            let Some((phrase, attribute)) = VERBS
+            let Some((phrase, attribute)) = SINGLE_VALUE_VERBS
                 .iter()
                 .filter(|(phrase, _)| fits(phrase))
                 .max_by_key(|(phrase, _)| phrase.len())
@@ -481,7 +497,7 @@ impl Reader<'_> {
             let value = &rest[phrase.split(' ').count()..];
             if *phrase == "of"
                 && !(at <= 4
-                    && Amount::read(value).is_some_and(|amount| amount.words == value.len()))
+                    && Amount::parse(value).is_some_and(|amount| amount.words == value.len()))
             {
                 continue;
             }
@@ -497,9 +513,9 @@ impl Reader<'_> {
 }
 
 /// Parses a subject that denotes one specific thing.
-fn name_of(words: &[Word], keyed: bool, has_entity: bool) -> Option<Named> {
+fn parse_subject(words: &[ClaimWord], keyed: bool, has_entity: bool) -> Option<NamedSubject> {
     let first = words.first().map(|word| word.text.as_str()).unwrap_or_default();
-    if UNCERTAIN.contains(&first) || (words.is_empty() && !has_entity) {
+    if INDEFINITE_WORDS.contains(&first) || (words.is_empty() && !has_entity) {
         return None;
     }
     let definite = keyed || ARTICLES.contains(&first);
@@ -516,7 +532,7 @@ fn name_of(words: &[Word], keyed: bool, has_entity: bool) -> Option<Named> {
         .position(|text| matches!(*text, "of" | "for" | "at"))
         .filter(|at| *at > 0 && at + 1 < kept.len())
     {
-        return Some(Named {
+        return Some(NamedSubject {
             head: kept[..at].join(" "),
             owner: Some(kept[at + 1..].join(" ")),
             definite,
@@ -528,13 +544,13 @@ fn name_of(words: &[Word], keyed: bool, has_entity: bool) -> Option<Named> {
         .filter(|at| at + 1 < kept.len())
     {
         let owner = kept[..=at].join(" ");
-        return Some(Named {
+        return Some(NamedSubject {
             head: kept[at + 1..].join(" "),
             owner: Some(owner.trim_end_matches("'s").to_owned()),
             definite: true,
         });
     }
-    Some(Named { head: kept.join(" "), owner: None, definite })
+    Some(NamedSubject { head: kept.join(" "), owner: None, definite })
 }
 
 /// A word without the ending of the plural or of the third person.
@@ -559,8 +575,8 @@ fn is_plural(head: &str) -> bool {
     stem(last) != last && last != "status"
 }
 
-fn is_people(word: &str) -> bool {
-    PEOPLES.contains(&word)
+fn is_nationality(word: &str) -> bool {
+    NATIONALITIES.contains(&word)
         || (word.len() > 4 && ["ish", "ese", "ian"].iter().any(|end| word.ends_with(end)))
 }
 
@@ -577,7 +593,7 @@ fn is_number(word: &str) -> bool {
 }
 
 /// A number in canonical spelling: no thousands separators, no empty cents.
-fn canonical(number: &str, money: bool) -> String {
+fn canonical_number(number: &str, money: bool) -> String {
     let number = number.trim_start_matches('v');
     let number =
         if money { number.trim_end_matches(".00").trim_end_matches(",00") } else { number };
@@ -605,7 +621,7 @@ struct Amount {
 }
 
 impl Amount {
-    fn read(words: &[Word]) -> Option<Self> {
+    fn parse(words: &[ClaimWord]) -> Option<Self> {
         let currency = |text: &str| {
             CURRENCIES.iter().find(|(word, _)| *word == text).map(|(_, currency)| *currency)
         };
@@ -613,7 +629,7 @@ impl Amount {
         if let Some(currency) = currency(first) {
             let number = words.get(1).filter(|word| is_number(&word.text))?;
             return Some(Self {
-                number: canonical(&number.text, true),
+                number: canonical_number(&number.text, true),
                 currency: Some(currency),
                 unit: String::new(),
                 words: 2,
@@ -639,7 +655,7 @@ impl Amount {
             None => (currency(next), 1 + usize::from(currency(next).is_some())),
         };
         let unit = if money.is_some() { "" } else { glued };
-        let mut number = canonical(digits, money.is_some() || !thousands.is_empty());
+        let mut number = canonical_number(digits, money.is_some() || !thousands.is_empty());
         if thousands == "k" && number.bytes().all(|byte| byte.is_ascii_digit()) {
             number.push_str("000");
         } else {
@@ -653,7 +669,7 @@ impl Amount {
 }
 
 /// The facets of a date or time, if the words hold nothing else.
-fn when(words: &[Word]) -> Option<Vec<(&'static str, String)>> {
+fn parse_date_facets(words: &[ClaimWord]) -> Option<Vec<(&'static str, String)>> {
     let place = |lists: &[&[&str]], text: &str| {
         lists.iter().position(|names| names.contains(&text)).map(|at| at + 1)
     };
@@ -674,13 +690,13 @@ fn when(words: &[Word]) -> Option<Vec<(&'static str, String)>> {
             weekday = Some(found);
         } else if let Some(found) = place(MONTHS, bare) {
             month = Some(found);
-        } else if let Some((y, m, d)) = full_date(bare) {
+        } else if let Some((y, m, d)) = parse_full_date(bare) {
             (year, month, day) = (y.or(year), Some(usize::from(m)), Some(d));
         } else if is_year(bare) {
             year = Some(bare.to_owned());
         } else if matches!(bare, "am" | "pm") && clock.is_none() {
-            clock = Some(hour_of(hour.take().or_else(|| day.take())?, bare)?);
-        } else if let Some(found) = clock_of(bare) {
+            clock = Some(format_hour(hour.take().or_else(|| day.take())?, bare)?);
+        } else if let Some(found) = parse_clock_time(bare) {
             clock = Some(found);
         } else {
             let number: u8 = bare
@@ -712,7 +728,7 @@ fn when(words: &[Word]) -> Option<Vec<(&'static str, String)>> {
 }
 
 /// `2026-03-15`, `15.03.2026`, `15.3`.
-fn full_date(text: &str) -> Option<(Option<String>, u8, u8)> {
+fn parse_full_date(text: &str) -> Option<(Option<String>, u8, u8)> {
     let (parts, turned): (Vec<&str>, bool) = if text.contains('-') {
         (text.split('-').collect(), false)
     } else {
@@ -730,7 +746,7 @@ fn full_date(text: &str) -> Option<(Option<String>, u8, u8)> {
 }
 
 /// `10:00`, `10am`.
-fn clock_of(text: &str) -> Option<String> {
+fn parse_clock_time(text: &str) -> Option<String> {
     if let Some((hour, minute)) = text.split_once(':') {
         let half = if minute.ends_with("pm") { "pm" } else { "am" };
         let minute = minute.trim_end_matches(['a', 'p', 'm']);
@@ -742,10 +758,10 @@ fn clock_of(text: &str) -> Option<String> {
         return Some("12:00".into());
     }
     let half = ["am", "pm"].into_iter().find(|half| text.ends_with(half))?;
-    hour_of(text.trim_end_matches(['a', 'p', 'm']).parse().ok()?, half)
+    format_hour(text.trim_end_matches(['a', 'p', 'm']).parse().ok()?, half)
 }
 
-fn hour_of(hour: u8, half: &str) -> Option<String> {
+fn format_hour(hour: u8, half: &str) -> Option<String> {
     let hour = match (hour, half) {
         (12, "am") => 0,
         (1..=11, "pm") => hour + 12,

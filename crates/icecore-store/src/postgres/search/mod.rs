@@ -4,8 +4,8 @@
 //! prefixed by a tag of the space; the domain ranks the passages, as in a vault.
 
 mod cache;
-mod take;
-mod wire;
+mod encoding;
+mod index_update;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,32 +15,32 @@ use icecore_domain::layout::DocPath;
 use icecore_domain::rank::corpus::{Corpus, ROW_BYTES};
 use icecore_domain::rank::passage;
 use icecore_domain::rank::posting::Posting;
-use icecore_domain::rank::vector::{Packed, Signs};
+use icecore_domain::rank::vector::{PackedVector, SignVector};
 use tokio_postgres::Row;
 
-pub(super) use self::cache::Cache;
-use self::cache::Held;
-use self::wire::{Bits, TAG_CHARS, any_of, tag, tagged};
+use self::cache::CachedPieces;
+pub(super) use self::cache::SearchCache;
+use self::encoding::{SignBits, TAG_CHARS, any_of_query, space_tag, tag_term};
 use super::{Space, Tx};
-use crate::passages::{MANY_GONE, Passages, Placed, TakenIn};
+use crate::search_index::{IndexReport, LocatedPassage, MAX_DEAD_PASSAGES, SearchIndex};
 use crate::{Progress, Result};
 
 /// The number of passages in a packed row: as many as fit without TOAST.
-const PASSAGES_IN_A_PIECE: u32 = 64;
-const SIGNS_IN_A_PIECE: u32 = 32;
+const PASSAGES_PER_PIECE: u32 = 64;
+const SIGNS_PER_PIECE: u32 = 32;
 
 /// Converts a passage number for a column.
-fn number_of(number: u32) -> i32 {
+fn number_to_column(number: u32) -> i32 {
     i32::try_from(number).unwrap_or(i32::MAX)
 }
 
-fn plain(number: i32) -> u32 {
+fn number_from_column(number: i32) -> u32 {
     u32::try_from(number).unwrap_or(0)
 }
 
 /// SQL that returns the pieces of a table, with the content of those that changed since the known
 /// generations, as of one moment.
-macro_rules! changed_pieces {
+macro_rules! changed_pieces_sql {
     ($table:literal, $column:literal) => {
         concat!(
             "SELECT state.generation, many.piece, many.generation, CASE WHEN known.generation IS DISTINCT FROM many.generation THEN many.",
@@ -56,68 +56,73 @@ macro_rules! changed_pieces {
 impl Space {
     async fn search_generation(&self, tx: &Tx) -> Result<Option<i64>> {
         let row = tx
-            .maybe("SELECT generation FROM icecore.search_state WHERE space_id = $1", &[&self.id])
+            .query_opt(
+                "SELECT generation FROM icecore.search_state WHERE space_id = $1",
+                &[&self.id],
+            )
             .await?;
         Ok(row.map(|row| row.get(0)))
     }
 
     /// The metadata of all passages; reads only what changed.
-    async fn corpus_now(&self, tx: &Tx) -> Result<Arc<Corpus>> {
+    async fn current_corpus(&self, tx: &Tx) -> Result<Arc<Corpus>> {
         let Some(now) = self.search_generation(tx).await? else { return Ok(Arc::default()) };
-        let held = self.home.search.corpus(self.id).unwrap_or_default();
+        let held = self.database.search.corpus(self.id).unwrap_or_default();
         if held.generation == now {
             return Ok(held.what);
         }
-        let (pieces, generations) = held.known();
-        let rows =
-            tx.rows(changed_pieces!("corpus", "rows"), &[&self.id, &pieces, &generations]).await?;
+        let (pieces, generations) = held.known_generations();
+        let rows = tx
+            .query(changed_pieces_sql!("corpus", "rows"), &[&self.id, &pieces, &generations])
+            .await?;
         let mut bytes = Vec::new();
-        let mut fresh = Held { generation: now, ..Held::default() };
+        let mut fresh = CachedPieces { generation: now, ..CachedPieces::default() };
         for row in &rows {
             fresh.generation = row.get(0);
             let Some(piece) = row.get::<_, Option<i32>>(1) else { continue };
             fresh.pieces.push((piece, row.get(2)));
-            let first = plain(piece) * PASSAGES_IN_A_PIECE;
+            let first = number_from_column(piece) * PASSAGES_PER_PIECE;
             bytes.resize(first as usize * ROW_BYTES, 0);
             match row.get::<_, Option<&[u8]>>(3) {
                 Some(rows) => bytes.extend_from_slice(rows),
                 None => {
-                    let known = (first..held.what.end().min(first + PASSAGES_IN_A_PIECE))
-                        .flat_map(|number| held.what.row(number).bytes());
+                    let known = (first..held.what.passage_end().min(first + PASSAGES_PER_PIECE))
+                        .flat_map(|number| held.what.row(number).to_bytes());
                     bytes.extend(known);
                 }
             }
         }
-        fresh.what = Arc::new(Corpus::of(&bytes));
-        self.home.search.put_corpus(self.id, fresh.clone());
+        fresh.what = Arc::new(Corpus::from_bytes(&bytes));
+        self.database.search.put_corpus(self.id, fresh.clone());
         Ok(fresh.what)
     }
 
     /// The signs of all vectors; reads only what changed.
-    async fn signs_now(&self, tx: &Tx) -> Result<Arc<Vec<Signs>>> {
+    async fn current_signs(&self, tx: &Tx) -> Result<Arc<Vec<SignVector>>> {
         let Some(now) = self.search_generation(tx).await? else { return Ok(Arc::default()) };
-        let held = self.home.search.signs(self.id).unwrap_or_default();
+        let held = self.database.search.signs(self.id).unwrap_or_default();
         if held.generation == now {
             return Ok(held.what);
         }
-        let (pieces, generations) = held.known();
-        let rows =
-            tx.rows(changed_pieces!("sign", "signs"), &[&self.id, &pieces, &generations]).await?;
-        let mut signs: Vec<Signs> = Vec::new();
-        let mut fresh = Held { generation: now, ..Held::default() };
+        let (pieces, generations) = held.known_generations();
+        let rows = tx
+            .query(changed_pieces_sql!("sign", "signs"), &[&self.id, &pieces, &generations])
+            .await?;
+        let mut signs: Vec<SignVector> = Vec::new();
+        let mut fresh = CachedPieces { generation: now, ..CachedPieces::default() };
         for row in &rows {
             fresh.generation = row.get(0);
             let Some(piece) = row.get::<_, Option<i32>>(1) else { continue };
             fresh.pieces.push((piece, row.get(2)));
-            let first = (plain(piece) * SIGNS_IN_A_PIECE) as usize;
-            signs.resize(first, Signs::NONE);
-            match row.get::<_, Option<Vec<Bits>>>(3) {
+            let first = (number_from_column(piece) * SIGNS_PER_PIECE) as usize;
+            signs.resize(first, SignVector::NONE);
+            match row.get::<_, Option<Vec<SignBits>>>(3) {
                 Some(some) => signs.extend(some.iter().map(|bits| bits.0)),
-                None => signs.extend(held.what.iter().skip(first).take(SIGNS_IN_A_PIECE as usize)),
+                None => signs.extend(held.what.iter().skip(first).take(SIGNS_PER_PIECE as usize)),
             }
         }
         fresh.what = Arc::new(signs);
-        self.home.search.put_signs(self.id, fresh.clone());
+        self.database.search.put_signs(self.id, fresh.clone());
         Ok(fresh.what)
     }
 }
@@ -125,13 +130,13 @@ impl Space {
 impl Space {
     /// Rows of these passages, each with its position in `numbers`. The first column has the
     /// position, from 1.
-    async fn of_passages(&self, sql: &str, numbers: &[u32]) -> Result<Vec<(usize, Row)>> {
+    async fn query_passages(&self, sql: &str, numbers: &[u32]) -> Result<Vec<(usize, Row)>> {
         if numbers.is_empty() {
             return Ok(Vec::new());
         }
-        let asked: Vec<i32> = numbers.iter().copied().map(number_of).collect();
+        let asked: Vec<i32> = numbers.iter().copied().map(number_to_column).collect();
         let tx = self.begin_reading().await?;
-        let rows = tx.rows(sql, &[&self.id, &asked]).await?;
+        let rows = tx.query(sql, &[&self.id, &asked]).await?;
         tx.commit().await?;
         Ok(rows
             .into_iter()
@@ -141,14 +146,14 @@ impl Space {
 }
 
 #[async_trait]
-impl Passages for Space {
-    async fn take_in(&self, anew: bool, progress: Progress<'_>) -> Result<TakenIn> {
-        let taken = self.take_in_passages(anew, progress).await?;
+impl SearchIndex for Space {
+    async fn update_index(&self, anew: bool, progress: Progress<'_>) -> Result<IndexReport> {
+        let taken = self.index_passages(anew, progress).await?;
         if taken.files > 0 {
             let corpus = self.corpus().await?;
-            let gone = corpus.end().saturating_sub(corpus.passages);
-            if gone > MANY_GONE && gone > corpus.passages {
-                return self.take_in_passages(true, progress).await;
+            let gone = corpus.passage_end().saturating_sub(corpus.passages);
+            if gone > MAX_DEAD_PASSAGES && gone > corpus.passages {
+                return self.index_passages(true, progress).await;
             }
         }
         Ok(taken)
@@ -156,7 +161,7 @@ impl Passages for Space {
 
     async fn corpus(&self) -> Result<Arc<Corpus>> {
         let tx = self.begin_reading().await?;
-        let corpus = self.corpus_now(&tx).await?;
+        let corpus = self.current_corpus(&tx).await?;
         tx.commit().await?;
         Ok(corpus)
     }
@@ -166,13 +171,13 @@ impl Passages for Space {
         if terms.is_empty() {
             return Ok(found);
         }
-        let tag = tag(self.id);
-        let sought: Vec<String> = terms.iter().map(|term| tagged(&tag, term)).collect();
+        let tag = space_tag(self.id);
+        let sought: Vec<String> = terms.iter().map(|term| tag_term(&tag, term)).collect();
         let tx = self.begin_reading().await?;
         let rows = tx
-            .rows(
+            .query(
                 "SELECT nth, numbers, counts FROM icecore.postings($1, $2)",
-                &[&any_of(&sought), &sought],
+                &[&any_of_query(&sought), &sought],
             )
             .await?;
         tx.commit().await?;
@@ -180,14 +185,14 @@ impl Passages for Space {
             let (nth, numbers, counts): (i32, Vec<i32>, Vec<i32>) =
                 (row.get(0), row.get(1), row.get(2));
             if let Some(postings) =
-                (plain(nth) as usize).checked_sub(1).and_then(|at| found.get_mut(at))
+                (number_from_column(nth) as usize).checked_sub(1).and_then(|at| found.get_mut(at))
             {
                 *postings = numbers
                     .iter()
                     .zip(&counts)
                     .map(|(&passage, &count)| Posting {
-                        passage: plain(passage),
-                        count: plain(count),
+                        passage: number_from_column(passage),
+                        count: number_from_column(count),
                     })
                     .collect();
             }
@@ -195,19 +200,19 @@ impl Passages for Space {
         Ok(found)
     }
 
-    async fn terms_with(&self, part: &str, most: usize) -> Result<Vec<String>> {
+    async fn terms_containing(&self, part: &str, most: usize) -> Result<Vec<String>> {
         const SQL: &str = "SELECT DISTINCT term COLLATE \"C\", length(term) FROM ( \
                 SELECT terms FROM icecore.passage WHERE space_id = $1 UNION ALL SELECT terms FROM icecore.passage_more WHERE space_id = $1) AS rows \
             CROSS JOIN LATERAL (SELECT substr(lexeme, $4) FROM unnest(terms)) AS words (term) WHERE strpos(term, $2) > 0 \
             ORDER BY length(term), term COLLATE \"C\" LIMIT $3";
         let tx = self.begin_reading().await?;
         let most = i64::try_from(most).unwrap_or(i64::MAX);
-        let rows = tx.rows(SQL, &[&self.id, &part, &most, &(TAG_CHARS + 1)]).await?;
+        let rows = tx.query(SQL, &[&self.id, &part, &most, &(TAG_CHARS + 1)]).await?;
         tx.commit().await?;
         Ok(rows.iter().map(|row| row.get(0)).collect())
     }
 
-    async fn passages(&self, numbers: &[u32]) -> Result<Vec<Option<Placed>>> {
+    async fn locate_passages(&self, numbers: &[u32]) -> Result<Vec<Option<LocatedPassage>>> {
         // A document replaced since it was indexed yields nothing; the next update corrects that.
         // Places come first, so that only chunks of the passage's document are read.
         const SQL: &str = "WITH placed AS MATERIALIZED ( \
@@ -221,46 +226,46 @@ impl Passages for Space {
                     greatest(least(placed.stop - at, length(bytes)) - greatest(placed.start - at, 0), 0)::integer), ''::bytea ORDER BY at) \
                 FROM icecore.chunk WHERE space_id = $1 AND path = placed.path AND at < placed.stop AND at >= coalesce( \
                     (SELECT max(at) FROM icecore.chunk WHERE space_id = $1 AND path = placed.path AND at <= placed.start), 0)) AS piece (bytes)";
-        let mut found: Vec<Option<Placed>> = vec![None; numbers.len()];
-        for (nth_asked, row) in self.of_passages(SQL, numbers).await? {
+        let mut found: Vec<Option<LocatedPassage>> = vec![None; numbers.len()];
+        for (nth_asked, row) in self.query_passages(SQL, numbers).await? {
             let source: DocPath = row.get::<_, &str>(1).parse()?;
             let (nth, bytes): (i16, Option<&[u8]>) = (row.get(2), row.get(3));
-            let passage = passage::again(
+            let passage = passage::read_passage(
                 &source,
                 bytes.unwrap_or_default(),
                 u8::try_from(nth).unwrap_or(u8::MAX),
             );
             if let (Some(place), Some(passage)) = (found.get_mut(nth_asked), passage) {
-                *place = Some(Placed { passage, source });
+                *place = Some(LocatedPassage { passage, source });
             }
         }
         Ok(found)
     }
 
-    async fn passage(&self, key: u64) -> Result<Option<u32>> {
+    async fn passage_number(&self, key: u64) -> Result<Option<u32>> {
         let tx = self.begin_reading().await?;
         let row = tx
-            .maybe(
+            .query_opt(
                 "SELECT number FROM icecore.passage WHERE space_id = $1 AND key = $2",
                 &[&self.id, &key.cast_signed()],
             )
             .await?;
         tx.commit().await?;
-        Ok(row.map(|row| plain(row.get(0))))
+        Ok(row.map(|row| number_from_column(row.get(0))))
     }
 
-    async fn groups_of(&self, conversation: &str) -> Result<Vec<u32>> {
+    async fn conversation_groups(&self, conversation: &str) -> Result<Vec<u32>> {
         const SQL: &str = "SELECT number FROM icecore.grouping WHERE space_id = $1 AND conversation = $2 ORDER BY number";
         let tx = self.begin_reading().await?;
-        let rows = tx.rows(SQL, &[&self.id, &conversation.as_bytes()]).await?;
+        let rows = tx.query(SQL, &[&self.id, &conversation.as_bytes()]).await?;
         tx.commit().await?;
-        Ok(rows.iter().map(|row| plain(row.get(0))).collect())
+        Ok(rows.iter().map(|row| number_from_column(row.get(0))).collect())
     }
 
-    async fn voices(&self) -> Result<Vec<(u16, String)>> {
+    async fn speakers(&self) -> Result<Vec<(u16, String)>> {
         const SQL: &str = "SELECT number, name FROM icecore.voice WHERE space_id = $1 AND number <= 65535 ORDER BY number";
         let tx = self.begin_reading().await?;
-        let rows = tx.rows(SQL, &[&self.id]).await?;
+        let rows = tx.query(SQL, &[&self.id]).await?;
         tx.commit().await?;
         let voice = |row: &Row| {
             Some((u16::try_from(row.get::<_, i32>(0)).ok()?, String::from_utf8(row.get(1)).ok()?))
@@ -268,62 +273,64 @@ impl Passages for Space {
         Ok(rows.iter().filter_map(voice).collect())
     }
 
-    async fn vectors(&self, numbers: &[u32]) -> Result<Vec<Option<Packed>>> {
+    async fn vectors(&self, numbers: &[u32]) -> Result<Vec<Option<PackedVector>>> {
         const SQL: &str = "SELECT asked.nth, vector.packed FROM unnest($2::integer[]) WITH ORDINALITY AS asked (number, nth) \
             JOIN icecore.passage ON passage.space_id = $1 AND passage.number = asked.number \
             JOIN icecore.vector ON vector.space_id = $1 AND vector.key = passage.key AND vector.wording = passage.wording";
         let mut found = vec![None; numbers.len()];
-        for (nth, row) in self.of_passages(SQL, numbers).await? {
+        for (nth, row) in self.query_passages(SQL, numbers).await? {
             if let Some(place) = found.get_mut(nth) {
-                *place = Packed::from_bytes(row.get(1));
+                *place = PackedVector::from_bytes(row.get(1));
             }
         }
         Ok(found)
     }
 
-    async fn signs(&self) -> Result<Arc<Vec<Signs>>> {
+    async fn vector_signs(&self) -> Result<Arc<Vec<SignVector>>> {
         let tx = self.begin_reading().await?;
-        let signs = self.signs_now(&tx).await?;
+        let signs = self.current_signs(&tx).await?;
         tx.commit().await?;
         Ok(signs)
     }
 
-    fn finds_nearest(&self, passages: u32) -> bool {
-        passages >= self.home.options.many_passages
+    fn prefers_nearest_query(&self, passages: u32) -> bool {
+        passages >= self.database.options.nearest_query_min_passages
     }
 
-    async fn nearest(&self, to: &Signs, most: usize) -> Result<Vec<(u32, u32)>> {
+    async fn nearest_by_signs(&self, to: &SignVector, most: usize) -> Result<Vec<(u32, u32)>> {
         const SQL: &str = "SELECT piece, nth, distance FROM icecore.nearest($1, $2)";
         let tx = self.begin_reading().await?;
         let most = i32::try_from(most).unwrap_or(i32::MAX);
-        let rows = tx.rows(SQL, &[&Bits(*to), &most]).await?;
+        let rows = tx.query(SQL, &[&SignBits(*to), &most]).await?;
         tx.commit().await?;
-        let number = |row: &Row| plain(row.get(0)) * SIGNS_IN_A_PIECE + plain(row.get(1)) - 1;
-        Ok(rows.iter().map(|row| (number(row), plain(row.get(2)))).collect())
+        let number = |row: &Row| {
+            number_from_column(row.get(0)) * SIGNS_PER_PIECE + number_from_column(row.get(1)) - 1
+        };
+        Ok(rows.iter().map(|row| (number(row), number_from_column(row.get(2)))).collect())
     }
 
-    async fn signs_of(&self, numbers: &[u32]) -> Result<Vec<Signs>> {
+    async fn vector_signs_of(&self, numbers: &[u32]) -> Result<Vec<SignVector>> {
         const SQL: &str =
             "SELECT piece, signs FROM icecore.sign WHERE space_id = $1 AND piece = ANY ($2)";
         let mut pieces: Vec<i32> =
-            numbers.iter().map(|number| number_of(number / SIGNS_IN_A_PIECE)).collect();
+            numbers.iter().map(|number| number_to_column(number / SIGNS_PER_PIECE)).collect();
         pieces.sort_unstable();
         pieces.dedup();
         let tx = self.begin_reading().await?;
-        let rows = tx.rows(SQL, &[&self.id, &pieces]).await?;
+        let rows = tx.query(SQL, &[&self.id, &pieces]).await?;
         tx.commit().await?;
-        let found: HashMap<u32, Vec<Bits>> =
-            rows.iter().map(|row| (plain(row.get(0)), row.get(1))).collect();
+        let found: HashMap<u32, Vec<SignBits>> =
+            rows.iter().map(|row| (number_from_column(row.get(0)), row.get(1))).collect();
         let signs = |number: u32| {
             found
-                .get(&(number / SIGNS_IN_A_PIECE))?
-                .get((number % SIGNS_IN_A_PIECE) as usize)
+                .get(&(number / SIGNS_PER_PIECE))?
+                .get((number % SIGNS_PER_PIECE) as usize)
                 .map(|bits| bits.0)
         };
-        Ok(numbers.iter().map(|&number| signs(number).unwrap_or(Signs::NONE)).collect())
+        Ok(numbers.iter().map(|&number| signs(number).unwrap_or(SignVector::NONE)).collect())
     }
 
-    async fn keep_vectors(&self, vectors: &[(u32, Packed)]) -> Result<()> {
-        self.keep_these_vectors(vectors).await
+    async fn store_vectors(&self, vectors: &[(u32, PackedVector)]) -> Result<()> {
+        self.write_vectors(vectors).await
     }
 }

@@ -11,8 +11,8 @@ use icecore_domain::hash::Hash;
 use icecore_domain::layout::{self, DocPath};
 use icecore_domain::ledger;
 use icecore_domain::ledger::query::EventQuery;
-use icecore_domain::record::{self, Digest, Key, Record, SessionKey, SessionStat};
-use icecore_domain::summary::{Head, Summary, SummaryQuery};
+use icecore_domain::record::{self, Record, RecordKey, RecordSetDigest, SessionKey, SessionStats};
+use icecore_domain::summary::{Summary, SummaryHead, SummaryQuery};
 use jiff::civil::Date;
 use rusqlite::types::Value;
 use rusqlite::{
@@ -20,25 +20,25 @@ use rusqlite::{
     params_from_iter,
 };
 
-use super::{Index, Look, Outcome, damaged};
+use super::{FileStat, Index, SqlResult, damage_error};
 use crate::Progress;
 
 /// A file as it is now: its stat and its bytes.
-pub(in crate::vault) struct FileNow {
-    pub look: Option<Look>,
+pub(in crate::vault) struct CurrentFile {
+    pub look: Option<FileStat>,
     pub text: Vec<u8>,
 }
 
 /// The place of a summary version.
-pub(in crate::vault) struct Place {
-    pub head: Head,
+pub(in crate::vault) struct SummaryLocation {
+    pub head: SummaryHead,
     pub offset: u64,
     pub length: usize,
 }
 
 impl Index {
     /// The files whose index entries are out of date, removed files included.
-    pub fn stale(&self, files: &[(DocPath, Option<Look>)]) -> Outcome<Vec<DocPath>> {
+    pub fn stale_files(&self, files: &[(DocPath, Option<FileStat>)]) -> SqlResult<Vec<DocPath>> {
         let state = self.connection.unchecked_transaction()?;
         let mut query = state.prepare_cached("SELECT stamp FROM taken WHERE path = ?1")?;
         let mut stale = Vec::new();
@@ -54,27 +54,27 @@ impl Index {
 
     /// Indexes a whole file. `read` is called under the index's write lock: what is in the index
     /// was in the file before.
-    pub fn take_file(
+    pub fn index_file(
         &mut self,
         path: &DocPath,
-        read: impl FnOnce() -> Outcome<FileNow>,
-    ) -> Outcome<()> {
+        read: impl FnOnce() -> SqlResult<CurrentFile>,
+    ) -> SqlResult<()> {
         let transaction =
             self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let now = read()?;
         fill_file(&transaction, path, &now)?;
         transaction.commit()?;
-        self.shorten_log()
+        self.truncate_own_log()
     }
 
     /// Replaces the index of all files by these in one transaction: others see the old or the new
     /// state.
-    pub fn take_all(
+    pub fn reindex_files(
         &mut self,
         files: &[DocPath],
-        read: impl Fn(&DocPath) -> Outcome<FileNow>,
+        read: impl Fn(&DocPath) -> SqlResult<CurrentFile>,
         progress: Progress<'_>,
-    ) -> Outcome<()> {
+    ) -> SqlResult<()> {
         let transaction =
             self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
         transaction.execute_batch(
@@ -86,11 +86,11 @@ impl Index {
             progress(done as u64 + 1, files.len() as u64);
         }
         transaction.commit()?;
-        self.shorten_log()
+        self.truncate_own_log()
     }
 
     /// The file and the text hash of each of these keys that is indexed.
-    pub fn known(&self, keys: &[Key]) -> Outcome<Vec<Option<(String, Key)>>> {
+    pub fn find_records(&self, keys: &[RecordKey]) -> SqlResult<Vec<Option<(String, RecordKey)>>> {
         let state = self.connection.unchecked_transaction()?;
         let mut query = state.prepare_cached(
             "SELECT path, wording FROM record JOIN taken USING (file) WHERE key = ?1",
@@ -106,10 +106,13 @@ impl Index {
 
     /// Indexes records that this process just appended under the lock: for each file its new
     /// records, its earlier length and its current stat.
-    pub fn take_own_records(&mut self, own: &[(DocPath, Vec<&Record>, u64, Look)]) -> Outcome<()> {
+    pub fn add_own_records(
+        &mut self,
+        own: &[(DocPath, Vec<&Record>, u64, FileStat)],
+    ) -> SqlResult<()> {
         let transaction =
             self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-        let mut rows: Vec<(Key, Key, i64)> = Vec::new();
+        let mut rows: Vec<(RecordKey, RecordKey, i64)> = Vec::new();
         for (path, records, start, look) in own {
             let known = transaction
                 .prepare_cached("SELECT file, bytes FROM taken WHERE path = ?1")?
@@ -119,35 +122,35 @@ impl Index {
                 .optional()?;
             let (file, bytes) = match known {
                 Some(known) => known,
-                None => (put_taken(&transaction, path, Some(*look))?, 0),
+                None => (put_file_stamp(&transaction, path, Some(*look))?, 0),
             };
             if bytes != *start {
                 // The file has other changes too; dropping its stamp makes the next query index all
                 // of it.
-                put_taken(&transaction, path, None)?;
+                put_file_stamp(&transaction, path, None)?;
                 continue;
             }
-            let mut stats: BTreeMap<SessionKey, SessionStat> = BTreeMap::new();
+            let mut stats: BTreeMap<SessionKey, SessionStats> = BTreeMap::new();
             for record in records {
-                rows.push((record.key(), record.wording(), file));
+                rows.push((record.key(), record.wording_hash(), file));
                 let key = record.session_key();
                 stats
                     .entry(key.clone())
-                    .or_insert_with(|| SessionStat::empty(key, record))
+                    .or_insert_with(|| SessionStats::new(key, record))
                     .add(record);
             }
             for stat in stats.into_values() {
                 let so_far = transaction
                     .prepare_cached("SELECT * FROM session WHERE day = ?1 AND conversation = ?2 AND session = ?3 AND file = ?4")?
-                    .query_row(params![stat.key.day.to_string(), stat.key.conversation, session_text(&stat.key), file], session_stat)
+                    .query_row(params![stat.key.day.to_string(), stat.key.conversation, session_column(&stat.key), file], session_stat)
                     .optional()?;
                 put_session(
                     &transaction,
                     file,
-                    &so_far.map_or(stat.clone(), |so_far| so_far.with(&stat)),
+                    &so_far.map_or(stat.clone(), |so_far| so_far.merge(&stat)),
                 )?;
             }
-            put_taken(&transaction, path, Some(*look))?;
+            put_file_stamp(&transaction, path, Some(*look))?;
         }
         // In table order, so that each page is visited once.
         rows.sort_unstable();
@@ -159,11 +162,11 @@ impl Index {
             }
         }
         transaction.commit()?;
-        self.shorten_log()
+        self.truncate_own_log()
     }
 
     /// The sessions of these days, or all.
-    pub fn sessions(&self, days: Option<Days>) -> Outcome<Vec<SessionStat>> {
+    pub fn sessions(&self, days: Option<Days>) -> SqlResult<Vec<SessionStats>> {
         let (first, last) = days.map_or((String::new(), "~".to_owned()), |days| {
             (days.first.to_string(), days.last.to_string())
         });
@@ -171,11 +174,11 @@ impl Index {
             "SELECT * FROM session WHERE day BETWEEN ?1 AND ?2 ORDER BY day, conversation, session",
         )?;
         let rows = query.query_map([first, last], session_stat)?;
-        let mut found: Vec<SessionStat> = Vec::new();
+        let mut found: Vec<SessionStats> = Vec::new();
         for stat in rows {
             let stat = stat?;
             match found.last_mut() {
-                Some(before) if before.key == stat.key => *before = before.clone().with(&stat),
+                Some(before) if before.key == stat.key => *before = before.clone().merge(&stat),
                 _ => found.push(stat),
             }
         }
@@ -184,34 +187,34 @@ impl Index {
     }
 
     /// The digest of a conversation's records on these days.
-    pub fn digest_of(&self, conversation: &str, days: Days) -> Outcome<Digest> {
+    pub fn digest(&self, conversation: &str, days: Days) -> SqlResult<RecordSetDigest> {
         let mut query = self.connection.prepare_cached(
             "SELECT records, sum FROM session WHERE conversation = ?1 AND day BETWEEN ?2 AND ?3",
         )?;
         let among = params![conversation, days.first.to_string(), days.last.to_string()];
-        let mut digest = Digest::default();
-        for part in
-            query.query_map(among, |row| Ok(Digest::from_parts(row.get(0)?, key_of(row, 1)?)))?
+        let mut digest = RecordSetDigest::default();
+        for part in query
+            .query_map(among, |row| Ok(RecordSetDigest::from_parts(row.get(0)?, key_of(row, 1)?)))?
         {
-            digest = digest.with(part?);
+            digest = digest.combine(part?);
         }
         Ok(digest)
     }
 
     /// The days with records of a conversation, in order.
-    pub fn days_of(&self, conversation: &str) -> Outcome<Vec<Date>> {
+    pub fn conversation_days(&self, conversation: &str) -> SqlResult<Vec<Date>> {
         let mut query = self.connection.prepare_cached(
             "SELECT DISTINCT day FROM session WHERE conversation = ?1 ORDER BY day",
         )?;
         query
             .query_map([conversation], |row| {
-                row.get::<_, String>(0)?.parse().map_err(|_| damaged())
+                row.get::<_, String>(0)?.parse().map_err(|_| damage_error())
             })?
             .collect()
     }
 
     /// The days with events, and the number of events of each.
-    pub fn event_days(&self) -> Outcome<Vec<(Date, usize)>> {
+    pub fn event_days(&self) -> SqlResult<Vec<(Date, usize)>> {
         // Archived events count on their day too.
         let mut query = self.connection.prepare_cached(
             "SELECT told, sum(many) FROM (SELECT told, count(*) AS many FROM event GROUP BY told
@@ -221,17 +224,17 @@ impl Index {
         )?;
         query
             .query_map([], |row| {
-                Ok((row.get::<_, String>(0)?.parse().map_err(|_| damaged())?, row.get(1)?))
+                Ok((row.get::<_, String>(0)?.parse().map_err(|_| damage_error())?, row.get(1)?))
             })?
             .collect()
     }
 
     /// The places of archived events: file, offset and length. A superset of the result; the domain
     /// filters it.
-    pub fn archived(&self, which: &EventQuery) -> Outcome<Vec<(String, u64, usize)>> {
+    pub fn archived_places(&self, which: &EventQuery) -> SqlResult<Vec<(String, u64, usize)>> {
         let state = self.connection.unchecked_transaction()?;
         let place = |row: &SqlRow<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?));
-        const PLACE: &str =
+        const PLACE_COLUMNS: &str =
             "SELECT path, line_offset, line_length FROM archive JOIN taken USING (file)";
         let mut found: Vec<(String, u64, usize)> = Vec::new();
         if which.ids.is_empty() {
@@ -254,13 +257,14 @@ impl Index {
             );
             rule(
                 "saying = ?",
-                which.saying.as_deref().map(|text| Value::from(super::saying(text))),
+                which.saying.as_deref().map(|text| Value::from(super::sameness_hash(text))),
             );
-            let mut query = state.prepare(&format!("{PLACE} WHERE {}", rules.join(" AND ")))?;
-            found = query.query_map(params_from_iter(values), place)?.collect::<Outcome<_>>()?;
+            let mut query =
+                state.prepare(&format!("{PLACE_COLUMNS} WHERE {}", rules.join(" AND ")))?;
+            found = query.query_map(params_from_iter(values), place)?.collect::<SqlResult<_>>()?;
         }
-        let mut query =
-            state.prepare(&format!("{PLACE} WHERE id IN (SELECT value FROM json_each(?1))"))?;
+        let mut query = state
+            .prepare(&format!("{PLACE_COLUMNS} WHERE id IN (SELECT value FROM json_each(?1))"))?;
         for one in query.query_map([super::id_list(&which.ids)], place)? {
             found.push(one?);
         }
@@ -269,13 +273,13 @@ impl Index {
     }
 
     /// Indexes summaries that this process just appended at `start`.
-    pub fn take_own_summaries(
+    pub fn add_own_summaries(
         &mut self,
         path: &DocPath,
         start: u64,
         summaries: &[Summary],
-        look: Look,
-    ) -> Outcome<()> {
+        look: FileStat,
+    ) -> SqlResult<()> {
         let transaction =
             self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let bytes: u64 = transaction
@@ -288,17 +292,17 @@ impl Index {
         }
         let mut offset = start;
         for summary in summaries {
-            let length = summary.line().len();
+            let length = summary.to_line().len();
             put_summary(&transaction, &summary.head(), offset, length - 1)?;
             offset += length as u64;
         }
-        put_taken(&transaction, path, Some(look))?;
+        put_file_stamp(&transaction, path, Some(look))?;
         transaction.commit()?;
-        self.shorten_log()
+        self.truncate_own_log()
     }
 
     /// The newest matching versions, by first day and period.
-    pub fn places(&self, which: &SummaryQuery) -> Outcome<Vec<Place>> {
+    pub fn summary_locations(&self, which: &SummaryQuery) -> SqlResult<Vec<SummaryLocation>> {
         let mut sql = String::from(
             "SELECT period, version, conversation, session, recorded, source, log, content, messages, states, by_hand, provisional,
              importance, headline_bytes, body_bytes, line_offset, line_length FROM summary WHERE 1",
@@ -315,9 +319,10 @@ impl Index {
         }
         sql.push_str(" ORDER BY seq");
         let mut query = self.connection.prepare_cached(&sql)?;
-        let all: Vec<Place> =
-            query.query_map(params_from_iter(values), place)?.collect::<Outcome<_>>()?;
-        Ok(which.choose(all, |place| (place.head.period, place.head.recorded)))
+        let all: Vec<SummaryLocation> = query
+            .query_map(params_from_iter(values), summary_location)?
+            .collect::<SqlResult<_>>()?;
+        Ok(which.select_newest(all, |place| (place.head.period, place.head.recorded)))
     }
 }
 
@@ -325,18 +330,18 @@ impl Index {
 pub(super) fn fill_file(
     transaction: &Transaction<'_>,
     path: &DocPath,
-    now: &FileNow,
-) -> Outcome<()> {
+    now: &CurrentFile,
+) -> SqlResult<()> {
     if path.as_str() == layout::SUMMARIES {
         transaction.execute("DELETE FROM summary", [])?;
         let mut offset = 0;
         for line in now.text.split_inclusive(|&byte| byte == b'\n') {
-            if let Ok(summary) = Summary::read(line.trim_ascii()) {
+            if let Ok(summary) = Summary::parse_line(line.trim_ascii()) {
                 put_summary(transaction, &summary.head(), offset, line.trim_ascii_end().len())?;
             }
             offset += line.len() as u64;
         }
-        put_taken(transaction, path, now.look)?;
+        put_file_stamp(transaction, path, now.look)?;
         return Ok(());
     }
     if path.is_archive() {
@@ -350,26 +355,26 @@ pub(super) fn fill_file(
         transaction.prepare_cached("DELETE FROM record WHERE file = ?1")?.execute([file])?;
         transaction.prepare_cached("DELETE FROM session WHERE file = ?1")?.execute([file])?;
     }
-    let file = put_taken(transaction, path, now.look)?;
-    let (records, _) = record::read_file(&now.text);
+    let file = put_file_stamp(transaction, path, now.look)?;
+    let (records, _) = record::parse_file(&now.text);
     let mut put = transaction.prepare_cached("INSERT OR IGNORE INTO record VALUES (?1, ?2, ?3)")?;
     for record in &records {
-        put.execute(params![record.key().as_slice(), record.wording().as_slice(), file])?;
+        put.execute(params![record.key().as_slice(), record.wording_hash().as_slice(), file])?;
     }
-    record::sessions(&records).iter().try_for_each(|stat| put_session(transaction, file, stat))
+    record::session_stats(&records).iter().try_for_each(|stat| put_session(transaction, file, stat))
 }
 
-fn fill_archive(transaction: &Transaction<'_>, path: &DocPath, now: &FileNow) -> Outcome<()> {
-    put_taken(transaction, path, None)?;
+fn fill_archive(transaction: &Transaction<'_>, path: &DocPath, now: &CurrentFile) -> SqlResult<()> {
+    put_file_stamp(transaction, path, None)?;
     if now.look.is_none() {
         return Ok(());
     }
-    let file = put_taken(transaction, path, now.look)?;
+    let file = put_file_stamp(transaction, path, now.look)?;
     let mut put = transaction.prepare_cached(
         "INSERT OR IGNORE INTO archive VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
     )?;
-    for raw in ledger::lines(&now.text, 1) {
-        for event in line::parse(raw.bytes).events {
+    for raw in ledger::raw_lines(&now.text, 1) {
+        for event in line::parse_line(raw.bytes).events {
             put.execute(params![
                 event.id.to_string(),
                 event.id.day().to_string(),
@@ -377,7 +382,7 @@ fn fill_archive(transaction: &Transaction<'_>, path: &DocPath, now: &FileNow) ->
                 event.ts.day().to_string(),
                 event.entity,
                 event.source,
-                super::saying(&event.content),
+                super::sameness_hash(&event.content),
                 file,
                 raw.offset as u64,
                 raw.bytes.len(),
@@ -395,7 +400,11 @@ fn fill_archive(transaction: &Transaction<'_>, path: &DocPath, now: &FileNow) ->
 }
 
 /// Stores the stat of a file and returns its number in the index; `None` removes the file.
-fn put_taken(transaction: &Transaction<'_>, path: &DocPath, look: Option<Look>) -> Outcome<i64> {
+fn put_file_stamp(
+    transaction: &Transaction<'_>,
+    path: &DocPath,
+    look: Option<FileStat>,
+) -> SqlResult<i64> {
     let Some(look) = look else {
         for sql in [
             "DELETE FROM record WHERE file IN (SELECT file FROM taken WHERE path = ?1)",
@@ -417,23 +426,23 @@ fn put_taken(transaction: &Transaction<'_>, path: &DocPath, look: Option<Look>) 
     put.query_row(params![path.as_str(), look.len, look.stamp()], |row| row.get(0))
 }
 
-fn session_text(key: &SessionKey) -> &str {
+fn session_column(key: &SessionKey) -> &str {
     key.session.as_deref().unwrap_or_default()
 }
 
-fn put_session(transaction: &Transaction<'_>, file: i64, stat: &SessionStat) -> Outcome<()> {
+fn put_session(transaction: &Transaction<'_>, file: i64, stat: &SessionStats) -> SqlResult<()> {
     let mut put = transaction.prepare_cached(
         "INSERT OR REPLACE INTO session VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)",
     )?;
     put.execute(params![
         stat.key.day.to_string(),
         stat.key.conversation,
-        session_text(&stat.key),
+        session_column(&stat.key),
         file,
         stat.digest.records,
         stat.states,
         stat.bytes,
-        stat.digest.bytes().as_slice(),
+        stat.digest.to_bytes().as_slice(),
         stat.first.to_string(),
         stat.last.to_string(),
         stat.captured.to_string(),
@@ -442,18 +451,18 @@ fn put_session(transaction: &Transaction<'_>, file: i64, stat: &SessionStat) -> 
     Ok(())
 }
 
-fn session_stat(row: &SqlRow<'_>) -> Outcome<SessionStat> {
+fn session_stat(row: &SqlRow<'_>) -> SqlResult<SessionStats> {
     let moment = |at: usize| {
-        Moment::read(&row.get::<_, String>(at)?).map(|read| read.moment).ok_or_else(damaged)
+        Moment::parse(&row.get::<_, String>(at)?).map(|read| read.moment).ok_or_else(damage_error)
     };
     let session: String = row.get(2)?;
-    Ok(SessionStat {
+    Ok(SessionStats {
         key: SessionKey {
-            day: row.get::<_, String>(0)?.parse().map_err(|_| damaged())?,
+            day: row.get::<_, String>(0)?.parse().map_err(|_| damage_error())?,
             conversation: row.get(1)?,
             session: Some(session).filter(|session| !session.is_empty()),
         },
-        digest: Digest::from_parts(row.get(4)?, key_of(row, 7)?),
+        digest: RecordSetDigest::from_parts(row.get(4)?, key_of(row, 7)?),
         states: row.get(5)?,
         bytes: row.get(6)?,
         first: moment(8)?,
@@ -463,16 +472,16 @@ fn session_stat(row: &SqlRow<'_>) -> Outcome<SessionStat> {
     })
 }
 
-fn key_of(row: &SqlRow<'_>, at: usize) -> Outcome<Key> {
-    row.get::<_, Vec<u8>>(at)?.try_into().map_err(|_| damaged())
+fn key_of(row: &SqlRow<'_>, at: usize) -> SqlResult<RecordKey> {
+    row.get::<_, Vec<u8>>(at)?.try_into().map_err(|_| damage_error())
 }
 
 fn put_summary(
     transaction: &Transaction<'_>,
-    head: &Head,
+    head: &SummaryHead,
     offset: u64,
     length: usize,
-) -> Outcome<()> {
+) -> SqlResult<()> {
     let mut put = transaction.prepare_cached(
         "INSERT INTO summary (tier, first, period, version, conversation, session, recorded, source, log, content, messages, states,
          by_hand, provisional, importance, headline_bytes, body_bytes, line_offset, line_length)
@@ -486,9 +495,9 @@ fn put_summary(
         head.session.as_ref().map(|key| key.conversation.as_str()),
         head.session.as_ref().and_then(|key| key.session.as_deref()),
         head.recorded.to_string(),
-        head.source.bytes().as_slice(),
-        head.log.as_ref().map(|hash| hash.bytes().as_slice()),
-        head.content.bytes().as_slice(),
+        head.source.as_bytes().as_slice(),
+        head.log.as_ref().map(|hash| hash.as_bytes().as_slice()),
+        head.content.as_bytes().as_slice(),
         head.messages,
         head.states,
         head.by_hand,
@@ -502,10 +511,10 @@ fn put_summary(
     Ok(())
 }
 
-fn place(row: &SqlRow<'_>) -> Outcome<Place> {
-    let hash = |at: usize| Hash::from_bytes(&row.get::<_, Vec<u8>>(at)?).ok_or_else(damaged);
+fn summary_location(row: &SqlRow<'_>) -> SqlResult<SummaryLocation> {
+    let hash = |at: usize| Hash::from_bytes(&row.get::<_, Vec<u8>>(at)?).ok_or_else(damage_error);
     let period: icecore_domain::summary::Period =
-        row.get::<_, String>(0)?.parse().map_err(|_| damaged())?;
+        row.get::<_, String>(0)?.parse().map_err(|_| damage_error())?;
     let conversation: Option<String> = row.get(2)?;
     let log: Option<Vec<u8>> = row.get(6)?;
     let session = match conversation {
@@ -514,12 +523,12 @@ fn place(row: &SqlRow<'_>) -> Outcome<Place> {
         }
         None => None,
     };
-    Ok(Place {
-        head: Head {
+    Ok(SummaryLocation {
+        head: SummaryHead {
             period,
             version: row.get(1)?,
             session,
-            recorded: Moment::read(&row.get::<_, String>(4)?).ok_or_else(damaged)?.moment,
+            recorded: Moment::parse(&row.get::<_, String>(4)?).ok_or_else(damage_error)?.moment,
             source: hash(5)?,
             log: log.as_deref().and_then(Hash::from_bytes),
             content: hash(7)?,
@@ -527,7 +536,7 @@ fn place(row: &SqlRow<'_>) -> Outcome<Place> {
             states: row.get(9)?,
             by_hand: row.get(10)?,
             provisional: row.get(11)?,
-            importance: row.get::<_, String>(12)?.parse().map_err(|_| damaged())?,
+            importance: row.get::<_, String>(12)?.parse().map_err(|_| damage_error())?,
             headline_bytes: row.get(13)?,
             body_bytes: row.get(14)?,
         },
@@ -537,7 +546,7 @@ fn place(row: &SqlRow<'_>) -> Outcome<Place> {
 }
 
 /// The content to compare, without what depends on how the index was built.
-pub(super) const DUMPS: &[(&str, &str)] = &[
+pub(super) const FILE_DUMPS: &[(&str, &str)] = &[
     ("records", "SELECT key, wording, path FROM record JOIN taken USING (file) ORDER BY key"),
     (
         "sessions",
@@ -552,7 +561,7 @@ pub(super) const DUMPS: &[(&str, &str)] = &[
 ];
 
 /// Files that the index takes for current, with their stamps: the basis of a comparison.
-pub(super) fn taken(connection: &Connection) -> Outcome<HashMap<String, String>> {
+pub(super) fn indexed_files(connection: &Connection) -> SqlResult<HashMap<String, String>> {
     let mut query = connection.prepare("SELECT path, stamp FROM taken")?;
     query.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?.collect()
 }

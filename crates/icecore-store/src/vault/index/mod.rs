@@ -6,22 +6,22 @@
 
 mod files;
 
-pub(super) use self::files::FileNow;
+pub(super) use self::files::CurrentFile;
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use icecore_domain::event::{Act, Effect, Event, Kind, Priority};
-use icecore_domain::format::line::{self, Fault, Severity};
+use icecore_domain::event::{Act, Effect, Event, EventType, Priority};
+use icecore_domain::format::line::{self, ParseFault, Severity};
 use icecore_domain::hash::Hash;
 use icecore_domain::id::EventId;
 use icecore_domain::layout::DocPath;
 use icecore_domain::ledger::conflict::{self, Claim};
-use icecore_domain::ledger::query::{EventQuery, Wanted};
-use icecore_domain::ledger::{self, Entry, Ledger, LineFault, Standing};
-use icecore_domain::plain;
+use icecore_domain::ledger::query::{EventQuery, EventStateFilter};
+use icecore_domain::ledger::{self, EventState, Ledger, LedgerEntry, LineFault};
 use icecore_domain::record::Trust;
+use icecore_domain::sanitize;
 use jiff::civil::Date;
 use rusqlite::config::DbConfig;
 use rusqlite::types::Value;
@@ -30,21 +30,21 @@ use rusqlite::{
     params_from_iter,
 };
 
-use super::door::{Door, Look};
-use crate::{Count, Error, Progress, Result, Stamp};
+use super::vault_fs::{FileStat, VaultFs};
+use crate::{Error, Progress, Result, Stamp, StatementCount};
 
 /// Increment whenever the tables or their content change; an index of another version is rebuilt.
-const VERSION: i64 = 13;
+const SCHEMA_VERSION: i64 = 13;
 /// The first SQLite without the WAL-reset defect.
-const OLDEST_SQLITE: i32 = 3_051_003;
+const MIN_SQLITE_VERSION: i32 = 3_051_003;
 /// From this many new lines on, a rebuild is faster than single steps.
-const BULK_LINES: usize = 2_000;
+const MIN_REBUILD_LINES: usize = 2_000;
 
 /// How long to wait for another process that writes to the index.
-const PATIENCE: Duration = Duration::from_secs(10);
+const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The result of an index operation. On failure the caller reads the files.
-pub(super) type Outcome<T> = std::result::Result<T, rusqlite::Error>;
+pub(super) type SqlResult<T> = std::result::Result<T, rusqlite::Error>;
 
 /// An open index.
 pub(super) struct Index {
@@ -53,59 +53,59 @@ pub(super) struct Index {
 }
 
 /// The ledger as it is now.
-pub(super) struct Current {
+pub(super) struct CurrentLedger {
     pub text: Vec<u8>,
-    pub look: Option<Look>,
+    pub look: Option<FileStat>,
     /// Ids of lost events, which must not be assigned again.
     pub spent: Vec<EventId>,
     /// The archives, needed only to fill the index.
-    pub archives: Vec<(DocPath, FileNow)>,
+    pub archives: Vec<(DocPath, CurrentFile)>,
 }
 
 /// The part of the ledger that the index covers.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Covered {
+struct CoveredPart {
     bytes: u64,
     lines: usize,
     running: Hash,
     stamp: String,
 }
 
-impl Covered {
-    fn nothing() -> Self {
+impl CoveredPart {
+    fn empty() -> Self {
         Self { bytes: 0, lines: 0, running: Hash::of(b""), stamp: String::new() }
     }
 }
 
 /// A row of the index: the place of an event's line, and its state.
-pub(super) struct Row {
+pub(super) struct EventRow {
     pub seq: i64,
     pub id: EventId,
     pub line: usize,
     pub offset: u64,
     pub length: usize,
-    pub standing: Standing,
+    pub standing: EventState,
     pub verified: String,
     pub confirmed: bool,
 }
 
 /// Linked events and the places of their lines.
-pub(super) struct Tied {
+pub(super) struct LinkedPlaces {
     /// All ids, unknown ones included.
     pub ids: Vec<EventId>,
     /// Lines of the ledger, in order: offset and length.
-    pub here: Vec<(u64, usize)>,
+    pub in_ledger: Vec<(u64, usize)>,
     /// Lines of archives, file by file: file, offset and length.
-    pub gone: Vec<(String, u64, usize)>,
+    pub in_archives: Vec<(String, u64, usize)>,
 }
 
 /// The place of a line: its number in the ledger or the number of its file, its offset and its
 /// length.
-type Line = (i64, u64, usize);
+type LinePlace = (i64, u64, usize);
 
 /// Refuses a SQLite with a known defect.
 pub(super) fn check_sqlite() -> Result<()> {
-    if rusqlite::version_number() < OLDEST_SQLITE {
+    if rusqlite::version_number() < MIN_SQLITE_VERSION {
         return Err(Error::OldSqlite(rusqlite::version().into()));
     }
     Ok(())
@@ -113,47 +113,52 @@ pub(super) fn check_sqlite() -> Result<()> {
 
 impl Index {
     /// Opens the index at `path`; creates an empty one if there is none of this version.
-    pub fn open(door: &Door, path: &Path) -> Outcome<Self> {
+    pub fn open(door: &VaultFs, path: &Path) -> SqlResult<Self> {
         door.make_private_file(path);
         match Self::try_open(path) {
             Ok(Some(index)) => Ok(index),
             // Another version, or not a SQLite file: it is derived, so replace it.
-            Ok(None) => Self::anew(door, path),
-            Err(error) if is_damage(&error) => Self::anew(door, path),
+            Ok(None) => Self::recreate(door, path),
+            Err(error) if is_damage(&error) => Self::recreate(door, path),
             Err(error) => Err(error),
         }
     }
 
     /// Creates an empty index at `path`, replacing whatever is there.
-    pub fn anew(door: &Door, path: &Path) -> Outcome<Self> {
+    pub fn recreate(door: &VaultFs, path: &Path) -> SqlResult<Self> {
         door.remove_index(path);
         door.make_private_file(path);
         Self::try_open(path)?.ok_or(rusqlite::Error::InvalidQuery)
     }
 
     /// Creates an index for a comparison: no journal, nothing flushed.
-    pub fn temporary(door: &Door, path: &Path, text: &[u8]) -> Outcome<Self> {
+    pub fn temporary(door: &VaultFs, path: &Path, text: &[u8]) -> SqlResult<Self> {
         door.remove_index(path);
         door.make_private_file(path);
         let mut index =
             Self::open_with(path, "OFF", "OFF")?.ok_or(rusqlite::Error::InvalidQuery)?;
         index.rebuild(
-            &Current { text: text.to_vec(), look: None, spent: Vec::new(), archives: Vec::new() },
+            &CurrentLedger {
+                text: text.to_vec(),
+                look: None,
+                spent: Vec::new(),
+                archives: Vec::new(),
+            },
             &|_, _| {},
         )?;
         Ok(index)
     }
 
-    fn try_open(path: &Path) -> Outcome<Option<Self>> {
-        Self::open_with(path, journal(path), "NORMAL")
+    fn try_open(path: &Path) -> SqlResult<Option<Self>> {
+        Self::open_with(path, journal_mode(path), "NORMAL")
     }
 
-    fn open_with(path: &Path, journal: &str, synchronous: &str) -> Outcome<Option<Self>> {
+    fn open_with(path: &Path, journal: &str, synchronous: &str) -> SqlResult<Option<Self>> {
         let connection = connect_with(path, journal, synchronous)?;
         let version: i64 = connection.query_row("PRAGMA user_version", [], |row| row.get(0))?;
         let mut index = Self { connection, path: path.to_owned() };
         match version {
-            VERSION => Ok(Some(index)),
+            SCHEMA_VERSION => Ok(Some(index)),
             0 => {
                 let transaction =
                     index.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
@@ -162,8 +167,8 @@ impl Index {
                     == 0
                 {
                     transaction.execute_batch(include_str!("../schema.sql"))?;
-                    put_covered(&transaction, &Covered::nothing())?;
-                    transaction.pragma_update(None, "user_version", VERSION)?;
+                    put_covered(&transaction, &CoveredPart::empty())?;
+                    transaction.pragma_update(None, "user_version", SCHEMA_VERSION)?;
                 }
                 transaction.commit()?;
                 Ok(Some(index))
@@ -173,8 +178,8 @@ impl Index {
     }
 
     /// Whether the index covers the ledger with exactly this stat.
-    pub fn is_current(&self, look: Option<Look>) -> Outcome<bool> {
-        let covered = covered(&self.connection)?;
+    pub fn is_current(&self, look: Option<FileStat>) -> SqlResult<bool> {
+        let covered = read_covered(&self.connection)?;
         Ok(match look {
             None => covered.bytes == 0,
             Some(look) => covered.bytes == look.len && covered.stamp == look.stamp(),
@@ -191,40 +196,40 @@ impl Index {
     /// yet: archived events are not lost, and their ids are spent.
     pub fn catch_up(
         &mut self,
-        read: impl FnOnce() -> Result<Current>,
-        archives: impl FnOnce() -> Result<Vec<(DocPath, FileNow)>>,
-    ) -> Result<Outcome<()>> {
+        read: impl FnOnce() -> Result<CurrentLedger>,
+        archives: impl FnOnce() -> Result<Vec<(DocPath, CurrentFile)>>,
+    ) -> Result<SqlResult<()>> {
         let transaction =
             match self.connection.transaction_with_behavior(TransactionBehavior::Immediate) {
                 Ok(transaction) => transaction,
                 Err(error) => return Ok(Err(error)),
             };
         let mut current = read()?;
-        match covered(&transaction) {
-            Ok(covered) if covered.bytes > 0 && is_unchanged(&covered, &current.text) => {}
+        match read_covered(&transaction) {
+            Ok(covered) if covered.bytes > 0 && is_covered_unchanged(&covered, &current.text) => {}
             Ok(_) => current.archives = archives()?,
             Err(error) => return Ok(Err(error)),
         }
-        Ok(bring_up_to_date(transaction, &current).and_then(|()| self.shorten_log()))
+        Ok(bring_up_to_date(transaction, &current).and_then(|()| self.truncate_own_log()))
     }
 
-    fn shorten_log(&self) -> Outcome<()> {
-        shorten_log(&self.connection, &self.path)
+    fn truncate_own_log(&self) -> SqlResult<()> {
+        truncate_log(&self.connection, &self.path)
     }
 
     /// Indexes events that this process just appended at `start`, under the lock, to a covered
     /// ledger.
-    pub fn take_in_own(&mut self, start: u64, lines: &[u8], look: Look) -> Outcome<()> {
+    pub fn add_own_events(&mut self, start: u64, lines: &[u8], look: FileStat) -> SqlResult<()> {
         let transaction =
             self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-        let mut covered = covered(&transaction)?;
+        let mut covered = read_covered(&transaction)?;
         if covered.bytes != start {
             return Ok(());
         }
         let mut retracts = false;
-        for raw in ledger::lines(lines, covered.lines + 1) {
-            retracts |= take_line(&transaction, raw, start + raw.offset as u64)?;
-            covered.running = covered.running.then(raw.bytes);
+        for raw in ledger::raw_lines(lines, covered.lines + 1) {
+            retracts |= add_line(&transaction, raw, start + raw.offset as u64)?;
+            covered.running = covered.running.chain(raw.bytes);
             covered.lines += 1;
         }
         if retracts {
@@ -235,17 +240,17 @@ impl Index {
         covered.stamp = if look.len == covered.bytes { look.stamp() } else { String::new() };
         put_covered(&transaction, &covered)?;
         transaction.commit()?;
-        self.shorten_log()
+        self.truncate_own_log()
     }
 
     /// Rebuilds everything from the ledger; the list of seen documents stays.
-    pub fn rebuild(&mut self, current: &Current, progress: Progress<'_>) -> Outcome<usize> {
+    pub fn rebuild(&mut self, current: &CurrentLedger, progress: Progress<'_>) -> SqlResult<usize> {
         let transaction =
             self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
         for (path, now) in &current.archives {
             files::fill_file(&transaction, path, now)?;
         }
-        let mut covered = refill(&transaction, &current.text, progress)?;
+        let mut covered = fill_tables(&transaction, &current.text, progress)?;
         covered.stamp = current
             .look
             .filter(|look| look.len == covered.bytes)
@@ -254,12 +259,12 @@ impl Index {
         put_covered(&transaction, &covered)?;
         let count = transaction.query_row("SELECT count(*) FROM event", [], |row| row.get(0))?;
         transaction.commit()?;
-        self.shorten_log()?;
+        self.truncate_own_log()?;
         Ok(count)
     }
 
     /// The highest number of an event of that day.
-    pub fn highest(&self, day: Date) -> Outcome<u32> {
+    pub fn highest_number(&self, day: Date) -> SqlResult<u32> {
         let mut query = self.connection.prepare_cached(
             "SELECT max((SELECT ifnull(max(number), 0) FROM event WHERE day = ?1),
                         (SELECT ifnull(max(number), 0) FROM lost WHERE day = ?1),
@@ -271,7 +276,11 @@ impl Index {
 
     /// Rows that may match, newest first: a superset of the result, which the domain filters. With
     /// `page`, at most that many of the rows before that one.
-    pub fn candidates(&self, which: &EventQuery, page: Option<(i64, usize)>) -> Outcome<Vec<Row>> {
+    pub fn candidates(
+        &self,
+        which: &EventQuery,
+        page: Option<(i64, usize)>,
+    ) -> SqlResult<Vec<EventRow>> {
         // An entity, a source or a label has few events: find these first and filter them.
         let few = which.entity.is_some()
             || which.source.is_some()
@@ -281,7 +290,7 @@ impl Index {
             || which.quarantined == Some(true);
         // A time range has few events: find them by it and sort. Otherwise walk each type and
         // priority from its end.
-        let many = which.weightiest && !few && which.standing == Wanted::Active;
+        let many = which.weightiest && !few && which.state == EventStateFilter::Active;
         let weighed = many && which.verified_since.is_none();
         let by = match (many, weighed) {
             (true, true) => " INDEXED BY event_standing",
@@ -302,13 +311,13 @@ impl Index {
                 values.extend(list.into_iter().map(Value::from));
             }
         };
-        if which.standing == Wanted::Active {
+        if which.state == EventStateFilter::Active {
             among(passing, "act", vec![Act::Assert.word().into()]);
-            among(passing, "standing", vec![Standing::Active.word().into()]);
+            among(passing, "standing", vec![EventState::Active.word().into()]);
         }
         if !weighed {
             // Naming every type lets SQLite find a priority by the same index as a type.
-            let any = if which.priorities.is_empty() { &[] } else { Kind::ALL };
+            let any = if which.priorities.is_empty() { &[] } else { EventType::ALL };
             let kinds = if which.kinds.is_empty() { any } else { &which.kinds };
             among(passing, "kind", kinds.iter().map(|kind| kind.word().into()).collect());
             among(
@@ -338,7 +347,7 @@ impl Index {
         }
         if let Some(text) = &which.saying {
             sql.push_str(" AND saying = ?");
-            values.push(Value::from(saying(text)));
+            values.push(Value::from(sameness_hash(text)));
         }
         if let Some(after) = which.after {
             sql.push_str(" AND seq > ifnull((SELECT seq FROM event WHERE id = ?), 0)");
@@ -365,7 +374,7 @@ impl Index {
             // Rows that the domain filters out must not displace others.
             let enough = limit.saturating_mul(2);
             if weighed {
-                return self.weightiest(&sql, &values, which, enough);
+                return self.heaviest_rows(&sql, &values, which, enough);
             }
             sql.push_str(" ORDER BY priority, seq DESC LIMIT ?");
             values.push(Value::from(i64::try_from(enough).unwrap_or(i64::MAX)));
@@ -383,22 +392,22 @@ impl Index {
     }
 
     /// The rows of a query by priority, newest first, until there are enough.
-    fn weightiest(
+    fn heaviest_rows(
         &self,
         sql: &str,
         values: &[Value],
         which: &EventQuery,
         enough: usize,
-    ) -> Outcome<Vec<Row>> {
+    ) -> SqlResult<Vec<EventRow>> {
         let sql = format!("{sql} AND kind = ? AND priority = ? ORDER BY seq DESC LIMIT ?");
         let mut query = self.connection.prepare_cached(&sql)?;
-        let mut found: Vec<Row> = Vec::new();
-        let kinds = if which.kinds.is_empty() { Kind::ALL } else { &which.kinds };
+        let mut found: Vec<EventRow> = Vec::new();
+        let kinds = if which.kinds.is_empty() { EventType::ALL } else { &which.kinds };
         let priorities =
             if which.priorities.is_empty() { Priority::ALL } else { &which.priorities };
         for priority in Priority::ALL.iter().filter(|priority| priorities.contains(priority)) {
             let room = enough.saturating_sub(found.len());
-            let mut of_weight: Vec<Row> = Vec::new();
+            let mut of_weight: Vec<EventRow> = Vec::new();
             for kind in kinds.iter().filter(|_| room > 0) {
                 let limit = Value::from(i64::try_from(room).unwrap_or(i64::MAX));
                 let more = [
@@ -408,7 +417,7 @@ impl Index {
                 ];
                 let rows = query
                     .query_map(params_from_iter(values.iter().cloned().chain(more)), event_row)?;
-                of_weight.extend(rows.collect::<Outcome<Vec<Row>>>()?);
+                of_weight.extend(rows.collect::<SqlResult<Vec<EventRow>>>()?);
             }
             of_weight.sort_by_key(|row| std::cmp::Reverse(row.seq));
             of_weight.truncate(room);
@@ -418,7 +427,7 @@ impl Index {
     }
 
     /// The number of statements by type, priority and state.
-    pub fn tally(&self) -> Outcome<Vec<Count>> {
+    pub fn count_statements(&self) -> SqlResult<Vec<StatementCount>> {
         // Counting along the index for each combination is several times faster than one query with
         // GROUP BY.
         let state = self.connection.unchecked_transaction()?;
@@ -426,12 +435,12 @@ impl Index {
             state.prepare("SELECT count(*) FROM event WHERE act = 'assert' AND standing = ?1 AND kind = ?2 AND priority = ?3")?;
         let mut counts = Vec::new();
         for standing in ["active", "superseded", "closed", "retracted"] {
-            for &kind in Kind::ALL {
+            for &kind in EventType::ALL {
                 for &priority in Priority::ALL {
                     let events: usize = query
                         .query_row([standing, kind.word(), priority.word()], |row| row.get(0))?;
                     if events > 0 {
-                        counts.push(Count { kind, priority, standing, events });
+                        counts.push(StatementCount { kind, priority, state: standing, events });
                     }
                 }
             }
@@ -440,7 +449,7 @@ impl Index {
     }
 
     /// Claims of active events about attributes with more than one value.
-    pub fn contested(&self) -> Outcome<Vec<(EventId, Claim)>> {
+    pub fn contested_claims(&self) -> SqlResult<Vec<(EventId, Claim)>> {
         let mut query = self.connection.prepare(
             // Fix this join order for the planner: contested attributes are few, events are many.
             "SELECT e.id, c.attribute, c.value FROM contested CROSS JOIN claim c USING (attribute) CROSS JOIN event e USING (seq)
@@ -448,23 +457,23 @@ impl Index {
         )?;
         query
             .query_map([], |row| {
-                let id = row.get::<_, String>(0)?.parse().map_err(|_| damaged())?;
+                let id = row.get::<_, String>(0)?.parse().map_err(|_| damage_error())?;
                 Ok((id, Claim { attribute: row.get(1)?, value: row.get(2)? }))
             })?
             .collect()
     }
 
     /// All events linked to these or to events about these entities, by any chain of effects.
-    pub fn tied(&self, ids: &[EventId], about: &[&str]) -> Outcome<Tied> {
-        const HERE: &str = "SELECT id, seq, line_offset, line_length FROM event";
-        const GONE: &str = "SELECT id, file, line_offset, line_length FROM archive";
-        const THESE: &str = "WHERE id IN (SELECT value FROM json_each(?1))";
-        const ABOUT: &str = "WHERE entity = ?1";
+    pub fn linked_places(&self, ids: &[EventId], about: &[&str]) -> SqlResult<LinkedPlaces> {
+        const LEDGER_PLACES: &str = "SELECT id, seq, line_offset, line_length FROM event";
+        const ARCHIVE_PLACES: &str = "SELECT id, file, line_offset, line_length FROM archive";
+        const BY_ID: &str = "WHERE id IN (SELECT value FROM json_each(?1))";
+        const BY_ENTITY: &str = "WHERE entity = ?1";
         let state = self.connection.unchecked_transaction()?;
-        let (mut here, mut gone): (Vec<Line>, Vec<Line>) = Default::default();
+        let (mut here, mut gone): (Vec<LinePlace>, Vec<LinePlace>) = Default::default();
         let mut met = Vec::new();
-        for (from, lines) in [(HERE, &mut here), (GONE, &mut gone)] {
-            let mut query = state.prepare_cached(&format!("{from} {ABOUT}"))?;
+        for (from, lines) in [(LEDGER_PLACES, &mut here), (ARCHIVE_PLACES, &mut gone)] {
+            let mut query = state.prepare_cached(&format!("{from} {BY_ENTITY}"))?;
             for thing in about {
                 for line in query.query_map([thing], line_row)? {
                     let (id, line) = line?;
@@ -483,7 +492,7 @@ impl Index {
         while !next.is_empty() {
             let from = id_list(&std::mem::take(&mut next));
             for found in beside.query_map([from], |row| row.get::<_, String>(0))? {
-                let found: EventId = found?.parse().map_err(|_| damaged())?;
+                let found: EventId = found?.parse().map_err(|_| damage_error())?;
                 if known.insert(found) {
                     next.push(found);
                 }
@@ -492,8 +501,8 @@ impl Index {
         let rest: Vec<EventId> =
             known.iter().copied().filter(|id| met.binary_search(id).is_err()).collect();
         let rest = id_list(&rest);
-        for (from, lines) in [(HERE, &mut here), (GONE, &mut gone)] {
-            let mut query = state.prepare_cached(&format!("{from} {THESE}"))?;
+        for (from, lines) in [(LEDGER_PLACES, &mut here), (ARCHIVE_PLACES, &mut gone)] {
+            let mut query = state.prepare_cached(&format!("{from} {BY_ID}"))?;
             for line in query.query_map([&rest], line_row)? {
                 lines.push(line?.1);
             }
@@ -506,11 +515,11 @@ impl Index {
             placed.extend(file.iter().map(|&(_, offset, length)| (path.clone(), offset, length)));
         }
         let here = here.into_iter().map(|(_, offset, length)| (offset, length)).collect();
-        Ok(Tied { ids: known.into_iter().collect(), here, gone: placed })
+        Ok(LinkedPlaces { ids: known.into_iter().collect(), in_ledger: here, in_archives: placed })
     }
 
     /// Names of all entities, archives included.
-    pub fn entities(&self) -> Outcome<Vec<String>> {
+    pub fn entities(&self) -> SqlResult<Vec<String>> {
         let mut query = self.connection.prepare(
             "SELECT DISTINCT entity FROM event WHERE entity IS NOT NULL
              UNION SELECT DISTINCT entity FROM archive WHERE entity IS NOT NULL ORDER BY 1",
@@ -519,7 +528,7 @@ impl Index {
     }
 
     /// Documents below a folder that were seen.
-    pub fn looked_at(&self, under: &str) -> Outcome<Vec<String>> {
+    pub fn seen_documents(&self, under: &str) -> SqlResult<Vec<String>> {
         let mut query = self.connection.prepare(
             "SELECT path FROM document WHERE path >= ?1 AND path < ?1 || '~' ORDER BY path",
         )?;
@@ -527,39 +536,39 @@ impl Index {
     }
 
     /// Forgets that a document was seen.
-    pub fn forget(&self, path: &DocPath) -> Outcome<()> {
+    pub fn forget_seen(&self, path: &DocPath) -> SqlResult<()> {
         self.connection.execute("DELETE FROM document WHERE path = ?1", [path.as_str()]).map(|_| ())
     }
 
     /// Lines that are not, or not completely, valid events.
-    pub fn faults(&self) -> Outcome<Vec<LineFault>> {
+    pub fn line_faults(&self) -> SqlResult<Vec<LineFault>> {
         let mut query = self.connection.prepare("SELECT line, what FROM fault ORDER BY line")?;
         query
             .query_map([], |row| {
                 Ok(LineFault {
                     line: row.get(0)?,
-                    fault: Fault { severity: Severity::Bad, what: row.get(1)? },
+                    fault: ParseFault { severity: Severity::Bad, what: row.get(1)? },
                 })
             })?
             .collect()
     }
 
     /// Ids of events that are missing in the ledger.
-    pub fn lost(&self) -> Outcome<Vec<EventId>> {
+    pub fn lost_ids(&self) -> SqlResult<Vec<EventId>> {
         let mut query =
             self.connection.prepare_cached("SELECT id FROM lost ORDER BY day, number")?;
         query
-            .query_map([], |row| row.get::<_, String>(0)?.parse().map_err(|_| damaged()))?
+            .query_map([], |row| row.get::<_, String>(0)?.parse().map_err(|_| damage_error()))?
             .collect()
     }
 
     /// Accepts the ledger as complete; lost ids stay spent.
-    pub fn settle_lost(&self) -> Outcome<()> {
+    pub fn clear_lost(&self) -> SqlResult<()> {
         self.connection.execute_batch("BEGIN IMMEDIATE; INSERT OR IGNORE INTO spent SELECT * FROM lost; DELETE FROM lost; COMMIT;")
     }
 
     /// The stamp of each document when it was last seen.
-    pub fn seen(&self, paths: &[&DocPath]) -> Outcome<Vec<Option<Stamp>>> {
+    pub fn seen_stamps(&self, paths: &[&DocPath]) -> SqlResult<Vec<Option<Stamp>>> {
         let state = self.connection.unchecked_transaction()?;
         let mut query = state.prepare("SELECT stamp FROM document WHERE path = ?1")?;
         paths
@@ -569,7 +578,7 @@ impl Index {
     }
 
     /// Stores the stamps of seen documents.
-    pub fn see(&mut self, seen: &[(DocPath, Stamp)]) -> Outcome<()> {
+    pub fn put_seen(&mut self, seen: &[(DocPath, Stamp)]) -> SqlResult<()> {
         let transaction =
             self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
         for (path, stamp) in seen {
@@ -582,7 +591,7 @@ impl Index {
     }
 
     /// SQLite's own integrity check of the file.
-    pub fn self_check(&self) -> Outcome<Option<String>> {
+    pub fn find_damage(&self) -> SqlResult<Option<String>> {
         let found: String =
             self.connection.query_row("PRAGMA integrity_check(1)", [], |row| row.get(0))?;
         Ok((found != "ok").then_some(found))
@@ -590,22 +599,22 @@ impl Index {
 
     /// Reads the index in one transaction, whatever others write meanwhile. `look` gets the number
     /// of ledger bytes that this state covers.
-    pub fn as_of_now<T>(&self, look: impl FnOnce(u64) -> Outcome<T>) -> Outcome<T> {
+    pub fn in_snapshot<T>(&self, look: impl FnOnce(u64) -> SqlResult<T>) -> SqlResult<T> {
         let state = self.connection.unchecked_transaction()?;
-        let covered = covered(&state)?;
+        let covered = read_covered(&state)?;
         let seen = look(covered.bytes);
         state.finish()?;
         seen
     }
 
     /// The indexed files with their stamps.
-    pub fn taken(&self) -> Outcome<HashMap<String, String>> {
-        files::taken(&self.connection)
+    pub fn indexed_files(&self) -> SqlResult<HashMap<String, String>> {
+        files::indexed_files(&self.connection)
     }
 
     /// The first difference between this index and `other` about the ledger and, with `files`,
     /// about the other files.
-    pub fn first_difference(&self, other: &Self, files: bool) -> Outcome<Option<String>> {
+    pub fn first_difference(&self, other: &Self, files: bool) -> SqlResult<Option<String>> {
         let ledger = [
             ("events", "SELECT * FROM event ORDER BY seq"),
             ("claims", "SELECT seq, attribute, value FROM claim ORDER BY 1, 2, 3"),
@@ -614,8 +623,9 @@ impl Index {
             ("faults", "SELECT line, what FROM fault ORDER BY 1, 2"),
             ("coverage", "SELECT bytes, lines, running FROM covered"),
         ];
-        for &(what, sql) in ledger.iter().chain(files::DUMPS.iter().filter(|_| files)) {
-            let (mine, theirs) = (dump(&self.connection, sql)?, dump(&other.connection, sql)?);
+        for &(what, sql) in ledger.iter().chain(files::FILE_DUMPS.iter().filter(|_| files)) {
+            let (mine, theirs) =
+                (dump_rows(&self.connection, sql)?, dump_rows(&other.connection, sql)?);
             if mine != theirs {
                 let at = mine
                     .iter()
@@ -639,34 +649,34 @@ impl Index {
     }
 }
 
-fn event_row(row: &rusqlite::Row<'_>) -> Outcome<Row> {
+fn event_row(row: &rusqlite::Row<'_>) -> SqlResult<EventRow> {
     let ended_by: Option<String> = row.get(5)?;
     let standing =
-        Standing::from_parts(&row.get::<_, String>(4)?, ended_by.and_then(|id| id.parse().ok()));
-    Ok(Row {
-        id: row.get::<_, String>(0)?.parse().map_err(|_| damaged())?,
+        EventState::from_parts(&row.get::<_, String>(4)?, ended_by.and_then(|id| id.parse().ok()));
+    Ok(EventRow {
+        id: row.get::<_, String>(0)?.parse().map_err(|_| damage_error())?,
         line: row.get(1)?,
         offset: row.get(2)?,
         length: row.get(3)?,
-        standing: standing.ok_or_else(damaged)?,
+        standing: standing.ok_or_else(damage_error)?,
         verified: row.get(6)?,
         seq: row.get(7)?,
         confirmed: row.get(8)?,
     })
 }
 
-fn line_row(row: &rusqlite::Row<'_>) -> Outcome<(EventId, Line)> {
-    let id = row.get_ref(0)?.as_str()?.parse().map_err(|_| damaged())?;
+fn line_row(row: &rusqlite::Row<'_>) -> SqlResult<(EventId, LinePlace)> {
+    let id = row.get_ref(0)?.as_str()?.parse().map_err(|_| damage_error())?;
     Ok((id, (row.get(1)?, row.get(2)?, row.get(3)?)))
 }
 
-fn dump(connection: &Connection, sql: &str) -> Outcome<Vec<Vec<Value>>> {
+fn dump_rows(connection: &Connection, sql: &str) -> SqlResult<Vec<Vec<Value>>> {
     let mut query = connection.prepare(sql)?;
     let columns = query.column_count();
     query.query_map([], |row| (0..columns).map(|at| row.get(at)).collect())?.collect()
 }
 
-fn damaged() -> rusqlite::Error {
+fn damage_error() -> rusqlite::Error {
     rusqlite::Error::InvalidQuery
 }
 
@@ -687,26 +697,26 @@ pub(super) fn is_damage(error: &rusqlite::Error) -> bool {
 }
 
 /// Whether another process replaced the file.
-pub(super) fn is_overtaken<T>(outcome: &Outcome<T>) -> bool {
+pub(super) fn is_replaced<T>(outcome: &SqlResult<T>) -> bool {
     matches!(outcome, Err(error) if matches!(error.sqlite_error_code(), Some(rusqlite::ErrorCode::SystemIoFailure | rusqlite::ErrorCode::ReadOnly | rusqlite::ErrorCode::CannotOpen)))
 }
 
 /// Write-ahead logging needs shared memory, which a network file system does not have.
-fn journal(path: &Path) -> &'static str {
-    if on_network(path) { "TRUNCATE" } else { "WAL" }
+fn journal_mode(path: &Path) -> &'static str {
+    if is_on_network(path) { "TRUNCATE" } else { "WAL" }
 }
 
 /// Truncates a long write-ahead log, which slows the next opening. SQLite's own checkpoints happen
 /// at the last close, which for short-lived processes is every close.
-pub(super) fn shorten_log(connection: &Connection, path: &Path) -> Outcome<()> {
-    const LONG_BYTES: u64 = 256 * 1024;
+pub(super) fn truncate_log(connection: &Connection, path: &Path) -> SqlResult<()> {
+    const MAX_LOG_BYTES: u64 = 256 * 1024;
     let mut log = path.as_os_str().to_owned();
     log.push("-wal");
-    if std::fs::metadata(log).is_ok_and(|found| found.len() > LONG_BYTES) {
+    if std::fs::metadata(log).is_ok_and(|found| found.len() > MAX_LOG_BYTES) {
         // Without waiting for readers; the next writer tries again.
         connection.busy_timeout(Duration::ZERO)?;
         let emptied = connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
-        connection.busy_timeout(PATIENCE)?;
+        connection.busy_timeout(BUSY_TIMEOUT)?;
         if !matches!(&emptied, Err(error) if error.sqlite_error_code() == Some(rusqlite::ErrorCode::DatabaseBusy))
         {
             emptied?;
@@ -716,11 +726,11 @@ pub(super) fn shorten_log(connection: &Connection, path: &Path) -> Outcome<()> {
 }
 
 /// Opens a private SQLite file, without following links.
-pub(super) fn connect(path: &Path) -> Outcome<Connection> {
-    connect_with(path, journal(path), "NORMAL")
+pub(super) fn connect(path: &Path) -> SqlResult<Connection> {
+    connect_with(path, journal_mode(path), "NORMAL")
 }
 
-fn connect_with(path: &Path, journal: &str, synchronous: &str) -> Outcome<Connection> {
+fn connect_with(path: &Path, journal: &str, synchronous: &str) -> SqlResult<Connection> {
     // The folder's path may contain links, the file must not be one.
     let place = path
         .parent()
@@ -731,7 +741,7 @@ fn connect_with(path: &Path, journal: &str, synchronous: &str) -> Outcome<Connec
         | OpenFlags::SQLITE_OPEN_NO_MUTEX
         | OpenFlags::SQLITE_OPEN_NOFOLLOW;
     let connection = Connection::open_with_flags(place, flags)?;
-    connection.busy_timeout(PATIENCE)?;
+    connection.busy_timeout(BUSY_TIMEOUT)?;
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA, false)?;
     // Flushing at every close would double the cost of `remember`; [`truncate_log`] flushes a long
@@ -743,13 +753,13 @@ fn connect_with(path: &Path, journal: &str, synchronous: &str) -> Outcome<Connec
     Ok(connection)
 }
 
-fn on_network(path: &Path) -> bool {
+fn is_on_network(path: &Path) -> bool {
     #[cfg(target_os = "linux")]
     {
-        const NETWORKED: &[u64] = &[0x6969, 0x517B, 0xFF53_4D42, 0xFE53_4D42];
+        const NETWORK_FILE_SYSTEMS: &[u64] = &[0x6969, 0x517B, 0xFF53_4D42, 0xFE53_4D42];
         let folder = path.parent().unwrap_or(path);
         rustix::fs::statfs(folder).is_ok_and(|found| {
-            u64::try_from(found.f_type).is_ok_and(|kind| NETWORKED.contains(&kind))
+            u64::try_from(found.f_type).is_ok_and(|kind| NETWORK_FILE_SYSTEMS.contains(&kind))
         })
     }
     #[cfg(not(target_os = "linux"))]
@@ -759,16 +769,16 @@ fn on_network(path: &Path) -> bool {
     }
 }
 
-fn covered(connection: &Connection) -> Outcome<Covered> {
+fn read_covered(connection: &Connection) -> SqlResult<CoveredPart> {
     let mut query =
         connection.prepare_cached("SELECT bytes, lines, running, stamp FROM covered")?;
     query.query_row([], |row| {
-        let running = Hash::from_bytes(&row.get::<_, Vec<u8>>(2)?).ok_or_else(damaged)?;
-        Ok(Covered { bytes: row.get(0)?, lines: row.get(1)?, running, stamp: row.get(3)? })
+        let running = Hash::from_bytes(&row.get::<_, Vec<u8>>(2)?).ok_or_else(damage_error)?;
+        Ok(CoveredPart { bytes: row.get(0)?, lines: row.get(1)?, running, stamp: row.get(3)? })
     })
 }
 
-fn put_spent(transaction: &Transaction<'_>, spent: &[EventId]) -> Outcome<()> {
+fn put_spent(transaction: &Transaction<'_>, spent: &[EventId]) -> SqlResult<()> {
     for id in spent {
         let mut put =
             transaction.prepare_cached("INSERT OR IGNORE INTO spent VALUES (?1, ?2, ?3)")?;
@@ -777,50 +787,50 @@ fn put_spent(transaction: &Transaction<'_>, spent: &[EventId]) -> Outcome<()> {
     Ok(())
 }
 
-fn put_covered(transaction: &Transaction<'_>, covered: &Covered) -> Outcome<()> {
+fn put_covered(transaction: &Transaction<'_>, covered: &CoveredPart) -> SqlResult<()> {
     let mut put =
         transaction.prepare_cached("INSERT OR REPLACE INTO covered VALUES (0, ?1, ?2, ?3, ?4)")?;
     put.execute(params![
         covered.bytes,
         covered.lines,
-        covered.running.bytes().as_slice(),
+        covered.running.as_bytes().as_slice(),
         covered.stamp
     ])?;
     Ok(())
 }
 
-fn running(start: Hash, text: &[u8]) -> Hash {
-    ledger::lines(text, 1).fold(start, |hash, line| hash.then(line.bytes))
+fn running_hash(start: Hash, text: &[u8]) -> Hash {
+    ledger::raw_lines(text, 1).fold(start, |hash, line| hash.chain(line.bytes))
 }
 
 /// The part of the text that ends with a line break; the rest is a line still being written.
-fn ended(text: &[u8]) -> &[u8] {
+fn complete_lines(text: &[u8]) -> &[u8] {
     &text[..memchr::memrchr(b'\n', text).map_or(0, |at| at + 1)]
 }
 
 /// Whether the covered part is unchanged.
-fn is_unchanged(covered: &Covered, text: &[u8]) -> bool {
+fn is_covered_unchanged(covered: &CoveredPart, text: &[u8]) -> bool {
     let known = usize::try_from(covered.bytes).unwrap_or(usize::MAX);
-    text.get(..known).is_some_and(|prefix| running(Hash::of(b""), prefix) == covered.running)
+    text.get(..known).is_some_and(|prefix| running_hash(Hash::of(b""), prefix) == covered.running)
 }
 
-fn bring_up_to_date(transaction: Transaction<'_>, current: &Current) -> Outcome<()> {
+fn bring_up_to_date(transaction: Transaction<'_>, current: &CurrentLedger) -> SqlResult<()> {
     let (text, look) = (current.text.as_slice(), current.look);
-    let mut covered = covered(&transaction)?;
+    let mut covered = read_covered(&transaction)?;
     for (path, now) in &current.archives {
         files::fill_file(&transaction, path, now)?;
     }
     let known = usize::try_from(covered.bytes).unwrap_or(usize::MAX);
-    let unchanged = is_unchanged(&covered, text);
+    let unchanged = is_covered_unchanged(&covered, text);
     let tail = if unchanged { &text[known..] } else { text };
     if !unchanged {
         // The ledger was replaced: everything seen against it must be checked again.
         transaction.execute_batch("DELETE FROM document;")?;
     }
-    if !unchanged || memchr::memchr_iter(b'\n', tail).count() > BULK_LINES {
-        covered = refill(&transaction, text, &|_, _| {})?;
+    if !unchanged || memchr::memchr_iter(b'\n', tail).count() > MIN_REBUILD_LINES {
+        covered = fill_tables(&transaction, text, &|_, _| {})?;
     } else {
-        take_in(&transaction, text, &mut covered)?;
+        add_lines(&transaction, text, &mut covered)?;
     }
     covered.stamp =
         look.filter(|look| look.len == covered.bytes).map_or(String::new(), |look| look.stamp());
@@ -830,37 +840,41 @@ fn bring_up_to_date(transaction: Transaction<'_>, current: &Current) -> Outcome<
 }
 
 /// Indexes the lines beyond the covered part, one by one.
-fn take_in(transaction: &Transaction<'_>, text: &[u8], covered: &mut Covered) -> Outcome<()> {
-    let text = ended(text);
+fn add_lines(
+    transaction: &Transaction<'_>,
+    text: &[u8],
+    covered: &mut CoveredPart,
+) -> SqlResult<()> {
+    let text = complete_lines(text);
     let start = usize::try_from(covered.bytes).unwrap_or(0).min(text.len());
     let mut retracts = false;
-    for raw in ledger::lines(&text[start..], covered.lines + 1) {
-        retracts |= take_line(transaction, raw, (start + raw.offset) as u64)?;
-        covered.running = covered.running.then(raw.bytes);
+    for raw in ledger::raw_lines(&text[start..], covered.lines + 1) {
+        retracts |= add_line(transaction, raw, (start + raw.offset) as u64)?;
+        covered.running = covered.running.chain(raw.bytes);
         covered.lines += 1;
     }
     covered.bytes = text.len() as u64;
     if retracts {
-        refold(transaction, text)?;
+        recompute_states(transaction, text)?;
     }
     Ok(())
 }
 
 /// Indexes one line; true if it is a retraction, whose effect only the whole ledger tells.
-fn take_line(
+fn add_line(
     transaction: &Transaction<'_>,
     raw: ledger::RawLine<'_>,
     offset: u64,
-) -> Outcome<bool> {
+) -> SqlResult<bool> {
     let mut retracts = false;
-    let parsed = line::parse(raw.bytes);
+    let parsed = line::parse_line(raw.bytes);
     for fault in parsed.faults.iter().filter(|fault| fault.severity == Severity::Bad) {
         put_fault(transaction, raw.number, &fault.what)?;
     }
     for event in parsed.events {
-        let entry = Entry::fresh(event, raw.number);
+        let entry = LedgerEntry::from_event(event, raw.number);
         let Some(seq) = put_event(transaction, &entry, offset, raw.bytes.len())? else {
-            put_fault(transaction, raw.number, &ledger::second_use(entry.event.id).what)?;
+            put_fault(transaction, raw.number, &ledger::duplicate_id_fault(entry.event.id).what)?;
             continue;
         };
         let id = entry.event.id.to_string();
@@ -881,7 +895,7 @@ fn take_line(
         }
         for (target, effect) in entry.event.effects() {
             retracts |= effect == Effect::Retract;
-            have_effect(transaction, &entry.event, target, effect)?;
+            apply_effect(transaction, &entry.event, target, effect)?;
         }
     }
     Ok(retracts)
@@ -890,10 +904,10 @@ fn take_line(
 /// Inserts an event's row; `None` if the id is in use.
 fn put_event(
     transaction: &Transaction<'_>,
-    entry: &Entry,
+    entry: &LedgerEntry,
     offset: u64,
     length: usize,
-) -> Outcome<Option<i64>> {
+) -> SqlResult<Option<i64>> {
     let event = &entry.event;
     let mut put = transaction.prepare_cached(
         "INSERT OR IGNORE INTO event (id, day, number, told, line, line_offset, line_length, kind, priority, act, entity, source, standing, ended_by, verified, confirmed,
@@ -913,13 +927,13 @@ fn put_event(
         event.act.word(),
         event.entity,
         event.source,
-        entry.standing.word(),
-        entry.standing.by().map(|by| by.to_string()),
+        entry.state.word(),
+        entry.state.ended_by().map(|by| by.to_string()),
         entry.verified.to_string(),
         entry.confirmed,
         entry.verified.day().to_string(),
-        Trust::of(event.origin) == Trust::Low,
-        saying(&event.content),
+        Trust::from_origin(event.origin) == Trust::Low,
+        sameness_hash(&event.content),
     ])?;
     if added == 0 {
         return Ok(None);
@@ -945,12 +959,12 @@ fn id_list(ids: &[EventId]) -> String {
 }
 
 /// A short hash of a text, equal for texts that say the same.
-fn saying(text: &str) -> Vec<u8> {
-    Hash::of(plain::sameness_key(text).as_bytes()).bytes()[..8].to_vec()
+fn sameness_hash(text: &str) -> Vec<u8> {
+    Hash::of(sanitize::sameness_key(text).as_bytes()).as_bytes()[..8].to_vec()
 }
 
 /// Stores the effects of an event on others.
-fn put_effects(transaction: &Transaction<'_>, event: &Event) -> Outcome<()> {
+fn put_effects(transaction: &Transaction<'_>, event: &Event) -> SqlResult<()> {
     for (target, _) in event.effects() {
         let mut put = transaction.prepare_cached("INSERT OR IGNORE INTO effect VALUES (?1, ?2)")?;
         put.execute([event.id.to_string(), target.to_string()])?;
@@ -958,14 +972,14 @@ fn put_effects(transaction: &Transaction<'_>, event: &Event) -> Outcome<()> {
     Ok(())
 }
 
-fn put_fault(transaction: &Transaction<'_>, line: usize, what: &str) -> Outcome<()> {
+fn put_fault(transaction: &Transaction<'_>, line: usize, what: &str) -> SqlResult<()> {
     transaction
         .prepare_cached("INSERT INTO fault VALUES (?1, ?2)")?
         .execute(params![line, what])?;
     Ok(())
 }
 
-fn put_claim(transaction: &Transaction<'_>, seq: i64, claim: &Claim) -> Outcome<()> {
+fn put_claim(transaction: &Transaction<'_>, seq: i64, claim: &Claim) -> SqlResult<()> {
     transaction.prepare_cached("INSERT INTO claim VALUES (?1, ?2, ?3)")?.execute(params![
         seq,
         claim.attribute,
@@ -975,12 +989,12 @@ fn put_claim(transaction: &Transaction<'_>, seq: i64, claim: &Claim) -> Outcome<
 }
 
 /// Applies the effect of an event to an earlier one, by the domain's rules.
-fn have_effect(
+fn apply_effect(
     transaction: &Transaction<'_>,
     event: &Event,
     target: EventId,
     effect: Effect,
-) -> Outcome<()> {
+) -> SqlResult<()> {
     if target == event.id || matches!(effect, Effect::Retract | Effect::None) {
         return Ok(());
     }
@@ -998,27 +1012,28 @@ fn have_effect(
         })
         .optional()?;
     let Some((word, by, verified, confirmed)) = row else { return Ok(()) };
-    let before =
-        Standing::from_parts(&word, by.and_then(|id| id.parse().ok())).ok_or_else(damaged)?;
-    let after = before.after(effect, event.id);
-    let mut renewed = icecore_domain::calendar::Moment::read(&verified).ok_or_else(damaged)?.moment;
+    let before = EventState::from_parts(&word, by.and_then(|id| id.parse().ok()))
+        .ok_or_else(damage_error)?;
+    let after = before.apply(effect, event.id);
+    let mut renewed =
+        icecore_domain::calendar::Moment::parse(&verified).ok_or_else(damage_error)?.moment;
     if effect == Effect::Confirm {
         renewed = renewed.max(event.ts);
     }
-    let trusted = effect == Effect::Confirm && Trust::of(event.origin) != Trust::Low;
-    put_standing(transaction, target, after, renewed, confirmed || trusted)
+    let trusted = effect == Effect::Confirm && Trust::from_origin(event.origin) != Trust::Low;
+    put_state(transaction, target, after, renewed, confirmed || trusted)
 }
 
-fn put_standing(
+fn put_state(
     transaction: &Transaction<'_>,
     id: EventId,
-    standing: Standing,
+    standing: EventState,
     verified: icecore_domain::calendar::Moment,
     confirmed: bool,
-) -> Outcome<()> {
+) -> SqlResult<()> {
     let mut put = transaction
         .prepare_cached("UPDATE event SET standing = ?2, ended_by = ?3, verified = ?4, confirmed = ?5, verified_on = ?6 WHERE id = ?1")?;
-    let ended_by = standing.by().map(|by| by.to_string());
+    let ended_by = standing.ended_by().map(|by| by.to_string());
     put.execute(params![
         id.to_string(),
         standing.word(),
@@ -1031,44 +1046,48 @@ fn put_standing(
 }
 
 /// Computes the state of every event from the whole ledger.
-fn refold(transaction: &Transaction<'_>, text: &[u8]) -> Outcome<()> {
+fn recompute_states(transaction: &Transaction<'_>, text: &[u8]) -> SqlResult<()> {
     let mut query =
         transaction.prepare("SELECT id, standing, ended_by, verified, confirmed FROM event")?;
     let known: HashMap<String, (String, Option<String>, String, bool)> = query
         .query_map([], |row| {
             Ok((row.get(0)?, (row.get(1)?, row.get(2)?, row.get(3)?, row.get(4)?)))
         })?
-        .collect::<Outcome<_>>()?;
-    for entry in Ledger::read(text, None).entries() {
-        let (standing, verified) = (entry.standing, entry.verified);
+        .collect::<SqlResult<_>>()?;
+    for entry in Ledger::parse(text, None).entries() {
+        let (standing, verified) = (entry.state, entry.verified);
         let now = (
             standing.word().to_owned(),
-            standing.by().map(|by| by.to_string()),
+            standing.ended_by().map(|by| by.to_string()),
             verified.to_string(),
             entry.confirmed,
         );
         if known.get(&entry.event.id.to_string()) != Some(&now) {
-            put_standing(transaction, entry.event.id, standing, verified, entry.confirmed)?;
+            put_state(transaction, entry.event.id, standing, verified, entry.confirmed)?;
         }
     }
     Ok(())
 }
 
 /// Empties the tables and fills them from the whole ledger.
-fn refill(transaction: &Transaction<'_>, text: &[u8], progress: Progress<'_>) -> Outcome<Covered> {
-    let text = ended(text);
+fn fill_tables(
+    transaction: &Transaction<'_>,
+    text: &[u8],
+    progress: Progress<'_>,
+) -> SqlResult<CoveredPart> {
+    let text = complete_lines(text);
     transaction.execute_batch(
         "CREATE TEMP TABLE before AS SELECT id, day, number FROM event;
          DELETE FROM event; DELETE FROM tag; DELETE FROM twice;
          DELETE FROM effect WHERE source NOT IN (SELECT id FROM archive); DELETE FROM claim; DELETE FROM contested; DELETE FROM fault;",
     )?;
-    let ledger = Ledger::read(text, None);
-    for found in ledger.unread() {
+    let ledger = Ledger::parse(text, None);
+    for found in ledger.unreadable_lines() {
         put_fault(transaction, found.line, &found.fault.what)?;
     }
     let mut entries = ledger.entries().iter().peekable();
-    let mut covered = Covered::nothing();
-    for raw in ledger::lines(text, 1) {
+    let mut covered = CoveredPart::empty();
+    for raw in ledger::raw_lines(text, 1) {
         while let Some(entry) = entries.next_if(|entry| entry.line == raw.number) {
             let Some(seq) = put_event(transaction, entry, raw.offset as u64, raw.bytes.len())?
             else {
@@ -1078,7 +1097,7 @@ fn refill(transaction: &Transaction<'_>, text: &[u8], progress: Progress<'_>) ->
                 put_claim(transaction, seq, &claim)?;
             }
         }
-        covered.running = covered.running.then(raw.bytes);
+        covered.running = covered.running.chain(raw.bytes);
         covered.lines += 1;
         if covered.lines.is_multiple_of(1_000) {
             progress(raw.offset as u64, text.len() as u64);

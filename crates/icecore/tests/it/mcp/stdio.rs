@@ -681,7 +681,7 @@ fn answers_are_bounded_and_say_what_is_missing() {
     let read = piped.gets("resources/read", json!({ "uri": "icecore://day/2026-02-12" }));
     let text = read["contents"][0]["text"].as_str().unwrap();
     assert!(
-        icecore_domain::budget::tokens(text) < 25_000
+        icecore_domain::budget::estimate_tokens(text) < 25_000
             && text.contains("more lines: `zoom` shows them"),
         "{}",
         text.len()
@@ -908,7 +908,7 @@ fn what_others_write_is_found() {
     std::fs::remove_file(vault.path("memory/messages/2026-02-11.jsonl")).unwrap();
     assert_eq!(found(&mut server, "marzipan"), 0);
     // Another process makes the index anew.
-    vault.ok(&["reindex"]);
+    vault.ok(&["vault", "reindex"]);
     assert_eq!(words.map(|word| found(&mut server, word)), [1, 1, 0, 1, 1]);
     server.ends();
 }
