@@ -1,10 +1,10 @@
-// How the dashboard is built: three files with names that stay, so that the program can carry them and CI can compare them.
+// The build of the dashboard: files with stable names, so that the program can embed them and CI can compare them.
 import { defineConfig } from 'vite';
 
 const server = process.env['ICECORE_SERVER'] ?? 'http://127.0.0.1:7431';
 
 export default defineConfig({
-  // Errors that a person sees in the browser's console lead to no map: what is shipped is what is committed.
+  // No source maps: the shipped files are the committed ones.
   build: {
     outDir: '../crates/icecore/src/dashboard/dist',
     emptyOutDir: true,
@@ -26,7 +26,7 @@ export default defineConfig({
   server: {
     port: 5173,
     strictPort: true,
-    // The server sees its own origin, so that nothing has to be opened for developing.
+    // The server sees its own origin, so that development needs no CORS exception.
     proxy: {
       '/api': {
         target: server,

@@ -1,45 +1,45 @@
-// Coming in: the server's token is typed once and becomes a cookie that scripts cannot read. A one-time code may stand behind the `#`,
-// which browsers do not send; it is taken out of the address at once, so that it is in no history.
+// Login: the server's token is typed once and becomes a cookie that scripts cannot read. A one-time code may follow the `#`, which
+// browsers do not send; it is removed from the address at once, so that no history has it.
 import type { JSX } from 'preact';
 import { useEffect, useState } from 'preact/hooks';
-import type { Failure } from './lib/api.ts';
-import { failure, locked, post } from './lib/api.ts';
+import type { ApiError } from './lib/api.ts';
+import { toApiError, loginRequired, post } from './lib/api.ts';
 import { Store, useStore } from './lib/store.ts';
-import { Button, ErrorBox, Loading, Text } from './ui/parts.tsx';
+import { Button, ErrorBox, Loading, TextField } from './ui/components.tsx';
 
-function taken(): string | undefined {
+function takeCodeFromAddress(): string | undefined {
   const found = /^#code=([\w-]+)$/.exec(location.hash)?.[1];
   if (found !== undefined) history.replaceState(null, '', '#/');
   return found;
 }
 
-/** A one-time code that is still to be shown to the server. */
-export const code = new Store<string | undefined>(taken());
+/** The one-time code of the address, until the server has accepted or refused it. */
+export const oneTimeCode = new Store<string | undefined>(takeCodeFromAddress());
 addEventListener('hashchange', () => {
-  const found = taken();
-  if (found !== undefined) code.set(found);
+  const found = takeCodeFromAddress();
+  if (found !== undefined) oneTimeCode.set(found);
 });
 
 export function Login(): JSX.Element {
-  const oneTime = useStore(code);
+  const pendingCode = useStore(oneTimeCode);
   const [token, setToken] = useState('');
   const [busy, setBusy] = useState(false);
-  const [failed, setFailed] = useState<Failure>();
+  const [loginError, setLoginError] = useState<ApiError>();
 
-  const enter = async (shown: { token: string } | { code: string }): Promise<void> => {
+  const logIn = async (credentials: { token: string } | { code: string }): Promise<void> => {
     setBusy(true);
-    setFailed(undefined);
+    setLoginError(undefined);
     try {
-      await post('/api/login', { body: shown });
+      await post('/api/login', { body: credentials });
       setToken('');
-      locked.set(false);
-      code.set(undefined);
+      loginRequired.set(false);
+      oneTimeCode.set(undefined);
     } catch (error) {
-      setFailed(failure(error));
-      // A code is good for one try; what remains is the token.
-      if ('code' in shown) {
-        locked.set(true);
-        code.set(undefined);
+      setLoginError(toApiError(error));
+      // A code works for one attempt; after that, only the token does.
+      if ('code' in credentials) {
+        loginRequired.set(true);
+        oneTimeCode.set(undefined);
       }
     } finally {
       setBusy(false);
@@ -48,20 +48,20 @@ export function Login(): JSX.Element {
 
   useEffect(() => {
     document.title = 'Log in · icecore';
-    if (oneTime !== undefined) void enter({ code: oneTime });
-  }, [oneTime]);
+    if (pendingCode !== undefined) void logIn({ code: pendingCode });
+  }, [pendingCode]);
 
   return (
     <main class="login">
       <div class="strata" aria-hidden="true">{[1, 2, 3, 4, 5, 6].map((layer) => <div key={layer} class={`l${layer}`} />)}</div>
-      <form onSubmit={(event) => { event.preventDefault(); void enter({ token: token.trim() }); }}>
+      <form onSubmit={(event) => { event.preventDefault(); void logIn({ token: token.trim() }); }}>
         <h1>icecore</h1>
-        <p class="lead">Your memory is behind this door.</p>
-        {oneTime !== undefined ? <Loading what="Logging in" /> : (
+        <p class="lead">Log in to see your memory.</p>
+        {pendingCode !== undefined ? <Loading what="Logging in" /> : (
           <>
-            <Text label="The server's token" type="password" value={token} onInput={setToken} autofocus required
-              hint="What you set as ICECORE_TOKEN, or what stands in the file that “icecore serve” names when it starts. Or open the link that it prints." />
-            {failed && <ErrorBox failure={failed} />}
+            <TextField label="Server token" type="password" value={token} onInput={setToken} autofocus required
+              hint="The value of ICECORE_TOKEN, or the content of the token file that “icecore serve” names at startup. Or open the login link that it prints." />
+            {loginError && <ErrorBox failure={loginError} />}
             <p><Button type="submit" kind="main" busy={busy} disabled={token.trim() === ''}>Log in</Button></p>
           </>
         )}

@@ -1,10 +1,10 @@
-// The dashboard begins here.
+// Entry point of the dashboard.
 import { render } from 'preact';
 import './style/tokens.css';
 import './style/base.css';
 import './style/shell.css';
-import './style/parts.css';
+import './style/components.css';
 import { Shell } from './shell.tsx';
 
-const place = document.getElementById('app');
-if (place) render(<Shell />, place);
+const root = document.getElementById('app');
+if (root) render(<Shell />, root);

@@ -1,8 +1,8 @@
-// The core as numbers: layers lie within each other, nothing overlaps, and the camera stays where there is something to see.
+// The geometry of the core: layers are nested, nothing overlaps, and the camera never leaves the layers.
 import { strict as assert } from 'node:assert';
 import { test } from 'node:test';
-import { Core, TIERS, between, bounded, onto, thickness, whole, zoomed } from '../src/views/core/model.ts';
-import type { Columns, SessionColumns, Told } from '../src/views/core/model.ts';
+import { Core, TIERS, interpolateCamera, clampCamera, fitLayer, thickness, fitAll, zoomCamera } from '../src/views/core/model.ts';
+import type { Columns, SessionColumns, Timeline } from '../src/views/core/model.ts';
 
 const HEIGHT = 800;
 
@@ -14,8 +14,8 @@ function columns(rows: readonly (readonly [period: string, first: number, days: 
   };
 }
 
-// Two weeks from Monday, 2 February 2026; the second Tuesday is silent, one Wednesday has two sessions, one of them not pressed.
-function told(): Told {
+// Two weeks from Monday, 2 February 2026; the second Tuesday has no messages, one Wednesday has two sessions, one of them without a summary.
+function told(): Timeline {
   const days = [0, 1, 2, 3, 4, 7, 9, 10].map((day) => [`2026-02-${String(day + 2).padStart(2, '0')}`, day, 1, 1_000 + day * 100] as const);
   const session = columns([['2026-02-04_session_01', 2, 1, 800], ['', 2, 1, 400], ['2026-02-09_session_01', 7, 1, 1_700]]);
   return {
@@ -28,7 +28,7 @@ function told(): Told {
   };
 }
 
-test('layers lie within each other and share their depth out', () => {
+test('layers are nested and divide the depth among them', () => {
   const core = new Core(told());
   assert.equal(core.days, 11);
   for (const tier of ['year', 'month'] as const) assert.deepEqual(core.tiers[tier].map((layer) => [layer.top, layer.bottom].map((depth) => depth.toFixed(6))), [['0.000000', core.total.toFixed(6)]]);
@@ -48,17 +48,17 @@ test('layers lie within each other and share their depth out', () => {
   assert.deepEqual(core.children(undefined).map((layer) => layer.id), ['2026-W07', '2026-W06']);
 });
 
-test('what was said makes a layer thick, and silence can still be seen', () => {
+test('more text makes a layer thicker, and days without messages stay visible', () => {
   const core = new Core(told());
   const thick = (id: string): number => (core.find(id)?.bottom ?? 0) - (core.find(id)?.top ?? 0);
   assert.ok(thick('2026-02-11') > thick('2026-02-02'));
   assert.ok(thickness(0, 1_000) > 0 && thickness(0, 1_000) < 0.2 && thickness(4_000, 1_000) > thickness(1_000, 1_000));
   assert.equal(core.find('2026-02-10'), undefined);
-  // The silent days lie between their neighbours.
+  // Days without messages lie between the days around them.
   assert.ok((core.find('2026-02-09')?.top ?? 0) > (core.find('2026-02-11')?.bottom ?? 0));
 });
 
-test('every depth is some day, and the day lies there', () => {
+test('every depth belongs to a day, and the day contains it', () => {
   const core = new Core(told());
   for (let part = 0; part <= 1; part += 0.01) {
     const depth = core.total * part;
@@ -71,29 +71,29 @@ test('every depth is some day, and the day lies there', () => {
   assert.equal(core.at('day', 0.01)?.id, '2026-02-12');
 });
 
-test('the camera never loses sight of the ice', () => {
+test('the camera never leaves the layers', () => {
   const core = new Core(told());
-  const all = whole(core, HEIGHT);
+  const all = fitAll(core, HEIGHT);
   for (const camera of [{ scale: 0, top: -1e9 }, { scale: 1e12, top: 1e9 }, { scale: all.scale * 3, top: -50 }, all]) {
-    const held = bounded(camera, core, HEIGHT);
+    const held = clampCamera(camera, core, HEIGHT);
     assert.ok(held.scale >= all.scale - 1e-9);
     assert.ok(held.top < core.total && held.top + HEIGHT / held.scale > 0);
   }
-  // What is under the pointer stays there.
-  const near = zoomed(all, 5, 300, core, HEIGHT);
+  // The depth at the pointer does not move.
+  const near = zoomCamera(all, 5, 300, core, HEIGHT);
   assert.ok(Math.abs(near.top + 300 / near.scale - (all.top + 300 / all.scale)) < 1e-9);
   const day = core.find('2026-02-04');
   assert.ok(day);
-  const there = onto(day, core, HEIGHT);
+  const there = fitLayer(day, core, HEIGHT);
   assert.ok((day.top - there.top) * there.scale >= 0 && (day.bottom - there.top) * there.scale <= HEIGHT);
   for (const [part, end] of [[0, all], [1, there]] as const) {
-    const reached = between(all, there, part, HEIGHT);
+    const reached = interpolateCamera(all, there, part, HEIGHT);
     assert.ok(Math.abs(reached.scale - end.scale) < 1e-6 && Math.abs(reached.top - end.top) < 1e-6);
   }
 });
 
-test('nothing at all is a core as well', () => {
+test('an empty timeline is a core without layers', () => {
   const core = new Core({ origin: null, last: null, names: [], layers: {} });
   assert.deepEqual([core.days, core.total, core.children(undefined).length, core.find('2026')], [0, 0, 0, undefined]);
-  assert.ok(Number.isFinite(whole(core, HEIGHT).scale));
+  assert.ok(Number.isFinite(fitAll(core, HEIGHT).scale));
 });

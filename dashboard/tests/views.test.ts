@@ -1,29 +1,29 @@
-// What views work out for themselves: filters of an address, marks of a page, edges of a chain.
+// The logic of views: filters in the address, markers of a page, edges of an event graph.
 import { strict as assert } from 'node:assert';
 import { test } from 'node:test';
-import { edges } from '../src/views/ledger/edges.ts';
-import type { Told } from '../src/views/ledger/edges.ts';
-import { countMore, read as filters, written } from '../src/views/ledger/words.tsx';
-import { read as marks, slug } from '../src/views/knowledge/marks.ts';
+import { allEdges } from '../src/views/ledger/edges.ts';
+import type { EventGraph } from '../src/views/ledger/edges.ts';
+import { countExtraFilters, parseFilters as filters, filtersToQuery } from '../src/views/ledger/filters.tsx';
+import { extractMarkers as marks, slug } from '../src/views/knowledge/markers.ts';
 
-test('filters come out of an address as they went in, without what makes no sense', () => {
+test('filters survive the address, and invalid values are ignored', () => {
   const usual = filters(new URLSearchParams());
   assert.equal(usual.status, 'active');
   assert.equal(usual.page, 1);
-  assert.equal(countMore(usual), 0);
-  assert.deepEqual(Object.entries(written(usual)).filter(([, value]) => value !== '' && value !== false && !(Array.isArray(value) && value.length === 0)), []);
+  assert.equal(countExtraFilters(usual), 0);
+  assert.deepEqual(Object.entries(filtersToQuery(usual)).filter(([, value]) => value !== '' && value !== false && !(Array.isArray(value) && value.length === 0)), []);
   const set = filters(new URLSearchParams('type=fact&type=nonsense&type=decision&priority=P9&tag=a&tag=b&status=all&page=-3&since=2026-02-01&acts=true'));
   assert.deepEqual(set.type, ['fact', 'decision']);
   assert.deepEqual(set.priority, []);
   assert.equal(set.status, 'active');
   assert.equal(set.page, 1);
-  assert.equal(countMore(set), 6);
+  assert.equal(countExtraFilters(set), 6);
   assert.deepEqual(filters(new URLSearchParams('page=3&status=any')).page, 3);
 });
 
-test('marks are taken out of lines that have a place for them, and no line moves', () => {
+test('markers are removed from list items and single lines, and line numbers do not change', () => {
   const page = '# Shop\n\n## Summary\nIt is blue. [EVT-20260202-001] [EVT-20260203-002]\n\n## Key Facts\n- Never on Fridays [source: live] [verified: 2026-02-02] [EVT-20260202-001]\n- A person wrote this\n\ntwo lines [EVT-20260101-001]\nof one paragraph\n';
-  const { text, marks: found } = marks(page);
+  const { text, markers: found } = marks(page);
   assert.equal(text.split('\n').length, page.split('\n').length);
   assert.equal(text.split('\n')[6], '- Never on Fridays');
   assert.deepEqual(found.get(7), { events: ['EVT-20260202-001'], source: 'live', verified: '2026-02-02' });
@@ -32,15 +32,15 @@ test('marks are taken out of lines that have a place for them, and no line moves
   assert.deepEqual([...found.keys()], [4, 7]);
 });
 
-test('a title becomes the name of a file', () => {
+test('a title becomes a file name', () => {
   assert.deepEqual(['Überseering Büro', '  A & B: 3 ', '…'].map(slug), ['uberseering-buro', 'a-b-3', '']);
 });
 
-test('edges that archived events tell of themselves are drawn once', () => {
+test('edges of archived events are added once', () => {
   const told = {
     id: 'EVT-1', left_out: 0,
     nodes: [{ id: 'EVT-1' }, { id: 'EVT-2', act: 'close', related: ['EVT-1', 'EVT-9'] }, { id: 'EVT-3', act: 'confirm', related: ['EVT-1'] }],
     edges: [{ from: 'EVT-3', to: 'EVT-1', kind: 'confirms' }],
-  } as unknown as Told;
-  assert.deepEqual(edges(told), [{ from: 'EVT-3', to: 'EVT-1', kind: 'confirms' }, { from: 'EVT-2', to: 'EVT-1', kind: 'closes' }]);
+  } as unknown as EventGraph;
+  assert.deepEqual(allEdges(told), [{ from: 'EVT-3', to: 'EVT-1', kind: 'confirms' }, { from: 'EVT-2', to: 'EVT-1', kind: 'closes' }]);
 });

@@ -1,14 +1,14 @@
-// Ten years as `/api/core` tells them: 3,650 days and a million messages, in the shape that the program answers with. Made here because
-// keeping a million messages takes longer than all these tests; the shape is checked against the program's own answer.
+// Ten years as `/api/core` returns them: 3,650 days and a million messages, in the shape of the program's answer. Generated here because
+// storing a million messages takes longer than all these tests; a test compares the shape with a real answer.
 
 const DAYS = 3_650;
 const MESSAGES = 1_000_000;
 const PER_DAY = 8;
-/** A Monday, so that weeks begin with the column. */
+/** A Monday, so that weeks are aligned. */
 const ORIGIN = Date.UTC(2016, 4, 23);
 const DAY = 86_400_000;
 
-// The same numbers every time.
+// Deterministic.
 function* random(seed) {
   for (let state = seed; ;) {
     state = (Math.imul(state, 1_664_525) + 1_013_904_223) >>> 0;
@@ -31,7 +31,7 @@ function add(columns, row) {
   for (const [name, column] of Object.entries(columns)) column.push(row[name]);
 }
 
-/** The whole time, as the API tells it. */
+/** The timeline, as the API returns it. */
 export function decade() {
   const dice = random(7);
   const roll = () => dice.next().value;
@@ -71,12 +71,12 @@ export function decade() {
 const WORDS = 'ice snow core drill depth layer winter station wind sledge camp dust ash bubble density isotope summer melt water season night light'.split(' ');
 const sentence = (seed, many) => Array.from({ length: many }, (_, at) => WORDS[(seed * 7 + at * 13) % WORDS.length]).join(' ');
 
-/** What the periods of a tier came to. */
-export function headlines(told, tier) {
-  return { headlines: told.layers[tier].period.map((period, at) => ({ period, headline: sentence(at, 18) })) };
+/** The headlines of a tier. */
+export function headlines(timeline, tier) {
+  return { headlines: timeline.layers[tier].period.map((period, at) => ({ period, headline: sentence(at, 18) })) };
 }
 
-/** The words of a session. */
+/** The messages of a session. */
 export function messages(date) {
   return { messages: Array.from({ length: 40 }, (_, at) => ({ id: `m${at}`, conversation: 'conversation 1', session: 'conversation 2', role: at % 2 === 0 ? 'user' : 'assistant', name: null, kind: 'message', text: sentence(at, 60), ts: `${date}T09:${String(at).padStart(2, '0')}:00+02:00`, bytes: 400, words: 60, cut: false, has_parts: false, origin: 'user', title: null, trust: 'high' })), total: 40, offset: 0 };
 }

@@ -1,47 +1,47 @@
-// How it looks: nothing sticks out or lies over another at any width, in either theme, and every view looks as it did.
+// Visual regression: nothing overflows or overlaps at any width, in either theme, and every view looks as before.
 //
-// Pictures go to target/browser. They are compared with those in `looks/`, made small (48 columns of grey and colour): a
-// letter or a date that differs does not show there, but a rail that is gone, a theme that is not taken, a card that moved or a picture
-// that stays empty does. With ICECORE_LOOKS=write, the small pictures are written anew; look at the large ones before committing them.
+// Screenshots go to target/browser. They are compared with the thumbnails in `looks/` (48 columns): a different letter or date does not
+// matter at that size, but a missing rail, the wrong theme, a moved card or an empty picture does. ICECORE_LOOKS=write replaces the
+// thumbnails; look at the screenshots before committing them.
 
 import assert from 'node:assert/strict';
 import { existsSync, mkdirSync, readFileSync, readdirSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { before, test } from 'node:test';
-import { HERE, OUT, browser, chat, rail, sample, settled, to, visit } from './house.mjs';
+import { HERE, OUT, browser, chat, railViews, sampleVault, settle, goTo, openPage } from './harness.mjs';
 
-const KEPT = join(HERE, 'looks');
+const THUMBNAILS = join(HERE, 'looks');
 const WRITE = process.env.ICECORE_LOOKS === 'write';
 const WIDTHS = [[400, 860], [1280, 800], [2560, 1440]];
 const COLUMNS = 48;
-/** How far a cell may be from what it was, of 255, before it counts as another. */
-const NEAR = 10;
-/** The part of all cells that may differ. */
-const MOST_OTHERS = 0.08;
-/** All kept pictures together. */
-const MOST_BYTES = 400_000;
+/** The tolerance of a cell's colour, of 255. */
+const TOLERANCE = 10;
+/** The share of cells that may differ. */
+const MAX_DIFFERENCE = 0.08;
+/** The most bytes of all thumbnails. */
+const MAX_BYTES = 400_000;
 
 let server, small;
 before(async () => {
-  const home = await sample();
-  server = await home.serve();
-  await chat(home, server);
-  // A page of its own, in which pictures are made small; it shows nothing of anybody's.
+  const vault = await sampleVault();
+  server = await vault.serve();
+  await chat(vault, server);
+  // A separate empty page that scales screenshots down.
   small = await (await (await browser()).opened.newContext()).newPage();
   if (WRITE) {
-    rmSync(KEPT, { recursive: true, force: true });
-    mkdirSync(KEPT, { recursive: true });
+    rmSync(THUMBNAILS, { recursive: true, force: true });
+    mkdirSync(THUMBNAILS, { recursive: true });
   }
 });
 
-/** A picture made small: its bytes as PNG, and its colours. */
+/** Scales a screenshot down: returns the PNG and the colours. */
 function reduced(png, columns) {
   return small.evaluate(async ([data, wide]) => {
     const image = await createImageBitmap(await (await fetch(`data:image/png;base64,${data}`)).blob());
     let [width, height] = [image.width, image.height];
     let from = image;
     const high = Math.round((height * wide) / width);
-    // By halves, so that every pixel counts.
+    // In steps of one half, so that every pixel counts.
     while (width > wide) {
       [width, height] = width / 2 > wide ? [Math.round(width / 2), Math.round(height / 2)] : [wide, high];
       const canvas = new OffscreenCanvas(width, height);
@@ -58,17 +58,17 @@ function reduced(png, columns) {
   }, [png.toString('base64'), columns]);
 }
 
-/** The part of cells that are not as they were. */
-function others(one, other) {
+/** The share of cells that differ. */
+function difference(one, other) {
   if (one.width !== other.width || one.height !== other.height) return 1;
   let many = 0;
   for (let at = 0; at < one.pixels.length; at += 4) {
-    if ([0, 1, 2].some((channel) => Math.abs(one.pixels[at + channel] - other.pixels[at + channel]) > NEAR)) many += 1;
+    if ([0, 1, 2].some((channel) => Math.abs(one.pixels[at + channel] - other.pixels[at + channel]) > TOLERANCE)) many += 1;
   }
   return many / (one.pixels.length / 4);
 }
 
-/** What is wrong with where things are. */
+/** Overflows and overlaps in a page. */
 function misplaced() {
   const found = [];
   const page = document.documentElement;
@@ -80,23 +80,23 @@ function misplaced() {
   if (getComputedStyle(document.querySelector('.rail')).position !== 'fixed') {
     if (main.left < rail.right - 1) found.push(`main begins at ${main.left}, the rail ends at ${rail.right}`);
   } else {
-    // At the bottom of a narrow screen: the end of what is shown can be scrolled above it.
+    // At the bottom of a narrow screen: the end of the content can be scrolled above the rail.
     const before = scrollY;
     scrollTo(0, page.scrollHeight);
     const last = [...document.querySelectorAll('main > *')].reduce((most, one) => Math.max(most, one.getBoundingClientRect().bottom), 0);
     if (last > rail.top + 1) found.push(`the last line ends at ${last}, the rail begins at ${rail.top}`);
     scrollTo(0, before);
   }
-  // Words that are cut off without a sign of it, and controls that lie over each other.
+  // Controls that overflow or overlap.
   const controls = [...document.querySelectorAll('main :is(button, input, select, textarea, a.button)')].filter((one) => one.checkVisibility({ visibilityProperty: true, contentVisibilityAuto: true }) && one.type !== 'checkbox');
   for (const [at, one] of controls.entries()) {
     const box = one.getBoundingClientRect();
-    if (box.right > innerWidth + 1 && !one.closest('.tablebox, pre, [role=tablist], .scrolls')) found.push(`${one.tagName} "${one.textContent.slice(0, 30)}" sticks out to ${box.right}`);
+    if (box.right > innerWidth + 1 && !one.closest('.tablebox, pre, [role=tablist], .scrolls')) found.push(`${one.tagName} "${one.textContent.slice(0, 30)}" extends to ${box.right}`);
     if (box.left < -1) found.push(`${one.tagName} "${one.textContent.slice(0, 30)}" begins at ${box.left}`);
     for (const other of controls.slice(at + 1, at + 8)) {
       const next = other.getBoundingClientRect();
       const [wide, high] = [Math.min(box.right, next.right) - Math.max(box.left, next.left), Math.min(box.bottom, next.bottom) - Math.max(box.top, next.top)];
-      if (wide > 2 && high > 2 && !one.contains(other) && !other.contains(one)) found.push(`${one.tagName} "${one.textContent.slice(0, 30)}" and ${other.tagName} "${other.textContent.slice(0, 30)}" lie over each other`);
+      if (wide > 2 && high > 2 && !one.contains(other) && !other.contains(one)) found.push(`${one.tagName} "${one.textContent.slice(0, 30)}" and ${other.tagName} "${other.textContent.slice(0, 30)}" overlap`);
     }
   }
   return found;
@@ -104,12 +104,12 @@ function misplaced() {
 
 for (const [width, height] of WIDTHS) {
   test(`${width} pixels, light and dark`, async (t) => {
-    const { page, wrongs, url } = await visit(server, { width, height });
+    const { page, problems, url } = await openPage(server, { width, height });
     await page.goto(url);
-    await settled(page);
+    await settle(page);
     const wrong = [];
-    for (const view of await rail(page)) {
-      await to(page, view.address);
+    for (const view of await railViews(page)) {
+      await goTo(page, view.address);
       for (const theme of ['light', 'dark']) {
         const name = `${view.id}-${width}-${theme}`;
         const png = await page.screenshot({ path: join(OUT, `${name}.png`), animations: 'disabled', caret: 'hide' });
@@ -121,42 +121,42 @@ for (const [width, height] of WIDTHS) {
       }
     }
     assert.deepEqual(wrong, []);
-    wrongs.none();
+    problems.none();
   });
 }
 
 async function compared(t, name, png) {
   const now = await reduced(png, COLUMNS);
-  const kept = join(KEPT, `${name}.png`);
+  const kept = join(THUMBNAILS, `${name}.png`);
   if (WRITE) writeFileSync(kept, Buffer.from(now.png, 'base64'));
-  if (!existsSync(kept)) return [`${name}: there is nothing to compare with; ICECORE_LOOKS=write makes it`];
-  const part = others(now, await reduced(readFileSync(kept), COLUMNS));
-  if (part > 0.01) t.diagnostic(`${name}: ${(part * 100).toFixed(1)} % of the picture is not as it was`);
-  return part > MOST_OTHERS ? [`${name}: ${(part * 100).toFixed(1)} % of the picture is not as it was; look at ${join(OUT, `${name}.png`)}`] : [];
+  if (!existsSync(kept)) return [`${name}: there is no thumbnail to compare with; ICECORE_LOOKS=write creates it`];
+  const part = difference(now, await reduced(readFileSync(kept), COLUMNS));
+  if (part > 0.01) t.diagnostic(`${name}: ${(part * 100).toFixed(1)} % of the picture differs`);
+  return part > MAX_DIFFERENCE ? [`${name}: ${(part * 100).toFixed(1)} % of the picture differs; look at ${join(OUT, `${name}.png`)}`] : [];
 }
 
-test('the comparison sees what matters and not what does not', async () => {
-  const pictures = readdirSync(KEPT);
-  const bytes = pictures.reduce((sum, name) => sum + statSync(join(KEPT, name)).size, 0);
-  assert.ok(bytes < MOST_BYTES, `${bytes} bytes of pictures`);
-  const { page, url } = await visit(server);
+test('the comparison detects layout changes and ignores letters', async () => {
+  const pictures = readdirSync(THUMBNAILS);
+  const bytes = pictures.reduce((sum, name) => sum + statSync(join(THUMBNAILS, name)).size, 0);
+  assert.ok(bytes < MAX_BYTES, `${bytes} bytes of pictures`);
+  const { page, url } = await openPage(server);
   await page.goto(url);
-  await settled(page);
+  await settle(page);
   const before = await reduced(await page.screenshot(), COLUMNS);
   const changed = async (change) => {
     await page.evaluate(change);
-    return others(before, await reduced(await page.screenshot(), COLUMNS));
+    return difference(before, await reduced(await page.screenshot(), COLUMNS));
   };
-  // Other letters are the same picture.
+  // Different letters are no difference.
   const letters = await changed(() => { for (const heading of document.querySelectorAll('h1, h2')) heading.textContent = heading.textContent.replace(/[aeiou]/g, 'o'); });
-  assert.ok(letters <= MOST_OTHERS, `${letters}`);
-  // Another theme, no rail, and no content are others.
+  assert.ok(letters <= MAX_DIFFERENCE, `${letters}`);
+  // Another theme, no rail, and no content are differences.
   for (const change of [
     () => { document.documentElement.dataset.theme = 'dark'; },
     () => { document.documentElement.dataset.theme = 'light'; document.querySelector('main').style.visibility = 'hidden'; },
     () => { document.querySelector('main').style.visibility = ''; document.querySelector('.rail').style.display = 'none'; },
   ]) {
     const part = await changed(change);
-    assert.ok(part > MOST_OTHERS, `${change}: ${part}`);
+    assert.ok(part > MAX_DIFFERENCE, `${change}: ${part}`);
   }
 });

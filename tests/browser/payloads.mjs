@@ -1,14 +1,14 @@
-// What a stranger might write to have a script run in somebody's dashboard, or to be told that somebody looked.
+// Payloads that try to run a script in the dashboard, or to send a request when they are shown.
 //
-// Each is given its number: a script that runs calls `ran(N)`, whatever is fetched is fetched from `nN.beacon.invalid`, and the plain
-// word `qxNxq` stands in it, by which a test sees that it was shown at all.
+// Each has a number N: a script that runs calls `ran(N)`, every request goes to `nN.beacon.invalid`, and tests add the plain word
+// `qxNxq` to see that a payload was shown at all.
 
 const js = (n) => `ran(${n})`;
 const far = (n, path = 'x') => `https://n${n}.beacon.invalid/${path}`;
 export const mark = (n) => `qx${n}xq`;
 export const MARK = /qx(\d+)xq/g;
 
-// Each takes its number and gives its text.
+// Each function takes the number and returns the text.
 const SCRIPTS = [
   (n) => `<script>${js(n)}</script>`,
   (n) => `<ScRiPt>${js(n)}</sCrIpT>`,
@@ -217,7 +217,7 @@ const CLOBBERS = ['app', 'main', 'location', 'document', 'body', 'cookie', 'form
   (n) => `<form id=${name}><input name=${name} value="${js(n)}"><output id=${name}></form>`,
 ]);
 
-/** Their families, for the report. */
+/** The payloads by family, for the report. */
 export const FAMILIES = { SCRIPTS, HANDLERS, SVG, FETCHES, STYLES, LINKS, MARKDOWN, BRACES, UNICODE, CLOBBERS };
-/** All of them. */
+/** All payloads. */
 export const PAYLOADS = Object.values(FAMILIES).flat().map((text, n) => ({ n, text: text(n) }));

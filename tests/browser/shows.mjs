@@ -1,4 +1,4 @@
-// What each view of the rail has to show of the sample vault: words that are in it, not in the dashboard.
+// The texts of the sample vault that each view of the rail has to show.
 
 export const SHOWS = {
   first: ['Write to the museum in Weimar', 'Recall Pack', 'The stall at the market costs 45 EUR a day', '17 May 2026'],
@@ -8,6 +8,6 @@ export const SHOWS = {
   conversations: ['apple-crates'],
   search: ['client-x', 'apple-crates'],
   packs: ['Recall Pack — 2026-05-17', 'Write to the museum in Weimar'],
-  runs: [/[1-9]\d* summaries were made/],
-  health: ['Whole when last verified, 17 May 2026', '1 conflict between statements'],
+  runs: [/[1-9]\d* summaries written/],
+  health: ['Intact when last verified, 17 May 2026', '1 conflict between statements'],
 };

@@ -28,7 +28,7 @@ export interface paths {
             readonly path?: never;
             readonly cookie?: never;
         };
-        /** Who read and wrote what, the newest first; never what it said */
+        /** The audit log: who read and wrote what, newest first, without content */
         readonly get: operations["get_api_audit"];
         readonly put?: never;
         readonly post?: never;
@@ -47,7 +47,7 @@ export interface paths {
         };
         readonly get?: never;
         readonly put?: never;
-        /** Press the past, newest first, until it is done or the day's tokens are spent */
+        /** Summarize the past, newest first, until it is done or the day's tokens are spent */
         readonly post: operations["post_api_backfill"];
         readonly delete?: never;
         readonly options?: never;
@@ -62,7 +62,7 @@ export interface paths {
             readonly path?: never;
             readonly cookie?: never;
         };
-        /** What runs in the next days */
+        /** The jobs of the next days */
         readonly get: operations["get_api_calendar"];
         readonly put?: never;
         readonly post?: never;
@@ -79,7 +79,7 @@ export interface paths {
             readonly path?: never;
             readonly cookie?: never;
         };
-        /** Likewise, as the text of an iCalendar file */
+        /** The jobs of the next days as an iCalendar file */
         readonly get: operations["get_api_calendar_ics"];
         readonly put?: never;
         readonly post?: never;
@@ -96,7 +96,7 @@ export interface paths {
             readonly path?: never;
             readonly cookie?: never;
         };
-        /** What is open, oldest first */
+        /** Open commitments, oldest first */
         readonly get: operations["get_api_commitments"];
         readonly put?: never;
         readonly post?: never;
@@ -113,10 +113,10 @@ export interface paths {
             readonly path?: never;
             readonly cookie?: never;
         };
-        /** What would leave the ledger because it is done with or has expired */
+        /** The events that compaction would archive */
         readonly get: operations["get_api_compact"];
         readonly put?: never;
-        /** Make one event of every chain that is done with; old lines go to the archive */
+        /** Compact the ledger: replace each finished chain by one event and archive the old lines */
         readonly post: operations["post_api_compact"];
         readonly delete?: never;
         readonly options?: never;
@@ -131,7 +131,7 @@ export interface paths {
             readonly path?: never;
             readonly cookie?: never;
         };
-        /** Every setting of the vault that is in force */
+        /** The effective settings of the vault */
         readonly get: operations["get_api_config"];
         readonly put?: never;
         readonly post?: never;
@@ -148,7 +148,7 @@ export interface paths {
             readonly path?: never;
             readonly cookie?: never;
         };
-        /** Whether icecore.toml is in order as it stands now; what is wrong is the error */
+        /** Check icecore.toml; problems are returned as the error */
         readonly get: operations["get_api_config_check"];
         readonly put?: never;
         readonly post?: never;
@@ -165,7 +165,7 @@ export interface paths {
             readonly path?: never;
             readonly cookie?: never;
         };
-        /** Statements that cannot both be true, and the commands that settle it */
+        /** Contradicting statements, and the commands that resolve them */
         readonly get: operations["get_api_conflicts"];
         readonly put?: never;
         readonly post?: never;
@@ -182,7 +182,7 @@ export interface paths {
             readonly path?: never;
             readonly cookie?: never;
         };
-        /** What a night's work would be now; POST /api/jobs/run does it */
+        /** What the nightly job would do now; POST /api/jobs/run runs it */
         readonly get: operations["get_api_consolidate"];
         readonly put?: never;
         readonly post?: never;
@@ -199,7 +199,7 @@ export interface paths {
             readonly path?: never;
             readonly cookie?: never;
         };
-        /** List conversations, the latest first */
+        /** List conversations, latest first */
         readonly get: operations["get_api_conversations"];
         readonly put?: never;
         readonly post?: never;
@@ -220,7 +220,7 @@ export interface paths {
         readonly get: operations["get_api_conversations_name"];
         readonly put?: never;
         readonly post?: never;
-        /** Take a conversation away: its messages, facts, turns and artifacts */
+        /** Delete a conversation: its messages, facts, turns and artifacts */
         readonly delete: operations["delete_api_conversations_name"];
         readonly options?: never;
         readonly head?: never;
@@ -234,7 +234,7 @@ export interface paths {
             readonly path?: never;
             readonly cookie?: never;
         };
-        /** Every version of code and drafts */
+        /** Every version of the conversation's artifacts (code and drafts) */
         readonly get: operations["get_api_conversations_name_artifacts"];
         readonly put?: never;
         readonly post?: never;
@@ -251,7 +251,7 @@ export interface paths {
             readonly path?: never;
             readonly cookie?: never;
         };
-        /** One version of one of them */
+        /** One version of an artifact */
         readonly get: operations["get_api_conversations_name_artifacts_which"];
         readonly put?: never;
         readonly post?: never;
@@ -268,7 +268,7 @@ export interface paths {
             readonly path?: never;
             readonly cookie?: never;
         };
-        /** How another version differs from this one */
+        /** The diff between two versions of an artifact */
         readonly get: operations["get_api_conversations_name_artifacts_which_diff"];
         readonly put?: never;
         readonly post?: never;
@@ -285,7 +285,7 @@ export interface paths {
             readonly path?: never;
             readonly cookie?: never;
         };
-        /** What changed in the facts between the ends of two turns */
+        /** How the facts changed between the ends of two turns */
         readonly get: operations["get_api_conversations_name_diff"];
         readonly put?: never;
         readonly post?: never;
@@ -302,7 +302,7 @@ export interface paths {
             readonly path?: never;
             readonly cookie?: never;
         };
-        /** Everything that is kept of a conversation */
+        /** Export everything stored about a conversation */
         readonly get: operations["get_api_conversations_name_export"];
         readonly put?: never;
         readonly post?: never;
@@ -319,7 +319,7 @@ export interface paths {
             readonly path?: never;
             readonly cookie?: never;
         };
-        /** What was established, now or at the end of a turn */
+        /** The facts of a conversation, now or at the end of a turn */
         readonly get: operations["get_api_conversations_name_facts"];
         readonly put?: never;
         readonly post?: never;
@@ -338,7 +338,7 @@ export interface paths {
         };
         readonly get?: never;
         readonly put?: never;
-        /** Lift a fact to everywhere: all conversations are told it */
+        /** Promote a fact to all conversations */
         readonly post: operations["post_api_conversations_name_promote"];
         readonly delete?: never;
         readonly options?: never;
@@ -355,7 +355,7 @@ export interface paths {
         };
         readonly get?: never;
         readonly put?: never;
-        /** Summarise again what could not be summarised */
+        /** Retry summarizing turns that could not be summarized */
         readonly post: operations["post_api_conversations_name_retry"];
         readonly delete?: never;
         readonly options?: never;
@@ -370,7 +370,7 @@ export interface paths {
             readonly path?: never;
             readonly cookie?: never;
         };
-        /** The turns, each in a line; or one of them, word for word */
+        /** The turns as one line each; or one turn, word for word */
         readonly get: operations["get_api_conversations_name_turns"];
         readonly put?: never;
         readonly post?: never;
@@ -387,7 +387,7 @@ export interface paths {
             readonly path?: never;
             readonly cookie?: never;
         };
-        /** The vault's whole time as layers: a column for each property of its years, months, weeks, days and sessions */
+        /** The timeline of a vault: a column for each property of its years, months, weeks, days and sessions */
         readonly get: operations["get_api_core"];
         readonly put?: never;
         readonly post?: never;
@@ -404,7 +404,7 @@ export interface paths {
             readonly path?: never;
             readonly cookie?: never;
         };
-        /** What the periods of a tier came to in a few sentences, in the order of time; the latest if there are more */
+        /** The headlines of a tier's periods, in order of time; the latest if there are more */
         readonly get: operations["get_api_core_headlines"];
         readonly put?: never;
         readonly post?: never;
@@ -421,7 +421,7 @@ export interface paths {
             readonly path?: never;
             readonly cookie?: never;
         };
-        /** A period: what it came to line by line, and what lies below it */
+        /** A period: its summary line by line, and the periods below it */
         readonly get: operations["get_api_core_period"];
         readonly put?: never;
         readonly post?: never;
@@ -438,7 +438,7 @@ export interface paths {
             readonly path?: never;
             readonly cookie?: never;
         };
-        /** The words of a session, a day or a week, page by page, in the order they were said */
+        /** The messages of a session, a day or a week, in order, page by page */
         readonly get: operations["get_api_core_period_messages"];
         readonly put?: never;
         readonly post?: never;
@@ -455,7 +455,7 @@ export interface paths {
             readonly path?: never;
             readonly cookie?: never;
         };
-        /** Where a line of a period's summary comes from: the events it names, else down the summaries to the words */
+        /** The sources of a line of a period's summary: the events it names, else the summaries and messages below it */
         readonly get: operations["get_api_core_period_why"];
         readonly put?: never;
         readonly post?: never;
@@ -474,7 +474,7 @@ export interface paths {
         };
         readonly get?: never;
         readonly put?: never;
-        /** Say what is wrong; with `fix`, mend what can be mended without losing anything */
+        /** Report what is wrong; with `fix`, repair what can be repaired without data loss */
         readonly post: operations["post_api_doctor"];
         readonly delete?: never;
         readonly options?: never;
@@ -492,7 +492,7 @@ export interface paths {
         /** List events */
         readonly get: operations["get_api_events"];
         readonly put?: never;
-        /** Write down a fact, decision, commitment, preference, constraint, procedure or relationship */
+        /** Record a fact, decision, commitment, preference, constraint, procedure or relationship */
         readonly post: operations["post_api_events"];
         readonly delete?: never;
         readonly options?: never;
@@ -543,7 +543,7 @@ export interface paths {
         };
         readonly get?: never;
         readonly put?: never;
-        /** Say that something still holds */
+        /** Confirm that an event is still true */
         readonly post: operations["post_api_events_id_confirm"];
         readonly delete?: never;
         readonly options?: never;
@@ -558,7 +558,7 @@ export interface paths {
             readonly path?: never;
             readonly cookie?: never;
         };
-        /** An event among those it hangs together with, as nodes and edges */
+        /** An event and its related events, as a graph of nodes and edges */
         readonly get: operations["get_api_events_id_graph"];
         readonly put?: never;
         readonly post?: never;
@@ -577,7 +577,7 @@ export interface paths {
         };
         readonly get?: never;
         readonly put?: never;
-        /** Take something back */
+        /** Retract an event */
         readonly post: operations["post_api_events_id_retract"];
         readonly delete?: never;
         readonly options?: never;
@@ -594,7 +594,7 @@ export interface paths {
         };
         readonly get?: never;
         readonly put?: never;
-        /** Forget something for good, with everything that goes back to it; `dry_run` only looks */
+        /** Delete something permanently, with everything derived from it; `dry_run` only reports */
         readonly post: operations["post_api_forget"];
         readonly delete?: never;
         readonly options?: never;
@@ -609,7 +609,7 @@ export interface paths {
             readonly path?: never;
             readonly cookie?: never;
         };
-        /** How the vault does: integrity as last verified, coverage, index, disk, schedule, models */
+        /** The health of the vault: integrity as last verified, coverage, index, disk, schedule, models */
         readonly get: operations["get_api_health"];
         readonly put?: never;
         readonly post?: never;
@@ -626,7 +626,7 @@ export interface paths {
             readonly path?: never;
             readonly cookie?: never;
         };
-        /** Today at a glance: the recall pack, what is open and contested, what waits for review, the last night, what comes next, spend */
+        /** Today at a glance: recall pack, open commitments, conflicts, pending reviews, last nightly run, next jobs, model spend */
         readonly get: operations["get_api_home"];
         readonly put?: never;
         readonly post?: never;
@@ -645,7 +645,7 @@ export interface paths {
         };
         readonly get?: never;
         readonly put?: never;
-        /** Take in another program's history that is sent along; paths of the server's machine are not read */
+        /** Import another program's history, sent in the body; no files of the server are read */
         readonly post: operations["post_api_import"];
         readonly delete?: never;
         readonly options?: never;
@@ -660,7 +660,7 @@ export interface paths {
             readonly path?: never;
             readonly cookie?: never;
         };
-        /** Exactly what the last prompts were given by hooks, and why, newest first */
+        /** The exact text that hooks injected into recent prompts, and why, newest first */
         readonly get: operations["get_api_injected"];
         readonly put?: never;
         readonly post?: never;
@@ -677,7 +677,7 @@ export interface paths {
             readonly path?: never;
             readonly cookie?: never;
         };
-        /** When each job runs and what is due */
+        /** When each job runs, and what is due */
         readonly get: operations["get_api_jobs"];
         readonly put?: never;
         readonly post?: never;
@@ -694,7 +694,7 @@ export interface paths {
             readonly path?: never;
             readonly cookie?: never;
         };
-        /** The jobs that ran, the newest first */
+        /** The jobs that ran, newest first */
         readonly get: operations["get_api_jobs_log"];
         readonly put?: never;
         readonly post?: never;
@@ -713,7 +713,7 @@ export interface paths {
         };
         readonly get?: never;
         readonly put?: never;
-        /** Press what is due, or consolidate; the answer comes when it is done */
+        /** Summarize what is due, or consolidate; responds when it is done */
         readonly post: operations["post_api_jobs_run"];
         readonly delete?: never;
         readonly options?: never;
@@ -728,7 +728,7 @@ export interface paths {
             readonly path?: never;
             readonly cookie?: never;
         };
-        /** Events page by page, the newest first, with how many there are and what they are */
+        /** Events page by page, newest first, with totals by type and status */
         readonly get: operations["get_api_ledger"];
         readonly put?: never;
         readonly post?: never;
@@ -745,7 +745,7 @@ export interface paths {
             readonly path?: never;
             readonly cookie?: never;
         };
-        /** What changes, as server-sent events: `event: changed`, and what in `data`. It begins with `everything` */
+        /** Changes as server-sent events: `event: changed`, with the changed resource in `data`. The first one is `everything` */
         readonly get: operations["get_api_live"];
         readonly put?: never;
         readonly post?: never;
@@ -764,7 +764,7 @@ export interface paths {
         };
         readonly get?: never;
         readonly put?: never;
-        /** Add a line with the time to today's log */
+        /** Add a line with the current time to today's log */
         readonly post: operations["post_api_log"];
         readonly delete?: never;
         readonly options?: never;
@@ -781,7 +781,7 @@ export interface paths {
         };
         readonly get?: never;
         readonly put?: never;
-        /** Log a browser in, with the token or with a code: the answer sets a cookie that no script can read */
+        /** Log a browser in with a token or a login code; sets an HttpOnly cookie */
         readonly post: operations["post_api_login"];
         readonly delete?: never;
         readonly options?: never;
@@ -798,7 +798,7 @@ export interface paths {
         };
         readonly get?: never;
         readonly put?: never;
-        /** A code that logs a browser in once, within minutes: for a link /#code=… */
+        /** Create a login code for a link /#code=…; valid once, for a few minutes */
         readonly post: operations["post_api_login_code"];
         readonly delete?: never;
         readonly options?: never;
@@ -815,7 +815,7 @@ export interface paths {
         };
         readonly get?: never;
         readonly put?: never;
-        /** Log it out */
+        /** Log a browser out */
         readonly post: operations["post_api_logout"];
         readonly delete?: never;
         readonly options?: never;
@@ -830,7 +830,7 @@ export interface paths {
             readonly path?: never;
             readonly cookie?: never;
         };
-        /** What was a month, half a year and years before a day */
+        /** What happened a month, half a year and whole years before a date */
         readonly get: operations["get_api_lookback"];
         readonly put?: never;
         readonly post?: never;
@@ -849,7 +849,7 @@ export interface paths {
         };
         readonly get?: never;
         readonly put?: never;
-        /** Mark a day as important or dull, so that it is pressed accordingly */
+        /** Mark a day as important or dull, which changes how much of it is summarized */
         readonly post: operations["post_api_marks"];
         readonly delete?: never;
         readonly options?: never;
@@ -866,7 +866,7 @@ export interface paths {
         };
         readonly get?: never;
         readonly put?: never;
-        /** Do what a model asks by Anthropic's memory tool (memory_20250818); the body is the tool's input as it came */
+        /** Execute a call of Anthropic's memory tool (memory_20250818); the body is the tool's input, unchanged */
         readonly post: operations["post_api_memory_tool"];
         readonly delete?: never;
         readonly options?: never;
@@ -881,7 +881,7 @@ export interface paths {
             readonly path?: never;
             readonly cookie?: never;
         };
-        /** What a file of the memory tool once was, oldest first */
+        /** Earlier versions of a file of the memory tool, oldest first */
         readonly get: operations["get_api_memory_tool_versions"];
         readonly put?: never;
         readonly post?: never;
@@ -898,10 +898,10 @@ export interface paths {
             readonly path?: never;
             readonly cookie?: never;
         };
-        /** How this memory stands to those of other machines */
+        /** The merge status with other machines */
         readonly get: operations["get_api_merge"];
         readonly put?: never;
-        /** Bring in what another machine has done with the same vault, as far as git has fetched it */
+        /** Merge what another machine did in the same vault, as fetched by git */
         readonly post: operations["post_api_merge"];
         readonly delete?: never;
         readonly options?: never;
@@ -918,7 +918,7 @@ export interface paths {
         };
         readonly get?: never;
         readonly put?: never;
-        /** Keep a message, or a list of them; the same conversation and id twice is one message */
+        /** Store a message, or a list of them; the same conversation and id twice is one message */
         readonly post: operations["post_api_messages"];
         readonly delete?: never;
         readonly options?: never;
@@ -935,7 +935,7 @@ export interface paths {
         };
         readonly get?: never;
         readonly put?: never;
-        /** Take an old memory folder over whose files are sent along; nothing in it is lost */
+        /** Migrate an old memory folder, sent as files in the body; nothing in it is lost */
         readonly post: operations["post_api_migrate"];
         readonly delete?: never;
         readonly options?: never;
@@ -952,7 +952,7 @@ export interface paths {
         };
         readonly get?: never;
         readonly put?: never;
-        /** Ask the configured model whether it can be reached, streams and obeys a schema */
+        /** Check that the configured model can be reached, streams and follows a schema */
         readonly post: operations["post_api_model_check"];
         readonly delete?: never;
         readonly options?: never;
@@ -984,7 +984,7 @@ export interface paths {
             readonly path?: never;
             readonly cookie?: never;
         };
-        /** What a chat model is told before the next turn of a conversation */
+        /** The memory given to a chat model before the next turn of a conversation */
         readonly get: operations["get_api_packs_chat"];
         readonly put?: never;
         readonly post?: never;
@@ -1001,7 +1001,7 @@ export interface paths {
             readonly path?: never;
             readonly cookie?: never;
         };
-        /** What one prompt is given: the oldest commitments and the pages its words call for */
+        /** The text injected into one prompt: the oldest commitments and the pages it triggers */
         readonly get: operations["get_api_packs_delta"];
         readonly put?: never;
         readonly post?: never;
@@ -1018,7 +1018,7 @@ export interface paths {
             readonly path?: never;
             readonly cookie?: never;
         };
-        /** Yesterday and today in full, then days, weeks, months, years */
+        /** The pyramid pack: yesterday and today in full, then days, weeks, months, years */
         readonly get: operations["get_api_packs_pyramid"];
         readonly put?: never;
         readonly post?: never;
@@ -1035,7 +1035,7 @@ export interface paths {
             readonly path?: never;
             readonly cookie?: never;
         };
-        /** What must be known now, on one page of eight sections */
+        /** The recall pack: what a session needs to know, in eight sections */
         readonly get: operations["get_api_packs_recall"];
         readonly put?: never;
         readonly post?: never;
@@ -1052,7 +1052,7 @@ export interface paths {
             readonly path?: never;
             readonly cookie?: never;
         };
-        /** What a session starts with: the recall pack, the saved state, the last logs */
+        /** The session start pack: recall pack, saved state, last logs */
         readonly get: operations["get_api_packs_session_start"];
         readonly put?: never;
         readonly post?: never;
@@ -1069,7 +1069,7 @@ export interface paths {
             readonly path?: never;
             readonly cookie?: never;
         };
-        /** What a new session begins with: the latest month, this week, today's sessions */
+        /** The upload pack: the latest month, this week, today's sessions */
         readonly get: operations["get_api_packs_upload"];
         readonly put?: never;
         readonly post?: never;
@@ -1086,7 +1086,7 @@ export interface paths {
             readonly path?: never;
             readonly cookie?: never;
         };
-        /** Every page: its kind, title, size, when it changed, and how fresh what it says is */
+        /** List pages: kind, title, size, modification time and freshness */
         readonly get: operations["get_api_pages"];
         readonly put?: never;
         readonly post?: never;
@@ -1103,10 +1103,10 @@ export interface paths {
             readonly path?: never;
             readonly cookie?: never;
         };
-        /** A page: its Markdown, the hash of it, and the events it shows */
+        /** A page: its Markdown, its hash, and the events it shows */
         readonly get: operations["get_api_pages_kind_slug"];
         readonly put?: never;
-        /** Save a person's text of a page, if it is still what they read; what it says enters the ledger at once */
+        /** Save an edited page, if it is unchanged since it was read; its statements are added to the ledger at once */
         readonly post: operations["post_api_pages_kind_slug"];
         readonly delete?: never;
         readonly options?: never;
@@ -1121,7 +1121,7 @@ export interface paths {
             readonly path?: never;
             readonly cookie?: never;
         };
-        /** How a page differs between two snapshots, as a unified diff */
+        /** The unified diff of a page between two snapshots */
         readonly get: operations["get_api_pages_kind_slug_diff"];
         readonly put?: never;
         readonly post?: never;
@@ -1155,7 +1155,7 @@ export interface paths {
             readonly path?: never;
             readonly cookie?: never;
         };
-        /** A page as it was in a snapshot; `now` is what it is */
+        /** A page as of a snapshot; `now` is the current state */
         readonly get: operations["get_api_pages_kind_slug_versions_snapshot"];
         readonly put?: never;
         readonly post?: never;
@@ -1172,10 +1172,10 @@ export interface paths {
             readonly path?: never;
             readonly cookie?: never;
         };
-        /** What is paused: nothing is kept of it */
+        /** List what is paused: nothing of it is captured */
         readonly get: operations["get_api_pauses"];
         readonly put?: never;
-        /** Keep nothing of what is said: for a while, in a session, in a project */
+        /** Pause capture: for a while, in a session, in a project */
         readonly post: operations["post_api_pauses"];
         readonly delete?: never;
         readonly options?: never;
@@ -1190,10 +1190,10 @@ export interface paths {
             readonly path?: never;
             readonly cookie?: never;
         };
-        /** What would leave the ledger because it has expired */
+        /** The expired events that would be archived */
         readonly get: operations["get_api_prune"];
         readonly put?: never;
-        /** Move what has expired to the archive */
+        /** Archive expired events */
         readonly post: operations["post_api_prune"];
         readonly delete?: never;
         readonly options?: never;
@@ -1208,7 +1208,7 @@ export interface paths {
             readonly path?: never;
             readonly cookie?: never;
         };
-        /** What only tools and strangers said and nobody has confirmed, quoted */
+        /** Quarantined events: from tools and strangers, not yet confirmed, quoted */
         readonly get: operations["get_api_quarantine"];
         readonly put?: never;
         readonly post?: never;
@@ -1227,7 +1227,7 @@ export interface paths {
         };
         readonly get?: never;
         readonly put?: never;
-        /** Say that something that waits holds */
+        /** Confirm a quarantined event */
         readonly post: operations["post_api_quarantine_id_confirm"];
         readonly delete?: never;
         readonly options?: never;
@@ -1244,7 +1244,7 @@ export interface paths {
         };
         readonly get?: never;
         readonly put?: never;
-        /** Say that something that waits is not to be remembered */
+        /** Drop a quarantined event */
         readonly post: operations["post_api_quarantine_id_drop"];
         readonly delete?: never;
         readonly options?: never;
@@ -1259,10 +1259,10 @@ export interface paths {
             readonly path?: never;
             readonly cookie?: never;
         };
-        /** The limits of every space of which nothing else is said */
+        /** Show the default limits of all spaces */
         readonly get: operations["get_api_quota"];
         readonly put?: never;
-        /** Set them; what is not named stays */
+        /** Set the default limits; omitted ones stay */
         readonly post: operations["post_api_quota"];
         readonly delete?: never;
         readonly options?: never;
@@ -1279,7 +1279,7 @@ export interface paths {
         };
         readonly get?: never;
         readonly put?: never;
-        /** Make everything derived anew from the files */
+        /** Rebuild everything derived from the files */
         readonly post: operations["post_api_reindex"];
         readonly delete?: never;
         readonly options?: never;
@@ -1294,7 +1294,7 @@ export interface paths {
             readonly path?: never;
             readonly cookie?: never;
         };
-        /** The reports of the nights, newest first */
+        /** The reports of the nightly runs, newest first */
         readonly get: operations["get_api_reports"];
         readonly put?: never;
         readonly post?: never;
@@ -1311,7 +1311,7 @@ export interface paths {
             readonly path?: never;
             readonly cookie?: never;
         };
-        /** What a night did, for a person, as Markdown */
+        /** The report of a nightly run, as Markdown */
         readonly get: operations["get_api_reports_date"];
         readonly put?: never;
         readonly post?: never;
@@ -1330,7 +1330,7 @@ export interface paths {
         };
         readonly get?: never;
         readonly put?: never;
-        /** Keep what is said again; without a session or project, all pauses end */
+        /** Resume capture; without a session or project, all pauses end */
         readonly post: operations["post_api_resume"];
         readonly delete?: never;
         readonly options?: never;
@@ -1345,7 +1345,7 @@ export interface paths {
             readonly path?: never;
             readonly cookie?: never;
         };
-        /** Drafts of summaries that were refused and wait for a person */
+        /** Rejected summary drafts that wait for review */
         readonly get: operations["get_api_reviews"];
         readonly put?: never;
         readonly post?: never;
@@ -1364,7 +1364,7 @@ export interface paths {
         };
         readonly get?: never;
         readonly put?: never;
-        /** Settle a refused draft: let it stand, write another, or ask again */
+        /** Resolve a rejected draft: accept it, edit it, or retry */
         readonly post: operations["post_api_reviews_period"];
         readonly delete?: never;
         readonly options?: never;
@@ -1379,10 +1379,10 @@ export interface paths {
             readonly path?: never;
             readonly cookie?: never;
         };
-        /** What pressing would do now */
+        /** What a rollup would do now */
         readonly get: operations["get_api_rollup"];
         readonly put?: never;
-        /** Press one tier or one period now; POST /api/jobs/run presses what is due */
+        /** Summarize one tier or one period now; POST /api/jobs/run summarizes what is due */
         readonly post: operations["post_api_rollup"];
         readonly delete?: never;
         readonly options?: never;
@@ -1397,7 +1397,7 @@ export interface paths {
             readonly path?: never;
             readonly cookie?: never;
         };
-        /** What was pressed, with its cost */
+        /** The rollup runs, with their cost */
         readonly get: operations["get_api_runs"];
         readonly put?: never;
         readonly post?: never;
@@ -1414,7 +1414,7 @@ export interface paths {
             readonly path?: never;
             readonly cookie?: never;
         };
-        /** What the runs of each day came to, a column for each figure */
+        /** Rollup figures by day, one column per figure */
         readonly get: operations["get_api_runs_days"];
         readonly put?: never;
         readonly post?: never;
@@ -1431,7 +1431,7 @@ export interface paths {
             readonly path?: never;
             readonly cookie?: never;
         };
-        /** Search every message, event, summary, page and log there ever was */
+        /** Search all messages, events, summaries, pages and logs */
         readonly get: operations["get_api_search"];
         readonly put?: never;
         readonly post?: never;
@@ -1448,7 +1448,7 @@ export interface paths {
             readonly path?: never;
             readonly cookie?: never;
         };
-        /** What whoever asks may do */
+        /** The caller's permissions */
         readonly get: operations["get_api_session"];
         readonly put?: never;
         readonly post?: never;
@@ -1467,7 +1467,7 @@ export interface paths {
         };
         readonly get?: never;
         readonly put?: never;
-        /** Keep a transcript; adding one that has grown adds what is new, and its primer comes with the next rollup */
+        /** Store a transcript; sending a longer version adds what is new, and its primer is written by the next rollup */
         readonly post: operations["post_api_sessions"];
         readonly delete?: never;
         readonly options?: never;
@@ -1482,7 +1482,7 @@ export interface paths {
             readonly path?: never;
             readonly cookie?: never;
         };
-        /** The periods that were about the same things as one */
+        /** The periods similar in content to a given one */
         readonly get: operations["get_api_similar"];
         readonly put?: never;
         readonly post?: never;
@@ -1499,7 +1499,7 @@ export interface paths {
             readonly path?: never;
             readonly cookie?: never;
         };
-        /** What a period and those like it say, each thing once */
+        /** A period and similar ones merged into one text, without repetitions */
         readonly get: operations["get_api_similar_merged"];
         readonly put?: never;
         readonly post?: never;
@@ -1516,10 +1516,10 @@ export interface paths {
             readonly path?: never;
             readonly cookie?: never;
         };
-        /** The states that one can go back to, newest first */
+        /** List the snapshots that can be restored, newest first */
         readonly get: operations["get_api_snapshots"];
         readonly put?: never;
-        /** Keep the state as it is; null if nothing changed since the last time */
+        /** Take a snapshot; null if nothing changed since the last one */
         readonly post: operations["post_api_snapshots"];
         readonly delete?: never;
         readonly options?: never;
@@ -1534,7 +1534,7 @@ export interface paths {
             readonly path?: never;
             readonly cookie?: never;
         };
-        /** The end users who have a space, in order */
+        /** List the end users that have a space, sorted */
         readonly get: operations["get_api_spaces"];
         readonly put?: never;
         readonly post?: never;
@@ -1551,11 +1551,11 @@ export interface paths {
             readonly path?: never;
             readonly cookie?: never;
         };
-        /** How much a space has and may do */
+        /** Show the usage and limits of a space */
         readonly get: operations["get_api_spaces_name"];
         readonly put?: never;
         readonly post?: never;
-        /** Erase a space with everything in it, its tokens too */
+        /** Erase a space with everything in it, including its tokens */
         readonly delete: operations["delete_api_spaces_name"];
         readonly options?: never;
         readonly head?: never;
@@ -1569,10 +1569,10 @@ export interface paths {
             readonly path?: never;
             readonly cookie?: never;
         };
-        /** The limits that are set for a space itself */
+        /** Show the limits set for a space */
         readonly get: operations["get_api_spaces_name_quota"];
         readonly put?: never;
-        /** Set limits of a space; what is not named stays */
+        /** Set limits of a space; omitted ones stay */
         readonly post: operations["post_api_spaces_name_quota"];
         readonly delete?: never;
         readonly options?: never;
@@ -1589,7 +1589,7 @@ export interface paths {
         };
         readonly get?: never;
         readonly put?: never;
-        /** Save the assistant's state and enter it in the last day */
+        /** Save the assistant's state for the next session */
         readonly post: operations["post_api_state"];
         readonly delete?: never;
         readonly options?: never;
@@ -1604,7 +1604,7 @@ export interface paths {
             readonly path?: never;
             readonly cookie?: never;
         };
-        /** What is here, what is open, what is due and what is wrong */
+        /** The status: contents, open commitments, due jobs and problems */
         readonly get: operations["get_api_status"];
         readonly put?: never;
         readonly post?: never;
@@ -1621,7 +1621,7 @@ export interface paths {
             readonly path?: never;
             readonly cookie?: never;
         };
-        /** What sessions, days, weeks, months and years came to */
+        /** The summaries of sessions, days, weeks, months and years */
         readonly get: operations["get_api_summaries"];
         readonly put?: never;
         readonly post?: never;
@@ -1638,10 +1638,10 @@ export interface paths {
             readonly path?: never;
             readonly cookie?: never;
         };
-        /** The tokens there are and were, the newest first; never what has to be shown */
+        /** List current and former tokens, newest first, without secrets */
         readonly get: operations["get_api_tokens"];
         readonly put?: never;
-        /** Make a token: the answer is the only one that ever says what has to be shown */
+        /** Create a token; its secret is returned only in this response */
         readonly post: operations["post_api_tokens"];
         readonly delete?: never;
         readonly options?: never;
@@ -1659,7 +1659,7 @@ export interface paths {
         readonly get?: never;
         readonly put?: never;
         readonly post?: never;
-        /** Revoke a token: within five seconds it is good nowhere */
+        /** Revoke a token; it stops working everywhere within five seconds */
         readonly delete: operations["delete_api_tokens_token"];
         readonly options?: never;
         readonly head?: never;
@@ -1675,7 +1675,7 @@ export interface paths {
         };
         readonly get?: never;
         readonly put?: never;
-        /** Put a new token in the place of one, which stays good for a while */
+        /** Replace a token by a new one; the old one stays valid for a grace period */
         readonly post: operations["post_api_tokens_token_rotate"];
         readonly delete?: never;
         readonly options?: never;
@@ -1690,7 +1690,7 @@ export interface paths {
             readonly path?: never;
             readonly cookie?: never;
         };
-        /** What came up again and again, by session and month */
+        /** Recurring topics, by session and month */
         readonly get: operations["get_api_trends"];
         readonly put?: never;
         readonly post?: never;
@@ -1707,10 +1707,10 @@ export interface paths {
             readonly path?: never;
             readonly cookie?: never;
         };
-        /** The words that load pages: a person's own, and what pages suggest */
+        /** The triggers that load pages: the user's own, and suggestions from pages */
         readonly get: operations["get_api_triggers"];
         readonly put?: never;
-        /** Write the suggestions into recall/triggers.json, behind what stands there */
+        /** Append the suggestions to recall/triggers.json */
         readonly post: operations["post_api_triggers"];
         readonly delete?: never;
         readonly options?: never;
@@ -1727,7 +1727,7 @@ export interface paths {
         };
         readonly get?: never;
         readonly put?: never;
-        /** Go back to the last snapshot, or to `to`; what was is kept, so a second undo comes back */
+        /** Restore the last snapshot, or `to`; the current state is saved first, so a second undo restores it */
         readonly post: operations["post_api_undo"];
         readonly delete?: never;
         readonly options?: never;
@@ -1742,7 +1742,7 @@ export interface paths {
             readonly path?: never;
             readonly cookie?: never;
         };
-        /** The end users who have a space here */
+        /** List the end users that have a space */
         readonly get: operations["get_api_users"];
         readonly put?: never;
         readonly post?: never;
@@ -1762,7 +1762,7 @@ export interface paths {
         readonly get?: never;
         readonly put?: never;
         readonly post?: never;
-        /** Forget an end user: their whole space is taken away */
+        /** Delete an end user with their whole space */
         readonly delete: operations["delete_api_users_name"];
         readonly options?: never;
         readonly head?: never;
@@ -1776,7 +1776,7 @@ export interface paths {
             readonly path?: never;
             readonly cookie?: never;
         };
-        /** Everything that is kept of an end user: every file of their space */
+        /** Export everything stored about an end user: every file of their space */
         readonly get: operations["get_api_users_name_export"];
         readonly put?: never;
         readonly post?: never;
@@ -1795,7 +1795,7 @@ export interface paths {
         };
         readonly get?: never;
         readonly put?: never;
-        /** Check everything: ids, references, the index, what was verified before */
+        /** Verify everything: ids, references, the index, earlier checksums */
         readonly post: operations["post_api_verify"];
         readonly delete?: never;
         readonly options?: never;
@@ -1810,7 +1810,7 @@ export interface paths {
             readonly path?: never;
             readonly cookie?: never;
         };
-        /** Where something comes from, to the words */
+        /** Trace something back to its source messages */
         readonly get: operations["get_api_why"];
         readonly put?: never;
         readonly post?: never;
@@ -1827,7 +1827,7 @@ export interface paths {
             readonly path?: never;
             readonly cookie?: never;
         };
-        /** The words of any time, or what it came to */
+        /** The messages of a time range, or its summaries */
         readonly get: operations["get_api_zoom"];
         readonly put?: never;
         readonly post?: never;
@@ -1948,7 +1948,7 @@ export interface components {
             readonly importance: "dull" | "ordinary" | "important";
             readonly last: string;
             readonly messages: number;
-            /** @description None for a session that was not pressed yet. */
+            /** @description Null for a session that is not summarized yet. */
             readonly period: string | null;
             readonly provisional: boolean;
             readonly session: string | null;
@@ -2024,7 +2024,7 @@ export interface components {
                 readonly year?: components["schemas"]["Layer"];
             };
             readonly names: readonly string[];
-            /** @description The day that others are counted from; null if there is nothing. */
+            /** @description The date that `day` values are relative to; null if there is no data. */
             readonly origin: string | null;
         };
         readonly Cost: {
@@ -2087,7 +2087,7 @@ export interface components {
             readonly done: readonly string[];
             readonly verdict: components["schemas"]["Verdict"];
         };
-        /** @description An event and what the ledger knows of it. */
+        /** @description An event and its state in the ledger. */
         readonly Entry: {
             readonly act?: string;
             readonly content: string;
@@ -2125,7 +2125,7 @@ export interface components {
                 readonly status: number;
             };
         };
-        /** @description A line of the ledger; fields of other programs may stand beside these. */
+        /** @description A ledger line; other programs may add fields. */
         readonly Event: {
             readonly act?: string;
             readonly content: string;
@@ -2243,7 +2243,7 @@ export interface components {
             };
             readonly hooks: readonly components["schemas"]["Trouble"][];
             readonly index: {
-                /** @description Whether the model that compares meanings is there. */
+                /** @description Whether the embedding model is available. */
                 readonly meanings: boolean;
                 readonly passages: number;
                 readonly vectors: number;
@@ -2265,7 +2265,7 @@ export interface components {
             readonly conversation: string | null;
             readonly id: string;
             readonly kind: string;
-            /** @description With `mark`: a piece of the text in turns, first what does not match, then what does, and so on. */
+            /** @description With `mark`: the text in alternating pieces: not matching, matching, not matching, and so on. */
             readonly marked?: readonly string[];
             readonly name: string | null;
             readonly replaced_by?: string;
@@ -2286,7 +2286,7 @@ export interface components {
         readonly Home: {
             readonly conflicts: readonly components["schemas"]["Conflict"][];
             readonly jobs: readonly components["schemas"]["Job"][];
-            /** @description The model that makes summaries. */
+            /** @description The summarizer model. */
             readonly model: string | null;
             readonly next: readonly components["schemas"]["Occurrence"][];
             readonly night: components["schemas"]["Report"] | null;
@@ -2299,7 +2299,7 @@ export interface components {
                 readonly total: number;
             };
             readonly status: components["schemas"]["Status"];
-            /** @description How many statements of tools and strangers wait for confirmation. */
+            /** @description Number of quarantined events. */
             readonly waiting: number;
         };
         readonly Ics: {
@@ -2381,36 +2381,36 @@ export interface components {
         };
         /** @description The periods of one tier in the order of time, a column for each property; all columns are of one length. */
         readonly Layer: {
-            /** @description Bytes of the rest of it. */
+            /** @description Bytes of the summary without its headline. */
             readonly body: readonly number[];
-            /** @description Bytes of what was said. */
+            /** @description Bytes of the messages. */
             readonly bytes: readonly number[];
-            /** @description How many days they cover. */
+            /** @description The number of days they cover. */
             readonly days: readonly number[];
-            /** @description Events that were recorded in them. */
+            /** @description Events recorded in them. */
             readonly events: readonly number[];
             /** @description Their first days, in days after `origin`. */
             readonly first: readonly number[];
-            /** @description Bytes of its headline. */
+            /** @description Bytes of the summary's headline. */
             readonly headline: readonly number[];
             /** @description 0 dull, 1 ordinary, 2 important. */
             readonly importance: readonly number[];
             /** @description Messages and states that were captured. */
             readonly messages: readonly number[];
-            /** @description Their names; empty for a session that was not pressed yet. */
+            /** @description Their names; empty for a session that is not summarized yet. */
             readonly period: readonly string[];
-            /** @description How far they are pressed: 0 not at all, 1 session, 2 day, 3 week, 4 month, 5 year. */
+            /** @description The highest tier that summarizes them: 0 none, 1 session, 2 day, 3 week, 4 month, 5 year. */
             readonly pressed: readonly number[];
             /** @description Sessions in them. */
             readonly sessions: readonly number[];
             /** @description Bits: 1 provisional, 2 flagged, 4 written by hand, 8 forgotten. */
             readonly state: readonly number[];
-            /** @description Which version their summary is; 0 if there is none. */
+            /** @description The version of their summary; 0 if there is none. */
             readonly version: readonly number[];
         };
         readonly LedgerPage: {
             readonly events: readonly components["schemas"]["Entry"][];
-            /** @description Each counted by what the other filters let through. */
+            /** @description Each counted with the other filters applied. */
             readonly facets: {
                 readonly entity: readonly components["schemas"]["Counted"][];
                 readonly priority: readonly components["schemas"]["Counted"][];
@@ -2420,16 +2420,16 @@ export interface components {
             };
             readonly offset: number;
             readonly total: number;
-            /** @description Those of them that wait for confirmation. */
+            /** @description Quarantined events among them. */
             readonly waiting: readonly string[];
         };
         readonly LeftOut: {
             readonly what: string;
             readonly why: string;
         };
-        /** @description What stands in the `data` of an event. */
+        /** @description The `data` of an event. */
         readonly Live: {
-            /** @description The conversation, the page or the day, where it is one. */
+            /** @description The conversation, page or date, if it is one. */
             readonly name: string | null;
             /** @enum {string} */
             readonly what: "ledger" | "conversation" | "summaries" | "runs" | "reviews" | "knowledge" | "messages" | "logs" | "config" | "everything";
@@ -2508,7 +2508,7 @@ export interface components {
             readonly parts: unknown;
             readonly role: string;
             readonly session: string | null;
-            /** @description The person who speaks, if it is not the owner */
+            /** @description The speaker, if it is not the owner */
             readonly speaker?: string;
             readonly text: string;
             readonly title: string | null;
@@ -2566,9 +2566,9 @@ export interface components {
             readonly last: string;
             readonly left_out: readonly components["schemas"]["LeftOut"][];
             readonly lines: readonly {
-                /** @description Events that it names. */
+                /** @description The events it names. */
                 readonly events: readonly string[];
-                /** @description Its number; 0 is the headline. */
+                /** @description The line number; 0 is the headline. */
                 readonly n: number;
                 readonly text: string;
             }[];
@@ -2586,7 +2586,7 @@ export interface components {
             /** @enum {string} */
             readonly tier: "session" | "day" | "week" | "month" | "year";
             readonly title: string;
-            /** @description 0 if nothing was pressed yet. */
+            /** @description 0 if nothing is summarized yet. */
             readonly version: number;
         };
         readonly Noticed: {
@@ -2603,13 +2603,13 @@ export interface components {
             readonly date: string;
             readonly job: string;
         };
-        /** @description An open commitment, and how old it is. */
+        /** @description An open commitment and its age. */
         readonly OpenCommitment: {
             readonly act?: string;
             readonly age_days: number;
             readonly content: string;
             readonly due?: string;
-            /** @description Below nought if it is overdue. */
+            /** @description Negative if overdue. */
             readonly due_in_days: number | null;
             readonly ended_by?: string;
             readonly entity?: string;
@@ -2666,7 +2666,7 @@ export interface components {
             readonly bytes: number;
             readonly changed_at: string;
             readonly dropped: number;
-            /** @description Whether somebody has changed it since it was last taken into the ledger. */
+            /** @description Whether the file was edited since its statements were last added to the ledger. */
             readonly edited: boolean;
             readonly events: readonly components["schemas"]["PageEvent"][];
             readonly fresh: number;
@@ -2679,10 +2679,10 @@ export interface components {
             readonly statements: number;
             readonly text: string;
             readonly title: string;
-            /** @description When something on it was last said to hold. */
+            /** @description When a statement on it was last confirmed. */
             readonly verified: string | null;
         };
-        /** @description An event that stands on a page. */
+        /** @description An event shown on a page. */
         readonly PageEvent: {
             readonly act?: string;
             readonly content: string;
@@ -2719,7 +2719,7 @@ export interface components {
             readonly bytes: number;
             readonly changed_at: string;
             readonly dropped: number;
-            /** @description Whether somebody has changed it since it was last taken into the ledger. */
+            /** @description Whether the file was edited since its statements were last added to the ledger. */
             readonly edited: boolean;
             readonly fresh: number;
             /** @enum {string} */
@@ -2729,13 +2729,13 @@ export interface components {
             readonly stale: number;
             readonly statements: number;
             readonly title: string;
-            /** @description When something on it was last said to hold. */
+            /** @description When a statement on it was last confirmed. */
             readonly verified: string | null;
         };
         readonly PageSaved: {
             readonly complaints: readonly string[];
             readonly hash: string;
-            /** @description Whether it stays as it was sent, because something in it could not be taken over. */
+            /** @description Whether the page stays as it was sent, because part of it could not be added to the ledger. */
             readonly held: boolean;
             readonly learnt: readonly string[];
             readonly path: string;
@@ -2886,7 +2886,7 @@ export interface components {
                 readonly said: string;
                 readonly session?: string;
                 readonly source: string;
-                /** @description The person who said it, if it was not the owner */
+                /** @description The speaker, if it was not the owner */
                 readonly speaker?: string;
                 readonly trust: string;
                 readonly type: string;
@@ -2997,11 +2997,11 @@ export interface components {
             readonly asked: readonly number[];
             readonly bytes_in: readonly number[];
             readonly bytes_out: readonly number[];
-            /** @description The most tokens a day. */
+            /** @description The daily token limit. */
             readonly ceiling: number;
             readonly day: readonly string[];
             readonly millis: readonly number[];
-            /** @description How many times shorter what was made is; null where nothing was. */
+            /** @description The compression ratio; null if nothing was summarized. */
             readonly ratio: readonly (number | null)[];
             readonly refused: readonly number[];
             readonly runs: readonly number[];
@@ -3024,7 +3024,7 @@ export interface components {
                 readonly why_not?: string;
             };
         };
-        /** @description How many secrets of each kind were replaced. */
+        /** @description Number of redacted secrets, by kind. */
         readonly Secrets: {
             readonly [key: string]: number;
         };
@@ -3039,39 +3039,39 @@ export interface components {
             readonly version: string;
         };
         readonly SessionLayer: {
-            /** @description Bytes of the rest of it. */
+            /** @description Bytes of the summary without its headline. */
             readonly body: readonly number[];
-            /** @description Bytes of what was said. */
+            /** @description Bytes of the messages. */
             readonly bytes: readonly number[];
-            /** @description Their conversations, as places in `names`. */
+            /** @description Their conversations, as indexes into `names`. */
             readonly conversation: readonly number[];
-            /** @description How many days they cover. */
+            /** @description The number of days they cover. */
             readonly days: readonly number[];
-            /** @description Events that were recorded in them. */
+            /** @description Events recorded in them. */
             readonly events: readonly number[];
             /** @description Their first days, in days after `origin`. */
             readonly first: readonly number[];
             /** @description When they began, in minutes of their day. */
             readonly from: readonly number[];
-            /** @description Bytes of its headline. */
+            /** @description Bytes of the summary's headline. */
             readonly headline: readonly number[];
             /** @description 0 dull, 1 ordinary, 2 important. */
             readonly importance: readonly number[];
             /** @description Messages and states that were captured. */
             readonly messages: readonly number[];
-            /** @description What they are called within it, as places in `names`; -1 for none. */
+            /** @description Their session names, as indexes into `names`; -1 for none. */
             readonly name: readonly number[];
-            /** @description Their names; empty for a session that was not pressed yet. */
+            /** @description Their names; empty for a session that is not summarized yet. */
             readonly period: readonly string[];
-            /** @description How far they are pressed: 0 not at all, 1 session, 2 day, 3 week, 4 month, 5 year. */
+            /** @description The highest tier that summarizes them: 0 none, 1 session, 2 day, 3 week, 4 month, 5 year. */
             readonly pressed: readonly number[];
             /** @description Sessions in them. */
             readonly sessions: readonly number[];
             /** @description Bits: 1 provisional, 2 flagged, 4 written by hand, 8 forgotten. */
             readonly state: readonly number[];
-            /** @description When they ended, likewise. */
+            /** @description When they ended, in minutes of their day. */
             readonly to: readonly number[];
-            /** @description Which version their summary is; 0 if there is none. */
+            /** @description The version of their summary; 0 if there is none. */
             readonly version: readonly number[];
         };
         readonly SessionTaken: {
@@ -3178,7 +3178,7 @@ export interface components {
         readonly Summaries: {
             readonly summaries: readonly components["schemas"]["Summary"][];
         };
-        /** @description A version of a summary, as its line has it. */
+        /** @description A version of a summary, as stored. */
         readonly Summary: {
             readonly body: string;
             readonly created_at: string;
@@ -3195,11 +3195,11 @@ export interface components {
         };
         readonly Taken: {
             readonly complaints: readonly string[];
-            /** @description What was kept, but not all of it */
+            /** @description What was stored incompletely */
             readonly cut?: readonly string[];
             readonly forgotten?: number;
             readonly new: number;
-            /** @description Messages of people who are not known to be the owner, by name */
+            /** @description Messages of speakers who are not known to be the owner, by name */
             readonly others?: {
                 readonly [key: string]: number;
             };
@@ -3222,13 +3222,13 @@ export interface components {
             readonly scopes: readonly ("read" | "write" | "proxy" | "admin")[];
             /** @enum {string} */
             readonly state: "good" | "expired" | "revoked";
-            /** @description To the minute. */
+            /** @description Minute precision. */
             readonly used: string | null;
-            /** @description The end user whose space it is bound to; null: it is good for the whole home. */
+            /** @description The end user whose space it is bound to; null for all spaces. */
             readonly user: string | null;
         };
         readonly TokenMade: {
-            /** @description What has to be shown; told this once. */
+            /** @description The token's secret; returned only once. */
             readonly secret: string;
             readonly token: components["schemas"]["Token"];
         };
@@ -3340,7 +3340,7 @@ export interface components {
             readonly user_summary: string;
             readonly why?: string;
         };
-        /** @description A message, as its line has it. */
+        /** @description A message, as stored. */
         readonly TurnMessage: {
             readonly captured?: string;
             readonly conversation: string;
@@ -3387,7 +3387,7 @@ export interface components {
         readonly Users: {
             readonly users: readonly {
                 readonly folder: string;
-                /** @description Null for a space that an older version made and nobody has used since. */
+                /** @description Null for a space that was created by an older version and not used since. */
                 readonly user: string | null;
             }[];
         };
@@ -3409,7 +3409,7 @@ export interface components {
             readonly messages: readonly {
                 readonly bytes: number;
                 readonly conversation: string;
-                /** @description Whether `text` is only its beginning. */
+                /** @description Whether `text` is cut off. */
                 readonly cut: boolean;
                 readonly has_parts: boolean;
                 readonly id: string;
@@ -3418,7 +3418,7 @@ export interface components {
                 readonly origin: string;
                 readonly role: string;
                 readonly session: string | null;
-                /** @description The person who speaks, if it is not the owner */
+                /** @description The speaker, if it is not the owner */
                 readonly speaker?: string;
                 readonly text: string;
                 readonly title: string | null;
@@ -3442,7 +3442,7 @@ export interface components {
         };
     };
     responses: {
-        /** @description What is wrong, and what now */
+        /** @description What is wrong, and what to do */
         readonly Refused: {
             headers: {
                 readonly [name: string]: unknown;
@@ -3483,11 +3483,11 @@ export interface operations {
     readonly get_api_audit: {
         readonly parameters: {
             readonly query?: {
-                /** @description Only in this end user's space */
+                /** @description Only this end user's space */
                 readonly user?: string;
-                /** @description Since this moment, or so long ago: 2026-02-13T09:30:00Z, 12h */
+                /** @description Only events since this time: 2026-02-13T09:30:00Z, or 12h ago as 12h */
                 readonly since?: string;
-                /** @description At most so many; else 100 */
+                /** @description Maximum number; default 100 */
                 readonly limit?: number;
             };
             readonly header?: never;
@@ -3496,7 +3496,7 @@ export interface operations {
         };
         readonly requestBody?: never;
         readonly responses: {
-            /** @description Who read and wrote what, the newest first; never what it said */
+            /** @description The audit log: who read and wrote what, newest first, without content */
             readonly 200: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -3505,7 +3505,7 @@ export interface operations {
                     readonly "application/json": components["schemas"]["Audit"];
                 };
             };
-            /** @description It is what If-None-Match names: the ETag of an earlier answer */
+            /** @description Not modified: the ETag equals If-None-Match */
             readonly 304: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -3525,7 +3525,7 @@ export interface operations {
         readonly parameters: {
             readonly query?: never;
             readonly header?: {
-                /** @description The end user whose space is meant; the home vault if not given */
+                /** @description The end user whose space to use; the main vault if omitted */
                 readonly "X-Icecore-User"?: string;
             };
             readonly path?: never;
@@ -3538,7 +3538,7 @@ export interface operations {
             };
         };
         readonly responses: {
-            /** @description Press the past, newest first, until it is done or the day's tokens are spent */
+            /** @description Summarize the past, newest first, until it is done or the day's tokens are spent */
             readonly 200: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -3561,11 +3561,11 @@ export interface operations {
     readonly get_api_calendar: {
         readonly parameters: {
             readonly query?: {
-                /** @description How many days ahead; 14 if not given */
+                /** @description Days ahead; default 14 */
                 readonly days?: number;
             };
             readonly header?: {
-                /** @description The end user whose space is meant; the home vault if not given */
+                /** @description The end user whose space to use; the main vault if omitted */
                 readonly "X-Icecore-User"?: string;
             };
             readonly path?: never;
@@ -3573,7 +3573,7 @@ export interface operations {
         };
         readonly requestBody?: never;
         readonly responses: {
-            /** @description What runs in the next days */
+            /** @description The jobs of the next days */
             readonly 200: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -3582,7 +3582,7 @@ export interface operations {
                     readonly "application/json": components["schemas"]["Calendar"];
                 };
             };
-            /** @description It is what If-None-Match names: the ETag of an earlier answer */
+            /** @description Not modified: the ETag equals If-None-Match */
             readonly 304: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -3601,11 +3601,11 @@ export interface operations {
     readonly get_api_calendar_ics: {
         readonly parameters: {
             readonly query?: {
-                /** @description How many days ahead; 14 if not given */
+                /** @description Days ahead; default 14 */
                 readonly days?: number;
             };
             readonly header?: {
-                /** @description The end user whose space is meant; the home vault if not given */
+                /** @description The end user whose space to use; the main vault if omitted */
                 readonly "X-Icecore-User"?: string;
             };
             readonly path?: never;
@@ -3613,7 +3613,7 @@ export interface operations {
         };
         readonly requestBody?: never;
         readonly responses: {
-            /** @description Likewise, as the text of an iCalendar file */
+            /** @description The jobs of the next days as an iCalendar file */
             readonly 200: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -3622,7 +3622,7 @@ export interface operations {
                     readonly "application/json": components["schemas"]["Ics"];
                 };
             };
-            /** @description It is what If-None-Match names: the ETag of an earlier answer */
+            /** @description Not modified: the ETag equals If-None-Match */
             readonly 304: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -3642,7 +3642,7 @@ export interface operations {
         readonly parameters: {
             readonly query?: never;
             readonly header?: {
-                /** @description The end user whose space is meant; the home vault if not given */
+                /** @description The end user whose space to use; the main vault if omitted */
                 readonly "X-Icecore-User"?: string;
             };
             readonly path?: never;
@@ -3650,7 +3650,7 @@ export interface operations {
         };
         readonly requestBody?: never;
         readonly responses: {
-            /** @description What is open, oldest first */
+            /** @description Open commitments, oldest first */
             readonly 200: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -3659,7 +3659,7 @@ export interface operations {
                     readonly "application/json": components["schemas"]["Commitments"];
                 };
             };
-            /** @description It is what If-None-Match names: the ETag of an earlier answer */
+            /** @description Not modified: the ETag equals If-None-Match */
             readonly 304: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -3679,7 +3679,7 @@ export interface operations {
         readonly parameters: {
             readonly query?: never;
             readonly header?: {
-                /** @description The end user whose space is meant; the home vault if not given */
+                /** @description The end user whose space to use; the main vault if omitted */
                 readonly "X-Icecore-User"?: string;
             };
             readonly path?: never;
@@ -3687,7 +3687,7 @@ export interface operations {
         };
         readonly requestBody?: never;
         readonly responses: {
-            /** @description What would leave the ledger because it is done with or has expired */
+            /** @description The events that compaction would archive */
             readonly 200: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -3696,7 +3696,7 @@ export interface operations {
                     readonly "application/json": components["schemas"]["CompactedNow"];
                 };
             };
-            /** @description It is what If-None-Match names: the ETag of an earlier answer */
+            /** @description Not modified: the ETag equals If-None-Match */
             readonly 304: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -3716,7 +3716,7 @@ export interface operations {
         readonly parameters: {
             readonly query?: never;
             readonly header?: {
-                /** @description The end user whose space is meant; the home vault if not given */
+                /** @description The end user whose space to use; the main vault if omitted */
                 readonly "X-Icecore-User"?: string;
             };
             readonly path?: never;
@@ -3729,7 +3729,7 @@ export interface operations {
             };
         };
         readonly responses: {
-            /** @description Make one event of every chain that is done with; old lines go to the archive */
+            /** @description Compact the ledger: replace each finished chain by one event and archive the old lines */
             readonly 200: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -3753,7 +3753,7 @@ export interface operations {
         readonly parameters: {
             readonly query?: never;
             readonly header?: {
-                /** @description The end user whose space is meant; the home vault if not given */
+                /** @description The end user whose space to use; the main vault if omitted */
                 readonly "X-Icecore-User"?: string;
             };
             readonly path?: never;
@@ -3761,7 +3761,7 @@ export interface operations {
         };
         readonly requestBody?: never;
         readonly responses: {
-            /** @description Every setting of the vault that is in force */
+            /** @description The effective settings of the vault */
             readonly 200: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -3770,7 +3770,7 @@ export interface operations {
                     readonly "application/json": components["schemas"]["Policy"];
                 };
             };
-            /** @description It is what If-None-Match names: the ETag of an earlier answer */
+            /** @description Not modified: the ETag equals If-None-Match */
             readonly 304: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -3790,7 +3790,7 @@ export interface operations {
         readonly parameters: {
             readonly query?: never;
             readonly header?: {
-                /** @description The end user whose space is meant; the home vault if not given */
+                /** @description The end user whose space to use; the main vault if omitted */
                 readonly "X-Icecore-User"?: string;
             };
             readonly path?: never;
@@ -3798,7 +3798,7 @@ export interface operations {
         };
         readonly requestBody?: never;
         readonly responses: {
-            /** @description Whether icecore.toml is in order as it stands now; what is wrong is the error */
+            /** @description Check icecore.toml; problems are returned as the error */
             readonly 200: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -3807,7 +3807,7 @@ export interface operations {
                     readonly "application/json": components["schemas"]["Fine"];
                 };
             };
-            /** @description It is what If-None-Match names: the ETag of an earlier answer */
+            /** @description Not modified: the ETag equals If-None-Match */
             readonly 304: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -3827,7 +3827,7 @@ export interface operations {
         readonly parameters: {
             readonly query?: never;
             readonly header?: {
-                /** @description The end user whose space is meant; the home vault if not given */
+                /** @description The end user whose space to use; the main vault if omitted */
                 readonly "X-Icecore-User"?: string;
             };
             readonly path?: never;
@@ -3835,7 +3835,7 @@ export interface operations {
         };
         readonly requestBody?: never;
         readonly responses: {
-            /** @description Statements that cannot both be true, and the commands that settle it */
+            /** @description Contradicting statements, and the commands that resolve them */
             readonly 200: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -3844,7 +3844,7 @@ export interface operations {
                     readonly "application/json": components["schemas"]["Conflicts"];
                 };
             };
-            /** @description It is what If-None-Match names: the ETag of an earlier answer */
+            /** @description Not modified: the ETag equals If-None-Match */
             readonly 304: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -3864,7 +3864,7 @@ export interface operations {
         readonly parameters: {
             readonly query?: never;
             readonly header?: {
-                /** @description The end user whose space is meant; the home vault if not given */
+                /** @description The end user whose space to use; the main vault if omitted */
                 readonly "X-Icecore-User"?: string;
             };
             readonly path?: never;
@@ -3872,7 +3872,7 @@ export interface operations {
         };
         readonly requestBody?: never;
         readonly responses: {
-            /** @description What a night's work would be now; POST /api/jobs/run does it */
+            /** @description What the nightly job would do now; POST /api/jobs/run runs it */
             readonly 200: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -3881,7 +3881,7 @@ export interface operations {
                     readonly "application/json": components["schemas"]["NightOutlook"];
                 };
             };
-            /** @description It is what If-None-Match names: the ETag of an earlier answer */
+            /** @description Not modified: the ETag equals If-None-Match */
             readonly 304: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -3901,7 +3901,7 @@ export interface operations {
         readonly parameters: {
             readonly query?: never;
             readonly header?: {
-                /** @description The end user whose space is meant; the home vault if not given */
+                /** @description The end user whose space to use; the main vault if omitted */
                 readonly "X-Icecore-User"?: string;
             };
             readonly path?: never;
@@ -3909,7 +3909,7 @@ export interface operations {
         };
         readonly requestBody?: never;
         readonly responses: {
-            /** @description List conversations, the latest first */
+            /** @description List conversations, latest first */
             readonly 200: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -3918,7 +3918,7 @@ export interface operations {
                     readonly "application/json": components["schemas"]["Conversations"];
                 };
             };
-            /** @description It is what If-None-Match names: the ETag of an earlier answer */
+            /** @description Not modified: the ETag equals If-None-Match */
             readonly 304: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -3938,7 +3938,7 @@ export interface operations {
         readonly parameters: {
             readonly query?: never;
             readonly header?: {
-                /** @description The end user whose space is meant; the home vault if not given */
+                /** @description The end user whose space to use; the main vault if omitted */
                 readonly "X-Icecore-User"?: string;
             };
             readonly path: {
@@ -3958,7 +3958,7 @@ export interface operations {
                     readonly "application/json": components["schemas"]["Conversation"];
                 };
             };
-            /** @description It is what If-None-Match names: the ETag of an earlier answer */
+            /** @description Not modified: the ETag equals If-None-Match */
             readonly 304: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -3978,7 +3978,7 @@ export interface operations {
         readonly parameters: {
             readonly query?: never;
             readonly header?: {
-                /** @description The end user whose space is meant; the home vault if not given */
+                /** @description The end user whose space to use; the main vault if omitted */
                 readonly "X-Icecore-User"?: string;
             };
             readonly path: {
@@ -3989,7 +3989,7 @@ export interface operations {
         };
         readonly requestBody?: never;
         readonly responses: {
-            /** @description Take a conversation away: its messages, facts, turns and artifacts */
+            /** @description Delete a conversation: its messages, facts, turns and artifacts */
             readonly 200: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -4013,7 +4013,7 @@ export interface operations {
         readonly parameters: {
             readonly query?: never;
             readonly header?: {
-                /** @description The end user whose space is meant; the home vault if not given */
+                /** @description The end user whose space to use; the main vault if omitted */
                 readonly "X-Icecore-User"?: string;
             };
             readonly path: {
@@ -4024,7 +4024,7 @@ export interface operations {
         };
         readonly requestBody?: never;
         readonly responses: {
-            /** @description Every version of code and drafts */
+            /** @description Every version of the conversation's artifacts (code and drafts) */
             readonly 200: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -4033,7 +4033,7 @@ export interface operations {
                     readonly "application/json": components["schemas"]["Artifacts"];
                 };
             };
-            /** @description It is what If-None-Match names: the ETag of an earlier answer */
+            /** @description Not modified: the ETag equals If-None-Match */
             readonly 304: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -4053,7 +4053,7 @@ export interface operations {
         readonly parameters: {
             readonly query?: never;
             readonly header?: {
-                /** @description The end user whose space is meant; the home vault if not given */
+                /** @description The end user whose space to use; the main vault if omitted */
                 readonly "X-Icecore-User"?: string;
             };
             readonly path: {
@@ -4066,7 +4066,7 @@ export interface operations {
         };
         readonly requestBody?: never;
         readonly responses: {
-            /** @description One version of one of them */
+            /** @description One version of an artifact */
             readonly 200: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -4075,7 +4075,7 @@ export interface operations {
                     readonly "application/json": components["schemas"]["Artifact"];
                 };
             };
-            /** @description It is what If-None-Match names: the ETag of an earlier answer */
+            /** @description Not modified: the ETag equals If-None-Match */
             readonly 304: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -4094,11 +4094,11 @@ export interface operations {
     readonly get_api_conversations_name_artifacts_which_diff: {
         readonly parameters: {
             readonly query: {
-                /** @description The other: NAME, NAME@v2 or NAME@turn-3 */
+                /** @description The other version: NAME, NAME@v2 or NAME@turn-3 */
                 readonly to: string;
             };
             readonly header?: {
-                /** @description The end user whose space is meant; the home vault if not given */
+                /** @description The end user whose space to use; the main vault if omitted */
                 readonly "X-Icecore-User"?: string;
             };
             readonly path: {
@@ -4111,7 +4111,7 @@ export interface operations {
         };
         readonly requestBody?: never;
         readonly responses: {
-            /** @description How another version differs from this one */
+            /** @description The diff between two versions of an artifact */
             readonly 200: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -4120,7 +4120,7 @@ export interface operations {
                     readonly "application/json": components["schemas"]["Diff"];
                 };
             };
-            /** @description It is what If-None-Match names: the ETag of an earlier answer */
+            /** @description Not modified: the ETag equals If-None-Match */
             readonly 304: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -4145,7 +4145,7 @@ export interface operations {
                 readonly to: number;
             };
             readonly header?: {
-                /** @description The end user whose space is meant; the home vault if not given */
+                /** @description The end user whose space to use; the main vault if omitted */
                 readonly "X-Icecore-User"?: string;
             };
             readonly path: {
@@ -4156,7 +4156,7 @@ export interface operations {
         };
         readonly requestBody?: never;
         readonly responses: {
-            /** @description What changed in the facts between the ends of two turns */
+            /** @description How the facts changed between the ends of two turns */
             readonly 200: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -4165,7 +4165,7 @@ export interface operations {
                     readonly "application/json": components["schemas"]["Changes"];
                 };
             };
-            /** @description It is what If-None-Match names: the ETag of an earlier answer */
+            /** @description Not modified: the ETag equals If-None-Match */
             readonly 304: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -4185,7 +4185,7 @@ export interface operations {
         readonly parameters: {
             readonly query?: never;
             readonly header?: {
-                /** @description The end user whose space is meant; the home vault if not given */
+                /** @description The end user whose space to use; the main vault if omitted */
                 readonly "X-Icecore-User"?: string;
             };
             readonly path: {
@@ -4196,7 +4196,7 @@ export interface operations {
         };
         readonly requestBody?: never;
         readonly responses: {
-            /** @description Everything that is kept of a conversation */
+            /** @description Export everything stored about a conversation */
             readonly 200: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -4205,7 +4205,7 @@ export interface operations {
                     readonly "application/json": components["schemas"]["ConversationExport"];
                 };
             };
-            /** @description It is what If-None-Match names: the ETag of an earlier answer */
+            /** @description Not modified: the ETag equals If-None-Match */
             readonly 304: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -4228,7 +4228,7 @@ export interface operations {
                 readonly turn?: number;
             };
             readonly header?: {
-                /** @description The end user whose space is meant; the home vault if not given */
+                /** @description The end user whose space to use; the main vault if omitted */
                 readonly "X-Icecore-User"?: string;
             };
             readonly path: {
@@ -4239,7 +4239,7 @@ export interface operations {
         };
         readonly requestBody?: never;
         readonly responses: {
-            /** @description What was established, now or at the end of a turn */
+            /** @description The facts of a conversation, now or at the end of a turn */
             readonly 200: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -4248,7 +4248,7 @@ export interface operations {
                     readonly "application/json": components["schemas"]["Facts"];
                 };
             };
-            /** @description It is what If-None-Match names: the ETag of an earlier answer */
+            /** @description Not modified: the ETag equals If-None-Match */
             readonly 304: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -4268,7 +4268,7 @@ export interface operations {
         readonly parameters: {
             readonly query?: never;
             readonly header?: {
-                /** @description The end user whose space is meant; the home vault if not given */
+                /** @description The end user whose space to use; the main vault if omitted */
                 readonly "X-Icecore-User"?: string;
             };
             readonly path: {
@@ -4294,7 +4294,7 @@ export interface operations {
             };
         };
         readonly responses: {
-            /** @description Lift a fact to everywhere: all conversations are told it */
+            /** @description Promote a fact to all conversations */
             readonly 200: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -4318,7 +4318,7 @@ export interface operations {
         readonly parameters: {
             readonly query?: never;
             readonly header?: {
-                /** @description The end user whose space is meant; the home vault if not given */
+                /** @description The end user whose space to use; the main vault if omitted */
                 readonly "X-Icecore-User"?: string;
             };
             readonly path: {
@@ -4334,7 +4334,7 @@ export interface operations {
             };
         };
         readonly responses: {
-            /** @description Summarise again what could not be summarised */
+            /** @description Retry summarizing turns that could not be summarized */
             readonly 200: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -4357,13 +4357,13 @@ export interface operations {
     readonly get_api_conversations_name_turns: {
         readonly parameters: {
             readonly query?: {
-                /** @description What was said in this turn, word for word */
+                /** @description Return the messages of this turn, word for word */
                 readonly turn?: number;
-                /** @description Only those that could not be summarised */
+                /** @description Only turns that could not be summarized */
                 readonly unsummarized?: boolean;
             };
             readonly header?: {
-                /** @description The end user whose space is meant; the home vault if not given */
+                /** @description The end user whose space to use; the main vault if omitted */
                 readonly "X-Icecore-User"?: string;
             };
             readonly path: {
@@ -4374,7 +4374,7 @@ export interface operations {
         };
         readonly requestBody?: never;
         readonly responses: {
-            /** @description The turns, each in a line; or one of them, word for word */
+            /** @description The turns as one line each; or one turn, word for word */
             readonly 200: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -4383,7 +4383,7 @@ export interface operations {
                     readonly "application/json": components["schemas"]["Turns"];
                 };
             };
-            /** @description It is what If-None-Match names: the ETag of an earlier answer */
+            /** @description Not modified: the ETag equals If-None-Match */
             readonly 304: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -4402,15 +4402,15 @@ export interface operations {
     readonly get_api_core: {
         readonly parameters: {
             readonly query?: {
-                /** @description From this day on */
+                /** @description The first date */
                 readonly from?: string;
-                /** @description Until this day */
+                /** @description The last date */
                 readonly to?: string;
-                /** @description Only these tiers; all if not given */
+                /** @description Only these tiers; default all */
                 readonly tier?: readonly ("session" | "day" | "week" | "month" | "year")[];
             };
             readonly header?: {
-                /** @description The end user whose space is meant; the home vault if not given */
+                /** @description The end user whose space to use; the main vault if omitted */
                 readonly "X-Icecore-User"?: string;
             };
             readonly path?: never;
@@ -4418,7 +4418,7 @@ export interface operations {
         };
         readonly requestBody?: never;
         readonly responses: {
-            /** @description The vault's whole time as layers: a column for each property of its years, months, weeks, days and sessions */
+            /** @description The timeline of a vault: a column for each property of its years, months, weeks, days and sessions */
             readonly 200: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -4427,7 +4427,7 @@ export interface operations {
                     readonly "application/json": components["schemas"]["Core"];
                 };
             };
-            /** @description It is what If-None-Match names: the ETag of an earlier answer */
+            /** @description Not modified: the ETag equals If-None-Match */
             readonly 304: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -4446,17 +4446,17 @@ export interface operations {
     readonly get_api_core_headlines: {
         readonly parameters: {
             readonly query: {
-                /** @description Of this tier */
+                /** @description The tier */
                 readonly tier: "session" | "day" | "week" | "month" | "year";
-                /** @description From this day on */
+                /** @description The first date */
                 readonly from?: string;
-                /** @description Until this day */
+                /** @description The last date */
                 readonly to?: string;
-                /** @description At most so many; 500 if not given */
+                /** @description Maximum number; default 500 */
                 readonly limit?: number;
             };
             readonly header?: {
-                /** @description The end user whose space is meant; the home vault if not given */
+                /** @description The end user whose space to use; the main vault if omitted */
                 readonly "X-Icecore-User"?: string;
             };
             readonly path?: never;
@@ -4464,7 +4464,7 @@ export interface operations {
         };
         readonly requestBody?: never;
         readonly responses: {
-            /** @description What the periods of a tier came to in a few sentences, in the order of time; the latest if there are more */
+            /** @description The headlines of a tier's periods, in order of time; the latest if there are more */
             readonly 200: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -4473,7 +4473,7 @@ export interface operations {
                     readonly "application/json": components["schemas"]["Headlines"];
                 };
             };
-            /** @description It is what If-None-Match names: the ETag of an earlier answer */
+            /** @description Not modified: the ETag equals If-None-Match */
             readonly 304: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -4493,7 +4493,7 @@ export interface operations {
         readonly parameters: {
             readonly query?: never;
             readonly header?: {
-                /** @description The end user whose space is meant; the home vault if not given */
+                /** @description The end user whose space to use; the main vault if omitted */
                 readonly "X-Icecore-User"?: string;
             };
             readonly path: {
@@ -4504,7 +4504,7 @@ export interface operations {
         };
         readonly requestBody?: never;
         readonly responses: {
-            /** @description A period: what it came to line by line, and what lies below it */
+            /** @description A period: its summary line by line, and the periods below it */
             readonly 200: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -4513,7 +4513,7 @@ export interface operations {
                     readonly "application/json": components["schemas"]["Node"];
                 };
             };
-            /** @description It is what If-None-Match names: the ETag of an earlier answer */
+            /** @description Not modified: the ETag equals If-None-Match */
             readonly 304: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -4532,19 +4532,19 @@ export interface operations {
     readonly get_api_core_period_messages: {
         readonly parameters: {
             readonly query?: {
-                /** @description Only of this conversation */
+                /** @description Only from this conversation */
                 readonly conversation?: string;
-                /** @description Only of this session of it; empty for messages without one */
+                /** @description Only from this session of it; empty for messages without a session */
                 readonly session?: string;
-                /** @description So many are passed over; none if not given */
+                /** @description Number to skip; default 0 */
                 readonly offset?: number;
-                /** @description At most so many; 100 if not given */
+                /** @description Maximum number; default 100 */
                 readonly limit?: number;
-                /** @description At most so many characters of each; all if not given */
+                /** @description Maximum characters of each message; default all */
                 readonly characters?: number;
             };
             readonly header?: {
-                /** @description The end user whose space is meant; the home vault if not given */
+                /** @description The end user whose space to use; the main vault if omitted */
                 readonly "X-Icecore-User"?: string;
             };
             readonly path: {
@@ -4555,7 +4555,7 @@ export interface operations {
         };
         readonly requestBody?: never;
         readonly responses: {
-            /** @description The words of a session, a day or a week, page by page, in the order they were said */
+            /** @description The messages of a session, a day or a week, in order, page by page */
             readonly 200: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -4564,7 +4564,7 @@ export interface operations {
                     readonly "application/json": components["schemas"]["Words"];
                 };
             };
-            /** @description It is what If-None-Match names: the ETag of an earlier answer */
+            /** @description Not modified: the ETag equals If-None-Match */
             readonly 304: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -4583,11 +4583,11 @@ export interface operations {
     readonly get_api_core_period_why: {
         readonly parameters: {
             readonly query: {
-                /** @description The number of the line; 0 is the headline */
+                /** @description The line number; 0 is the headline */
                 readonly line: number;
             };
             readonly header?: {
-                /** @description The end user whose space is meant; the home vault if not given */
+                /** @description The end user whose space to use; the main vault if omitted */
                 readonly "X-Icecore-User"?: string;
             };
             readonly path: {
@@ -4598,7 +4598,7 @@ export interface operations {
         };
         readonly requestBody?: never;
         readonly responses: {
-            /** @description Where a line of a period's summary comes from: the events it names, else down the summaries to the words */
+            /** @description The sources of a line of a period's summary: the events it names, else the summaries and messages below it */
             readonly 200: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -4607,7 +4607,7 @@ export interface operations {
                     readonly "application/json": components["schemas"]["Because"];
                 };
             };
-            /** @description It is what If-None-Match names: the ETag of an earlier answer */
+            /** @description Not modified: the ETag equals If-None-Match */
             readonly 304: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -4627,7 +4627,7 @@ export interface operations {
         readonly parameters: {
             readonly query?: never;
             readonly header?: {
-                /** @description The end user whose space is meant; the home vault if not given */
+                /** @description The end user whose space to use; the main vault if omitted */
                 readonly "X-Icecore-User"?: string;
             };
             readonly path?: never;
@@ -4637,13 +4637,13 @@ export interface operations {
             readonly content: {
                 /** @example {} */
                 readonly "application/json": {
-                    /** @description Mend it */
+                    /** @description Repair it */
                     readonly fix?: boolean | null;
                 };
             };
         };
         readonly responses: {
-            /** @description Say what is wrong; with `fix`, mend what can be mended without losing anything */
+            /** @description Report what is wrong; with `fix`, repair what can be repaired without data loss */
             readonly 200: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -4666,35 +4666,35 @@ export interface operations {
     readonly get_api_events: {
         readonly parameters: {
             readonly query?: {
-                /** @description Only with this text */
+                /** @description Only events that contain this text */
                 readonly text?: string;
-                /** @description Also what was replaced, closed or taken back, and the acts that did it */
+                /** @description Include superseded, closed and retracted events, and the acts that did it */
                 readonly all?: boolean;
-                /** @description Only of this type */
+                /** @description Only events of these types */
                 readonly type?: readonly ("fact" | "decision" | "preference" | "commitment" | "constraint" | "procedure" | "relationship")[];
-                /** @description Only of this priority */
+                /** @description Only events of these priorities */
                 readonly priority?: readonly ("P0" | "P1" | "P2" | "P3")[];
-                /** @description Only about this */
+                /** @description Only events about this entity */
                 readonly entity?: string;
-                /** @description Only with this label; several: with all of them */
+                /** @description Only events with this tag; repeated: with all of them */
                 readonly tag?: readonly string[];
-                /** @description Only from this session */
+                /** @description Only events from this session */
                 readonly session?: string;
-                /** @description Only from this source */
+                /** @description Only events from this source */
                 readonly source?: string;
-                /** @description Only with this scope: everywhere, project:NAME, conversation:ID */
+                /** @description Only events with this scope: everywhere, project:NAME, conversation:ID */
                 readonly scope?: string;
-                /** @description Only recorded on this day or later */
+                /** @description Only events recorded on or after this date */
                 readonly since?: string;
-                /** @description Only recorded on this day or earlier */
+                /** @description Only events recorded on or before this date */
                 readonly until?: string;
-                /** @description Only what goes back to tools or strangers and waits to be confirmed */
+                /** @description Only quarantined events, which wait for confirmation */
                 readonly quarantined?: boolean;
-                /** @description At most so many, the newest ones */
+                /** @description Maximum number, newest first */
                 readonly limit?: number;
             };
             readonly header?: {
-                /** @description The end user whose space is meant; the home vault if not given */
+                /** @description The end user whose space to use; the main vault if omitted */
                 readonly "X-Icecore-User"?: string;
             };
             readonly path?: never;
@@ -4711,7 +4711,7 @@ export interface operations {
                     readonly "application/json": components["schemas"]["Events"];
                 };
             };
-            /** @description It is what If-None-Match names: the ETag of an earlier answer */
+            /** @description Not modified: the ETag equals If-None-Match */
             readonly 304: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -4731,7 +4731,7 @@ export interface operations {
         readonly parameters: {
             readonly query?: never;
             readonly header?: {
-                /** @description The end user whose space is meant; the home vault if not given */
+                /** @description The end user whose space to use; the main vault if omitted */
                 readonly "X-Icecore-User"?: string;
             };
             readonly path?: never;
@@ -4747,55 +4747,55 @@ export interface operations {
                  */
                 readonly "application/json": {
                     /**
-                     * @description When it is due
+                     * @description The due date
                      * @example 2026-02-20
                      * @example friday
                      * @example +3d
                      */
                     readonly due?: string | null;
-                    /** @description What it is about */
+                    /** @description The entity it is about */
                     readonly entity?: string | null;
                     /**
-                     * @description What kind of thing that is
+                     * @description The kind of that entity
                      * @enum {string|null}
                      */
                     readonly entity_kind?: "person" | "company" | "project" | "account" | "tool" | null;
                     /**
-                     * @description Whose words it goes back to; the person's if not said
+                     * @description The origin of the statement; default user
                      * @enum {string|null}
                      */
                     readonly origin?: "user" | "assistant" | "tool" | "import" | "file" | null;
                     /**
-                     * @description P0 for good, P1 important, P2 for a quarter, P3 for a month
+                     * @description P0 permanent, P1 important, P2 for a quarter, P3 for a month
                      * @enum {string|null}
                      */
                     readonly priority?: "P0" | "P1" | "P2" | "P3" | null;
-                    /** @description Events it belongs with */
+                    /** @description Related events */
                     readonly related?: readonly string[] | null;
-                    /** @description Where it holds: everywhere, project:NAME, conversation:ID */
+                    /** @description The scope: everywhere, project:NAME, conversation:ID */
                     readonly scope?: string | null;
-                    /** @description The session it was learnt in */
+                    /** @description The session it comes from */
                     readonly session?: string | null;
-                    /** @description Where it was learnt; `live` if not said */
+                    /** @description The source; default `live` */
                     readonly source?: string | null;
-                    /** @description The events it replaces */
+                    /** @description The events that this one replaces */
                     readonly supersedes?: readonly string[] | null;
-                    /** @description Labels */
+                    /** @description Tags */
                     readonly tags?: readonly string[] | null;
-                    /** @description What is to be remembered */
+                    /** @description The statement to remember */
                     readonly text: string;
                     /**
-                     * @description Its type; guessed from the words if not said
+                     * @description The event type; guessed from the text if omitted
                      * @enum {string|null}
                      */
                     readonly type?: "fact" | "decision" | "preference" | "commitment" | "constraint" | "procedure" | "relationship" | null;
-                    /** @description Whom or what it waits for */
+                    /** @description The person or thing it waits for */
                     readonly waiting_on?: string | null;
                 };
             };
         };
         readonly responses: {
-            /** @description Write down a fact, decision, commitment, preference, constraint, procedure or relationship */
+            /** @description Record a fact, decision, commitment, preference, constraint, procedure or relationship */
             readonly 200: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -4819,7 +4819,7 @@ export interface operations {
         readonly parameters: {
             readonly query?: never;
             readonly header?: {
-                /** @description The end user whose space is meant; the home vault if not given */
+                /** @description The end user whose space to use; the main vault if omitted */
                 readonly "X-Icecore-User"?: string;
             };
             readonly path: {
@@ -4839,7 +4839,7 @@ export interface operations {
                     readonly "application/json": components["schemas"]["Story"];
                 };
             };
-            /** @description It is what If-None-Match names: the ETag of an earlier answer */
+            /** @description Not modified: the ETag equals If-None-Match */
             readonly 304: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -4859,7 +4859,7 @@ export interface operations {
         readonly parameters: {
             readonly query?: never;
             readonly header?: {
-                /** @description The end user whose space is meant; the home vault if not given */
+                /** @description The end user whose space to use; the main vault if omitted */
                 readonly "X-Icecore-User"?: string;
             };
             readonly path: {
@@ -4876,10 +4876,10 @@ export interface operations {
                  *     }
                  */
                 readonly "application/json": {
-                    /** @description Why */
+                    /** @description The reason */
                     readonly note?: string | null;
                     /**
-                     * @description Whose words it goes back to; the person's if not said
+                     * @description The origin of the statement; default user
                      * @enum {string|null}
                      */
                     readonly origin?: "user" | "assistant" | "tool" | "import" | "file" | null;
@@ -4913,7 +4913,7 @@ export interface operations {
         readonly parameters: {
             readonly query?: never;
             readonly header?: {
-                /** @description The end user whose space is meant; the home vault if not given */
+                /** @description The end user whose space to use; the main vault if omitted */
                 readonly "X-Icecore-User"?: string;
             };
             readonly path: {
@@ -4926,10 +4926,10 @@ export interface operations {
             readonly content: {
                 /** @example {} */
                 readonly "application/json": {
-                    /** @description Why */
+                    /** @description The reason */
                     readonly note?: string | null;
                     /**
-                     * @description Whose words it goes back to; the person's if not said
+                     * @description The origin of the statement; default user
                      * @enum {string|null}
                      */
                     readonly origin?: "user" | "assistant" | "tool" | "import" | "file" | null;
@@ -4939,7 +4939,7 @@ export interface operations {
             };
         };
         readonly responses: {
-            /** @description Say that something still holds */
+            /** @description Confirm that an event is still true */
             readonly 200: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -4962,11 +4962,11 @@ export interface operations {
     readonly get_api_events_id_graph: {
         readonly parameters: {
             readonly query?: {
-                /** @description At most so many nodes, the nearest; 100 if not given */
+                /** @description Maximum number of nodes, nearest first; default 100 */
                 readonly limit?: number;
             };
             readonly header?: {
-                /** @description The end user whose space is meant; the home vault if not given */
+                /** @description The end user whose space to use; the main vault if omitted */
                 readonly "X-Icecore-User"?: string;
             };
             readonly path: {
@@ -4977,7 +4977,7 @@ export interface operations {
         };
         readonly requestBody?: never;
         readonly responses: {
-            /** @description An event among those it hangs together with, as nodes and edges */
+            /** @description An event and its related events, as a graph of nodes and edges */
             readonly 200: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -4986,7 +4986,7 @@ export interface operations {
                     readonly "application/json": components["schemas"]["Graph"];
                 };
             };
-            /** @description It is what If-None-Match names: the ETag of an earlier answer */
+            /** @description Not modified: the ETag equals If-None-Match */
             readonly 304: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -5006,7 +5006,7 @@ export interface operations {
         readonly parameters: {
             readonly query?: never;
             readonly header?: {
-                /** @description The end user whose space is meant; the home vault if not given */
+                /** @description The end user whose space to use; the main vault if omitted */
                 readonly "X-Icecore-User"?: string;
             };
             readonly path: {
@@ -5023,10 +5023,10 @@ export interface operations {
                  *     }
                  */
                 readonly "application/json": {
-                    /** @description Why */
+                    /** @description The reason */
                     readonly note?: string | null;
                     /**
-                     * @description Whose words it goes back to; the person's if not said
+                     * @description The origin of the statement; default user
                      * @enum {string|null}
                      */
                     readonly origin?: "user" | "assistant" | "tool" | "import" | "file" | null;
@@ -5036,7 +5036,7 @@ export interface operations {
             };
         };
         readonly responses: {
-            /** @description Take something back */
+            /** @description Retract an event */
             readonly 200: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -5060,7 +5060,7 @@ export interface operations {
         readonly parameters: {
             readonly query?: never;
             readonly header?: {
-                /** @description The end user whose space is meant; the home vault if not given */
+                /** @description The end user whose space to use; the main vault if omitted */
                 readonly "X-Icecore-User"?: string;
             };
             readonly path?: never;
@@ -5077,21 +5077,21 @@ export interface operations {
                  *     }
                  */
                 readonly "application/json": {
-                    /** @description Only say what would go */
+                    /** @description Only report what would be deleted */
                     readonly dry_run?: boolean | null;
-                    /** @description Also from every snapshot; their ids change */
+                    /** @description Also delete from every snapshot; snapshot ids change */
                     readonly history?: boolean | null;
-                    /** @description Events, ids of messages, names of memories, or conversation/NAME */
+                    /** @description Event ids, message ids, names of memory files, or conversation/NAME */
                     readonly ids?: readonly string[] | null;
-                    /** @description Every line with these words, wherever it stands */
+                    /** @description Every line that contains these words, anywhere */
                     readonly matching?: readonly string[] | null;
-                    /** @description Why; kept with the tombstone */
+                    /** @description The reason; stored with the tombstone */
                     readonly reason?: string | null;
                 };
             };
         };
         readonly responses: {
-            /** @description Forget something for good, with everything that goes back to it; `dry_run` only looks */
+            /** @description Delete something permanently, with everything derived from it; `dry_run` only reports */
             readonly 200: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -5115,7 +5115,7 @@ export interface operations {
         readonly parameters: {
             readonly query?: never;
             readonly header?: {
-                /** @description The end user whose space is meant; the home vault if not given */
+                /** @description The end user whose space to use; the main vault if omitted */
                 readonly "X-Icecore-User"?: string;
             };
             readonly path?: never;
@@ -5123,7 +5123,7 @@ export interface operations {
         };
         readonly requestBody?: never;
         readonly responses: {
-            /** @description How the vault does: integrity as last verified, coverage, index, disk, schedule, models */
+            /** @description The health of the vault: integrity as last verified, coverage, index, disk, schedule, models */
             readonly 200: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -5132,7 +5132,7 @@ export interface operations {
                     readonly "application/json": components["schemas"]["Health"];
                 };
             };
-            /** @description It is what If-None-Match names: the ETag of an earlier answer */
+            /** @description Not modified: the ETag equals If-None-Match */
             readonly 304: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -5152,7 +5152,7 @@ export interface operations {
         readonly parameters: {
             readonly query?: never;
             readonly header?: {
-                /** @description The end user whose space is meant; the home vault if not given */
+                /** @description The end user whose space to use; the main vault if omitted */
                 readonly "X-Icecore-User"?: string;
             };
             readonly path?: never;
@@ -5160,7 +5160,7 @@ export interface operations {
         };
         readonly requestBody?: never;
         readonly responses: {
-            /** @description Today at a glance: the recall pack, what is open and contested, what waits for review, the last night, what comes next, spend */
+            /** @description Today at a glance: recall pack, open commitments, conflicts, pending reviews, last nightly run, next jobs, model spend */
             readonly 200: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -5169,7 +5169,7 @@ export interface operations {
                     readonly "application/json": components["schemas"]["Home"];
                 };
             };
-            /** @description It is what If-None-Match names: the ETag of an earlier answer */
+            /** @description Not modified: the ETag equals If-None-Match */
             readonly 304: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -5189,7 +5189,7 @@ export interface operations {
         readonly parameters: {
             readonly query?: never;
             readonly header?: {
-                /** @description The end user whose space is meant; the home vault if not given */
+                /** @description The end user whose space to use; the main vault if omitted */
                 readonly "X-Icecore-User"?: string;
             };
             readonly path?: never;
@@ -5207,10 +5207,10 @@ export interface operations {
                 readonly "application/json": {
                     /** @description The conversation of messages that name none */
                     readonly conversation?: string | null;
-                    /** @description Say what would come in and write nothing */
+                    /** @description Report what would be imported and write nothing */
                     readonly dry_run?: boolean | null;
                     /**
-                     * @description Whose it is; recognised if not given
+                     * @description The format; detected if omitted
                      * @enum {string|null}
                      */
                     readonly format?: "claude-code" | "codex" | "chatgpt" | "claude-ai" | "mem0" | "mcp-memory" | "markdown" | "jsonl" | null;
@@ -5220,7 +5220,7 @@ export interface operations {
             };
         };
         readonly responses: {
-            /** @description Take in another program's history that is sent along; paths of the server's machine are not read */
+            /** @description Import another program's history, sent in the body; no files of the server are read */
             readonly 200: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -5243,13 +5243,13 @@ export interface operations {
     readonly get_api_injected: {
         readonly parameters: {
             readonly query?: {
-                /** @description So many; 5 if not given */
+                /** @description Maximum number; default 5 */
                 readonly last?: number;
-                /** @description Only to this session; `last` is the one that was heard of last */
+                /** @description Only this session; `last` is the most recent one */
                 readonly session?: string;
             };
             readonly header?: {
-                /** @description The end user whose space is meant; the home vault if not given */
+                /** @description The end user whose space to use; the main vault if omitted */
                 readonly "X-Icecore-User"?: string;
             };
             readonly path?: never;
@@ -5257,7 +5257,7 @@ export interface operations {
         };
         readonly requestBody?: never;
         readonly responses: {
-            /** @description Exactly what the last prompts were given by hooks, and why, newest first */
+            /** @description The exact text that hooks injected into recent prompts, and why, newest first */
             readonly 200: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -5266,7 +5266,7 @@ export interface operations {
                     readonly "application/json": components["schemas"]["InjectedList"];
                 };
             };
-            /** @description It is what If-None-Match names: the ETag of an earlier answer */
+            /** @description Not modified: the ETag equals If-None-Match */
             readonly 304: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -5286,7 +5286,7 @@ export interface operations {
         readonly parameters: {
             readonly query?: never;
             readonly header?: {
-                /** @description The end user whose space is meant; the home vault if not given */
+                /** @description The end user whose space to use; the main vault if omitted */
                 readonly "X-Icecore-User"?: string;
             };
             readonly path?: never;
@@ -5294,7 +5294,7 @@ export interface operations {
         };
         readonly requestBody?: never;
         readonly responses: {
-            /** @description When each job runs and what is due */
+            /** @description When each job runs, and what is due */
             readonly 200: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -5303,7 +5303,7 @@ export interface operations {
                     readonly "application/json": components["schemas"]["Jobs"];
                 };
             };
-            /** @description It is what If-None-Match names: the ETag of an earlier answer */
+            /** @description Not modified: the ETag equals If-None-Match */
             readonly 304: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -5322,11 +5322,11 @@ export interface operations {
     readonly get_api_jobs_log: {
         readonly parameters: {
             readonly query?: {
-                /** @description How many; 50 if not given */
+                /** @description Maximum number; default 50 */
                 readonly limit?: number;
             };
             readonly header?: {
-                /** @description The end user whose space is meant; the home vault if not given */
+                /** @description The end user whose space to use; the main vault if omitted */
                 readonly "X-Icecore-User"?: string;
             };
             readonly path?: never;
@@ -5334,7 +5334,7 @@ export interface operations {
         };
         readonly requestBody?: never;
         readonly responses: {
-            /** @description The jobs that ran, the newest first */
+            /** @description The jobs that ran, newest first */
             readonly 200: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -5343,7 +5343,7 @@ export interface operations {
                     readonly "application/json": components["schemas"]["JobLog"];
                 };
             };
-            /** @description It is what If-None-Match names: the ETag of an earlier answer */
+            /** @description Not modified: the ETag equals If-None-Match */
             readonly 304: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -5363,7 +5363,7 @@ export interface operations {
         readonly parameters: {
             readonly query?: never;
             readonly header?: {
-                /** @description The end user whose space is meant; the home vault if not given */
+                /** @description The end user whose space to use; the main vault if omitted */
                 readonly "X-Icecore-User"?: string;
             };
             readonly path?: never;
@@ -5378,7 +5378,7 @@ export interface operations {
                  */
                 readonly "application/json": {
                     /**
-                     * @description rollup: press what is due; consolidate: do a night's work now
+                     * @description rollup: summarize what is due; consolidate: run the nightly job now
                      * @enum {string}
                      */
                     readonly job: "rollup" | "consolidate";
@@ -5386,7 +5386,7 @@ export interface operations {
             };
         };
         readonly responses: {
-            /** @description Press what is due, or consolidate; the answer comes when it is done */
+            /** @description Summarize what is due, or consolidate; responds when it is done */
             readonly 200: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -5409,37 +5409,37 @@ export interface operations {
     readonly get_api_ledger: {
         readonly parameters: {
             readonly query?: {
-                /** @description By what became of them; active if not given */
+                /** @description Only events in this state; default active */
                 readonly status?: "active" | "superseded" | "closed" | "retracted" | "quarantined" | "any";
-                /** @description Also the acts that closed, confirmed and took back */
+                /** @description Include close, confirm and retract acts */
                 readonly acts?: boolean;
-                /** @description Only with this text */
+                /** @description Only events that contain this text */
                 readonly text?: string;
-                /** @description Only of these types */
+                /** @description Only events of these types */
                 readonly type?: readonly ("fact" | "decision" | "preference" | "commitment" | "constraint" | "procedure" | "relationship")[];
-                /** @description Only of these priorities */
+                /** @description Only events of these priorities */
                 readonly priority?: readonly ("P0" | "P1" | "P2" | "P3")[];
-                /** @description Only about this */
+                /** @description Only events about this entity */
                 readonly entity?: string;
-                /** @description Only with this label; several: with all of them */
+                /** @description Only events with this tag; repeated: with all of them */
                 readonly tag?: readonly string[];
-                /** @description Only from this session */
+                /** @description Only events from this session */
                 readonly session?: string;
-                /** @description Only from this source */
+                /** @description Only events from this source */
                 readonly source?: string;
-                /** @description Only with this scope: everywhere, project:NAME, conversation:ID */
+                /** @description Only events with this scope: everywhere, project:NAME, conversation:ID */
                 readonly scope?: string;
-                /** @description Only recorded on this day or later */
+                /** @description Only events recorded on or after this date */
                 readonly since?: string;
-                /** @description Only recorded on this day or earlier */
+                /** @description Only events recorded on or before this date */
                 readonly until?: string;
-                /** @description So many are passed over; none if not given */
+                /** @description Number to skip; default 0 */
                 readonly offset?: number;
-                /** @description At most so many; 50 if not given */
+                /** @description Maximum number; default 50 */
                 readonly limit?: number;
             };
             readonly header?: {
-                /** @description The end user whose space is meant; the home vault if not given */
+                /** @description The end user whose space to use; the main vault if omitted */
                 readonly "X-Icecore-User"?: string;
             };
             readonly path?: never;
@@ -5447,7 +5447,7 @@ export interface operations {
         };
         readonly requestBody?: never;
         readonly responses: {
-            /** @description Events page by page, the newest first, with how many there are and what they are */
+            /** @description Events page by page, newest first, with totals by type and status */
             readonly 200: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -5456,7 +5456,7 @@ export interface operations {
                     readonly "application/json": components["schemas"]["LedgerPage"];
                 };
             };
-            /** @description It is what If-None-Match names: the ETag of an earlier answer */
+            /** @description Not modified: the ETag equals If-None-Match */
             readonly 304: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -5476,7 +5476,7 @@ export interface operations {
         readonly parameters: {
             readonly query?: never;
             readonly header?: {
-                /** @description The end user whose space is meant; the home vault if not given */
+                /** @description The end user whose space to use; the main vault if omitted */
                 readonly "X-Icecore-User"?: string;
             };
             readonly path?: never;
@@ -5484,7 +5484,7 @@ export interface operations {
         };
         readonly requestBody?: never;
         readonly responses: {
-            /** @description What changes, as server-sent events: `event: changed`, and what in `data`. It begins with `everything` */
+            /** @description Changes as server-sent events: `event: changed`, with the changed resource in `data`. The first one is `everything` */
             readonly 200: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -5511,7 +5511,7 @@ export interface operations {
         readonly parameters: {
             readonly query?: never;
             readonly header?: {
-                /** @description The end user whose space is meant; the home vault if not given */
+                /** @description The end user whose space to use; the main vault if omitted */
                 readonly "X-Icecore-User"?: string;
             };
             readonly path?: never;
@@ -5531,7 +5531,7 @@ export interface operations {
             };
         };
         readonly responses: {
-            /** @description Add a line with the time to today's log */
+            /** @description Add a line with the current time to today's log */
             readonly 200: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -5566,7 +5566,7 @@ export interface operations {
                  *     }
                  */
                 readonly "application/json": {
-                    /** @description A code that is good once */
+                    /** @description A login code, valid once */
                     readonly code?: string | null;
                     /** @description The server's token */
                     readonly token?: string | null;
@@ -5574,7 +5574,7 @@ export interface operations {
             };
         };
         readonly responses: {
-            /** @description Log a browser in, with the token or with a code: the answer sets a cookie that no script can read */
+            /** @description Log a browser in with a token or a login code; sets an HttpOnly cookie */
             readonly 200: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -5608,7 +5608,7 @@ export interface operations {
             };
         };
         readonly responses: {
-            /** @description A code that logs a browser in once, within minutes: for a link /#code=… */
+            /** @description Create a login code for a link /#code=…; valid once, for a few minutes */
             readonly 200: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -5642,7 +5642,7 @@ export interface operations {
             };
         };
         readonly responses: {
-            /** @description Log it out */
+            /** @description Log a browser out */
             readonly 200: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -5665,11 +5665,11 @@ export interface operations {
     readonly get_api_lookback: {
         readonly parameters: {
             readonly query?: {
-                /** @description From this day; today if not given */
+                /** @description The date to look back from; default today */
                 readonly date?: string;
             };
             readonly header?: {
-                /** @description The end user whose space is meant; the home vault if not given */
+                /** @description The end user whose space to use; the main vault if omitted */
                 readonly "X-Icecore-User"?: string;
             };
             readonly path?: never;
@@ -5677,7 +5677,7 @@ export interface operations {
         };
         readonly requestBody?: never;
         readonly responses: {
-            /** @description What was a month, half a year and years before a day */
+            /** @description What happened a month, half a year and whole years before a date */
             readonly 200: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -5686,7 +5686,7 @@ export interface operations {
                     readonly "application/json": components["schemas"]["Lookback"];
                 };
             };
-            /** @description It is what If-None-Match names: the ETag of an earlier answer */
+            /** @description Not modified: the ETag equals If-None-Match */
             readonly 304: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -5706,7 +5706,7 @@ export interface operations {
         readonly parameters: {
             readonly query?: never;
             readonly header?: {
-                /** @description The end user whose space is meant; the home vault if not given */
+                /** @description The end user whose space to use; the main vault if omitted */
                 readonly "X-Icecore-User"?: string;
             };
             readonly path?: never;
@@ -5722,14 +5722,14 @@ export interface operations {
                  */
                 readonly "application/json": {
                     /**
-                     * @description The day
+                     * @description The date
                      * @example yesterday
                      * @example 2026-W07
                      * @example last month
                      */
                     readonly date: string;
                     /**
-                     * @description none takes a mark back
+                     * @description The mark; none removes it
                      * @enum {string}
                      */
                     readonly mark: "important" | "dull" | "none";
@@ -5737,7 +5737,7 @@ export interface operations {
             };
         };
         readonly responses: {
-            /** @description Mark a day as important or dull, so that it is pressed accordingly */
+            /** @description Mark a day as important or dull, which changes how much of it is summarized */
             readonly 200: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -5761,7 +5761,7 @@ export interface operations {
         readonly parameters: {
             readonly query?: never;
             readonly header?: {
-                /** @description The end user whose space is meant; the home vault if not given */
+                /** @description The end user whose space to use; the main vault if omitted */
                 readonly "X-Icecore-User"?: string;
             };
             readonly path?: never;
@@ -5778,29 +5778,29 @@ export interface operations {
                 readonly "application/json": {
                     /** @description view, create, str_replace, insert, delete or rename */
                     readonly command?: unknown;
-                    /** @description What a new file has in it */
+                    /** @description The content of a new file */
                     readonly file_text?: unknown;
-                    /** @description After which line; 0 is the beginning */
+                    /** @description The line to insert after; 0 is the beginning */
                     readonly insert_line?: unknown;
-                    /** @description What is put in there */
+                    /** @description The text to insert */
                     readonly insert_text?: unknown;
-                    /** @description The other name */
+                    /** @description The new path */
                     readonly new_path?: unknown;
-                    /** @description What stands there then; nothing if not given */
+                    /** @description The replacement; empty if omitted */
                     readonly new_str?: unknown;
-                    /** @description What is to get another name */
+                    /** @description The path to rename */
                     readonly old_path?: unknown;
-                    /** @description What is to be replaced; it must be there once */
+                    /** @description The text to replace; it must occur exactly once */
                     readonly old_str?: unknown;
                     /** @description The file or folder: /memories or something below it */
                     readonly path?: unknown;
-                    /** @description The first and the last line to be seen; -1 is the end */
+                    /** @description The first and the last line to view; -1 is the end */
                     readonly view_range?: unknown;
                 };
             };
         };
         readonly responses: {
-            /** @description Do what a model asks by Anthropic's memory tool (memory_20250818); the body is the tool's input as it came */
+            /** @description Execute a call of Anthropic's memory tool (memory_20250818); the body is the tool's input, unchanged */
             readonly 200: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -5827,7 +5827,7 @@ export interface operations {
                 readonly path: string;
             };
             readonly header?: {
-                /** @description The end user whose space is meant; the home vault if not given */
+                /** @description The end user whose space to use; the main vault if omitted */
                 readonly "X-Icecore-User"?: string;
             };
             readonly path?: never;
@@ -5835,7 +5835,7 @@ export interface operations {
         };
         readonly requestBody?: never;
         readonly responses: {
-            /** @description What a file of the memory tool once was, oldest first */
+            /** @description Earlier versions of a file of the memory tool, oldest first */
             readonly 200: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -5844,7 +5844,7 @@ export interface operations {
                     readonly "application/json": components["schemas"]["ToolVersions"];
                 };
             };
-            /** @description It is what If-None-Match names: the ETag of an earlier answer */
+            /** @description Not modified: the ETag equals If-None-Match */
             readonly 304: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -5864,7 +5864,7 @@ export interface operations {
         readonly parameters: {
             readonly query?: never;
             readonly header?: {
-                /** @description The end user whose space is meant; the home vault if not given */
+                /** @description The end user whose space to use; the main vault if omitted */
                 readonly "X-Icecore-User"?: string;
             };
             readonly path?: never;
@@ -5872,7 +5872,7 @@ export interface operations {
         };
         readonly requestBody?: never;
         readonly responses: {
-            /** @description How this memory stands to those of other machines */
+            /** @description The merge status with other machines */
             readonly 200: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -5881,7 +5881,7 @@ export interface operations {
                     readonly "application/json": components["schemas"]["MergeStatus"];
                 };
             };
-            /** @description It is what If-None-Match names: the ETag of an earlier answer */
+            /** @description Not modified: the ETag equals If-None-Match */
             readonly 304: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -5901,7 +5901,7 @@ export interface operations {
         readonly parameters: {
             readonly query?: never;
             readonly header?: {
-                /** @description The end user whose space is meant; the home vault if not given */
+                /** @description The end user whose space to use; the main vault if omitted */
                 readonly "X-Icecore-User"?: string;
             };
             readonly path?: never;
@@ -5915,13 +5915,13 @@ export interface operations {
                  *     }
                  */
                 readonly "application/json": {
-                    /** @description What to merge, such as origin/main; what this vault follows if not given */
+                    /** @description What to merge, such as origin/main; default the upstream branch */
                     readonly other?: string | null;
                 };
             };
         };
         readonly responses: {
-            /** @description Bring in what another machine has done with the same vault, as far as git has fetched it */
+            /** @description Merge what another machine did in the same vault, as fetched by git */
             readonly 200: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -5945,7 +5945,7 @@ export interface operations {
         readonly parameters: {
             readonly query?: never;
             readonly header?: {
-                /** @description The end user whose space is meant; the home vault if not given */
+                /** @description The end user whose space to use; the main vault if omitted */
                 readonly "X-Icecore-User"?: string;
             };
             readonly path?: never;
@@ -5971,54 +5971,54 @@ export interface operations {
                 readonly "application/json": {
                     /** @description The conversation it belongs to */
                     readonly conversation?: string | null;
-                    /** @description Its id within the conversation; made from the words if not given */
+                    /** @description The id within the conversation; derived from the text if omitted */
                     readonly id?: string | null;
-                    /** @description By which name */
+                    /** @description The speaker's name */
                     readonly name?: string | null;
-                    /** @description Tool uses and files that came with it */
+                    /** @description Tool uses and files of the message */
                     readonly parts?: unknown;
                     /**
-                     * @description Who speaks; the user if not said
+                     * @description The speaker's role; default user
                      * @enum {string|null}
                      */
                     readonly role?: "user" | "assistant" | "system" | "tool" | null;
                     /** @description The session within the conversation */
                     readonly session?: string | null;
-                    /** @description The words */
+                    /** @description The text */
                     readonly text: string;
                     /**
                      * Format: date-time
-                     * @description When it was said; now if not given
+                     * @description The timestamp; default now
                      */
                     readonly ts?: string | null;
                 } | readonly {
                     /** @description The conversation it belongs to */
                     readonly conversation?: string | null;
-                    /** @description Its id within the conversation; made from the words if not given */
+                    /** @description The id within the conversation; derived from the text if omitted */
                     readonly id?: string | null;
-                    /** @description By which name */
+                    /** @description The speaker's name */
                     readonly name?: string | null;
-                    /** @description Tool uses and files that came with it */
+                    /** @description Tool uses and files of the message */
                     readonly parts?: unknown;
                     /**
-                     * @description Who speaks; the user if not said
+                     * @description The speaker's role; default user
                      * @enum {string|null}
                      */
                     readonly role?: "user" | "assistant" | "system" | "tool" | null;
                     /** @description The session within the conversation */
                     readonly session?: string | null;
-                    /** @description The words */
+                    /** @description The text */
                     readonly text: string;
                     /**
                      * Format: date-time
-                     * @description When it was said; now if not given
+                     * @description The timestamp; default now
                      */
                     readonly ts?: string | null;
                 }[];
             };
         };
         readonly responses: {
-            /** @description Keep a message, or a list of them; the same conversation and id twice is one message */
+            /** @description Store a message, or a list of them; the same conversation and id twice is one message */
             readonly 200: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -6042,7 +6042,7 @@ export interface operations {
         readonly parameters: {
             readonly query?: never;
             readonly header?: {
-                /** @description The end user whose space is meant; the home vault if not given */
+                /** @description The end user whose space to use; the main vault if omitted */
                 readonly "X-Icecore-User"?: string;
             };
             readonly path?: never;
@@ -6062,25 +6062,25 @@ export interface operations {
                  *     }
                  */
                 readonly "application/json": {
-                    /** @description Say what would be done and write nothing */
+                    /** @description Report what would be done and write nothing */
                     readonly dry_run?: boolean | null;
-                    /** @description Its files */
+                    /** @description The files */
                     readonly files: readonly {
                         /**
                          * Format: date-time
-                         * @description When it was last written
+                         * @description The modification time
                          */
                         readonly modified?: string;
-                        /** @description Its path in the folder, parts separated by / */
+                        /** @description The path in the folder, separated by / */
                         readonly path: string;
-                        /** @description What it holds */
+                        /** @description The content */
                         readonly text: string;
                     }[];
                 };
             };
         };
         readonly responses: {
-            /** @description Take an old memory folder over whose files are sent along; nothing in it is lost */
+            /** @description Migrate an old memory folder, sent as files in the body; nothing in it is lost */
             readonly 200: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -6114,7 +6114,7 @@ export interface operations {
             };
         };
         readonly responses: {
-            /** @description Ask the configured model whether it can be reached, streams and obeys a schema */
+            /** @description Check that the configured model can be reached, streams and follows a schema */
             readonly 200: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -6160,11 +6160,11 @@ export interface operations {
             readonly query: {
                 /** @description The conversation */
                 readonly conversation: string;
-                /** @description What the person is about to say */
+                /** @description The user's next message */
                 readonly prompt?: string;
             };
             readonly header?: {
-                /** @description The end user whose space is meant; the home vault if not given */
+                /** @description The end user whose space to use; the main vault if omitted */
                 readonly "X-Icecore-User"?: string;
             };
             readonly path?: never;
@@ -6172,7 +6172,7 @@ export interface operations {
         };
         readonly requestBody?: never;
         readonly responses: {
-            /** @description What a chat model is told before the next turn of a conversation */
+            /** @description The memory given to a chat model before the next turn of a conversation */
             readonly 200: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -6181,7 +6181,7 @@ export interface operations {
                     readonly "application/json": components["schemas"]["Pack"];
                 };
             };
-            /** @description It is what If-None-Match names: the ETag of an earlier answer */
+            /** @description Not modified: the ETag equals If-None-Match */
             readonly 304: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -6202,13 +6202,13 @@ export interface operations {
             readonly query: {
                 /** @description The prompt */
                 readonly prompt: string;
-                /** @description As of this day; today if not given */
+                /** @description As of this date; default today */
                 readonly date?: string;
-                /** @description At most so many characters */
+                /** @description Maximum size in characters */
                 readonly budget?: number;
             };
             readonly header?: {
-                /** @description The end user whose space is meant; the home vault if not given */
+                /** @description The end user whose space to use; the main vault if omitted */
                 readonly "X-Icecore-User"?: string;
             };
             readonly path?: never;
@@ -6216,7 +6216,7 @@ export interface operations {
         };
         readonly requestBody?: never;
         readonly responses: {
-            /** @description What one prompt is given: the oldest commitments and the pages its words call for */
+            /** @description The text injected into one prompt: the oldest commitments and the pages it triggers */
             readonly 200: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -6225,7 +6225,7 @@ export interface operations {
                     readonly "application/json": components["schemas"]["Pack"];
                 };
             };
-            /** @description It is what If-None-Match names: the ETag of an earlier answer */
+            /** @description Not modified: the ETag equals If-None-Match */
             readonly 304: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -6244,13 +6244,13 @@ export interface operations {
     readonly get_api_packs_pyramid: {
         readonly parameters: {
             readonly query?: {
-                /** @description As of this day; today if not given */
+                /** @description As of this date; default today */
                 readonly date?: string;
-                /** @description At most so many tokens */
+                /** @description Maximum size in tokens */
                 readonly budget?: number;
             };
             readonly header?: {
-                /** @description The end user whose space is meant; the home vault if not given */
+                /** @description The end user whose space to use; the main vault if omitted */
                 readonly "X-Icecore-User"?: string;
             };
             readonly path?: never;
@@ -6258,7 +6258,7 @@ export interface operations {
         };
         readonly requestBody?: never;
         readonly responses: {
-            /** @description Yesterday and today in full, then days, weeks, months, years */
+            /** @description The pyramid pack: yesterday and today in full, then days, weeks, months, years */
             readonly 200: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -6267,7 +6267,7 @@ export interface operations {
                     readonly "application/json": components["schemas"]["Pack"];
                 };
             };
-            /** @description It is what If-None-Match names: the ETag of an earlier answer */
+            /** @description Not modified: the ETag equals If-None-Match */
             readonly 304: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -6286,13 +6286,13 @@ export interface operations {
     readonly get_api_packs_recall: {
         readonly parameters: {
             readonly query?: {
-                /** @description As of this day; today if not given */
+                /** @description As of this date; default today */
                 readonly date?: string;
-                /** @description Also what holds there: project:NAME, conversation:ID */
+                /** @description Also include what applies in this scope: project:NAME, conversation:ID */
                 readonly scope?: readonly string[];
             };
             readonly header?: {
-                /** @description The end user whose space is meant; the home vault if not given */
+                /** @description The end user whose space to use; the main vault if omitted */
                 readonly "X-Icecore-User"?: string;
             };
             readonly path?: never;
@@ -6300,7 +6300,7 @@ export interface operations {
         };
         readonly requestBody?: never;
         readonly responses: {
-            /** @description What must be known now, on one page of eight sections */
+            /** @description The recall pack: what a session needs to know, in eight sections */
             readonly 200: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -6309,7 +6309,7 @@ export interface operations {
                     readonly "application/json": components["schemas"]["Pack"];
                 };
             };
-            /** @description It is what If-None-Match names: the ETag of an earlier answer */
+            /** @description Not modified: the ETag equals If-None-Match */
             readonly 304: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -6328,15 +6328,15 @@ export interface operations {
     readonly get_api_packs_session_start: {
         readonly parameters: {
             readonly query?: {
-                /** @description As of this day; today if not given */
+                /** @description As of this date; default today */
                 readonly date?: string;
-                /** @description Whose session starts; a side session is told without MEMORY.md */
+                /** @description The kind of session; a side session gets no MEMORY.md */
                 readonly kind?: "main" | "side";
-                /** @description At most so many characters; 9000 if not given */
+                /** @description Maximum size in characters; default 9000 */
                 readonly budget?: number;
             };
             readonly header?: {
-                /** @description The end user whose space is meant; the home vault if not given */
+                /** @description The end user whose space to use; the main vault if omitted */
                 readonly "X-Icecore-User"?: string;
             };
             readonly path?: never;
@@ -6344,7 +6344,7 @@ export interface operations {
         };
         readonly requestBody?: never;
         readonly responses: {
-            /** @description What a session starts with: the recall pack, the saved state, the last logs */
+            /** @description The session start pack: recall pack, saved state, last logs */
             readonly 200: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -6353,7 +6353,7 @@ export interface operations {
                     readonly "application/json": components["schemas"]["Pack"];
                 };
             };
-            /** @description It is what If-None-Match names: the ETag of an earlier answer */
+            /** @description Not modified: the ETag equals If-None-Match */
             readonly 304: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -6372,13 +6372,13 @@ export interface operations {
     readonly get_api_packs_upload: {
         readonly parameters: {
             readonly query?: {
-                /** @description As of this day; today if not given */
+                /** @description As of this date; default today */
                 readonly date?: string;
-                /** @description At most so many bytes */
+                /** @description Maximum size in bytes */
                 readonly budget?: number;
             };
             readonly header?: {
-                /** @description The end user whose space is meant; the home vault if not given */
+                /** @description The end user whose space to use; the main vault if omitted */
                 readonly "X-Icecore-User"?: string;
             };
             readonly path?: never;
@@ -6386,7 +6386,7 @@ export interface operations {
         };
         readonly requestBody?: never;
         readonly responses: {
-            /** @description What a new session begins with: the latest month, this week, today's sessions */
+            /** @description The upload pack: the latest month, this week, today's sessions */
             readonly 200: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -6395,7 +6395,7 @@ export interface operations {
                     readonly "application/json": components["schemas"]["Pack"];
                 };
             };
-            /** @description It is what If-None-Match names: the ETag of an earlier answer */
+            /** @description Not modified: the ETag equals If-None-Match */
             readonly 304: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -6415,7 +6415,7 @@ export interface operations {
         readonly parameters: {
             readonly query?: never;
             readonly header?: {
-                /** @description The end user whose space is meant; the home vault if not given */
+                /** @description The end user whose space to use; the main vault if omitted */
                 readonly "X-Icecore-User"?: string;
             };
             readonly path?: never;
@@ -6423,7 +6423,7 @@ export interface operations {
         };
         readonly requestBody?: never;
         readonly responses: {
-            /** @description Every page: its kind, title, size, when it changed, and how fresh what it says is */
+            /** @description List pages: kind, title, size, modification time and freshness */
             readonly 200: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -6432,7 +6432,7 @@ export interface operations {
                     readonly "application/json": components["schemas"]["Pages"];
                 };
             };
-            /** @description It is what If-None-Match names: the ETag of an earlier answer */
+            /** @description Not modified: the ETag equals If-None-Match */
             readonly 304: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -6452,20 +6452,20 @@ export interface operations {
         readonly parameters: {
             readonly query?: never;
             readonly header?: {
-                /** @description The end user whose space is meant; the home vault if not given */
+                /** @description The end user whose space to use; the main vault if omitted */
                 readonly "X-Icecore-User"?: string;
             };
             readonly path: {
                 /** @description The kind of page: entities, procedures, principles or insights */
                 readonly kind: string;
-                /** @description The page's name: small letters, digits and dashes */
+                /** @description The page's name: lowercase letters, digits and dashes */
                 readonly slug: string;
             };
             readonly cookie?: never;
         };
         readonly requestBody?: never;
         readonly responses: {
-            /** @description A page: its Markdown, the hash of it, and the events it shows */
+            /** @description A page: its Markdown, its hash, and the events it shows */
             readonly 200: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -6474,7 +6474,7 @@ export interface operations {
                     readonly "application/json": components["schemas"]["Page"];
                 };
             };
-            /** @description It is what If-None-Match names: the ETag of an earlier answer */
+            /** @description Not modified: the ETag equals If-None-Match */
             readonly 304: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -6494,13 +6494,13 @@ export interface operations {
         readonly parameters: {
             readonly query?: never;
             readonly header?: {
-                /** @description The end user whose space is meant; the home vault if not given */
+                /** @description The end user whose space to use; the main vault if omitted */
                 readonly "X-Icecore-User"?: string;
             };
             readonly path: {
                 /** @description The kind of page: entities, procedures, principles or insights */
                 readonly kind: string;
-                /** @description The page's name: small letters, digits and dashes */
+                /** @description The page's name: lowercase letters, digits and dashes */
                 readonly slug: string;
             };
             readonly cookie?: never;
@@ -6513,7 +6513,7 @@ export interface operations {
                  *     }
                  */
                 readonly "application/json": {
-                    /** @description The hash of the text that was read; left out for a page that is not there yet */
+                    /** @description The hash of the text that was read; omitted for a new page */
                     readonly hash?: string | null;
                     /** @description The whole page */
                     readonly text: string;
@@ -6521,7 +6521,7 @@ export interface operations {
             };
         };
         readonly responses: {
-            /** @description Save a person's text of a page, if it is still what they read; what it says enters the ledger at once */
+            /** @description Save an edited page, if it is unchanged since it was read; its statements are added to the ledger at once */
             readonly 200: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -6546,24 +6546,24 @@ export interface operations {
             readonly query: {
                 /** @description The earlier snapshot */
                 readonly from: string;
-                /** @description The later one; what the page is now if not given */
+                /** @description The later snapshot; default the current state */
                 readonly to?: string;
             };
             readonly header?: {
-                /** @description The end user whose space is meant; the home vault if not given */
+                /** @description The end user whose space to use; the main vault if omitted */
                 readonly "X-Icecore-User"?: string;
             };
             readonly path: {
                 /** @description The kind of page: entities, procedures, principles or insights */
                 readonly kind: string;
-                /** @description The page's name: small letters, digits and dashes */
+                /** @description The page's name: lowercase letters, digits and dashes */
                 readonly slug: string;
             };
             readonly cookie?: never;
         };
         readonly requestBody?: never;
         readonly responses: {
-            /** @description How a page differs between two snapshots, as a unified diff */
+            /** @description The unified diff of a page between two snapshots */
             readonly 200: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -6572,7 +6572,7 @@ export interface operations {
                     readonly "application/json": components["schemas"]["Diff"];
                 };
             };
-            /** @description It is what If-None-Match names: the ETag of an earlier answer */
+            /** @description Not modified: the ETag equals If-None-Match */
             readonly 304: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -6591,17 +6591,17 @@ export interface operations {
     readonly get_api_pages_kind_slug_versions: {
         readonly parameters: {
             readonly query?: {
-                /** @description At most so many; 100 if not given */
+                /** @description Maximum number; default 100 */
                 readonly limit?: number;
             };
             readonly header?: {
-                /** @description The end user whose space is meant; the home vault if not given */
+                /** @description The end user whose space to use; the main vault if omitted */
                 readonly "X-Icecore-User"?: string;
             };
             readonly path: {
                 /** @description The kind of page: entities, procedures, principles or insights */
                 readonly kind: string;
-                /** @description The page's name: small letters, digits and dashes */
+                /** @description The page's name: lowercase letters, digits and dashes */
                 readonly slug: string;
             };
             readonly cookie?: never;
@@ -6617,7 +6617,7 @@ export interface operations {
                     readonly "application/json": components["schemas"]["PageVersions"];
                 };
             };
-            /** @description It is what If-None-Match names: the ETag of an earlier answer */
+            /** @description Not modified: the ETag equals If-None-Match */
             readonly 304: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -6637,13 +6637,13 @@ export interface operations {
         readonly parameters: {
             readonly query?: never;
             readonly header?: {
-                /** @description The end user whose space is meant; the home vault if not given */
+                /** @description The end user whose space to use; the main vault if omitted */
                 readonly "X-Icecore-User"?: string;
             };
             readonly path: {
                 /** @description The kind of page: entities, procedures, principles or insights */
                 readonly kind: string;
-                /** @description The page's name: small letters, digits and dashes */
+                /** @description The page's name: lowercase letters, digits and dashes */
                 readonly slug: string;
                 /** @description The snapshot, or `now` */
                 readonly snapshot: string;
@@ -6652,7 +6652,7 @@ export interface operations {
         };
         readonly requestBody?: never;
         readonly responses: {
-            /** @description A page as it was in a snapshot; `now` is what it is */
+            /** @description A page as of a snapshot; `now` is the current state */
             readonly 200: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -6661,7 +6661,7 @@ export interface operations {
                     readonly "application/json": components["schemas"]["PageThen"];
                 };
             };
-            /** @description It is what If-None-Match names: the ETag of an earlier answer */
+            /** @description Not modified: the ETag equals If-None-Match */
             readonly 304: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -6681,7 +6681,7 @@ export interface operations {
         readonly parameters: {
             readonly query?: never;
             readonly header?: {
-                /** @description The end user whose space is meant; the home vault if not given */
+                /** @description The end user whose space to use; the main vault if omitted */
                 readonly "X-Icecore-User"?: string;
             };
             readonly path?: never;
@@ -6689,7 +6689,7 @@ export interface operations {
         };
         readonly requestBody?: never;
         readonly responses: {
-            /** @description What is paused: nothing is kept of it */
+            /** @description List what is paused: nothing of it is captured */
             readonly 200: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -6698,7 +6698,7 @@ export interface operations {
                     readonly "application/json": components["schemas"]["Paused"];
                 };
             };
-            /** @description It is what If-None-Match names: the ETag of an earlier answer */
+            /** @description Not modified: the ETag equals If-None-Match */
             readonly 304: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -6718,7 +6718,7 @@ export interface operations {
         readonly parameters: {
             readonly query?: never;
             readonly header?: {
-                /** @description The end user whose space is meant; the home vault if not given */
+                /** @description The end user whose space to use; the main vault if omitted */
                 readonly "X-Icecore-User"?: string;
             };
             readonly path?: never;
@@ -6732,17 +6732,17 @@ export interface operations {
                  *     }
                  */
                 readonly "application/json": {
-                    /** @description So long, e.g. 30m, 1h, 2d; without it until it is resumed */
+                    /** @description The duration, e.g. 30m, 1h, 2d; until resumed if omitted */
                     readonly for?: string | null;
                     /** @description Only this project */
                     readonly project?: string | null;
-                    /** @description Only this session; `last` is the one that was heard of last */
+                    /** @description Only this session; `last` is the most recent one */
                     readonly session?: string | null;
                 };
             };
         };
         readonly responses: {
-            /** @description Keep nothing of what is said: for a while, in a session, in a project */
+            /** @description Pause capture: for a while, in a session, in a project */
             readonly 200: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -6766,7 +6766,7 @@ export interface operations {
         readonly parameters: {
             readonly query?: never;
             readonly header?: {
-                /** @description The end user whose space is meant; the home vault if not given */
+                /** @description The end user whose space to use; the main vault if omitted */
                 readonly "X-Icecore-User"?: string;
             };
             readonly path?: never;
@@ -6774,7 +6774,7 @@ export interface operations {
         };
         readonly requestBody?: never;
         readonly responses: {
-            /** @description What would leave the ledger because it has expired */
+            /** @description The expired events that would be archived */
             readonly 200: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -6783,7 +6783,7 @@ export interface operations {
                     readonly "application/json": components["schemas"]["Pruned"];
                 };
             };
-            /** @description It is what If-None-Match names: the ETag of an earlier answer */
+            /** @description Not modified: the ETag equals If-None-Match */
             readonly 304: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -6803,7 +6803,7 @@ export interface operations {
         readonly parameters: {
             readonly query?: never;
             readonly header?: {
-                /** @description The end user whose space is meant; the home vault if not given */
+                /** @description The end user whose space to use; the main vault if omitted */
                 readonly "X-Icecore-User"?: string;
             };
             readonly path?: never;
@@ -6816,7 +6816,7 @@ export interface operations {
             };
         };
         readonly responses: {
-            /** @description Move what has expired to the archive */
+            /** @description Archive expired events */
             readonly 200: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -6839,17 +6839,17 @@ export interface operations {
     readonly get_api_quarantine: {
         readonly parameters: {
             readonly query?: {
-                /** @description Only what goes back to these words */
+                /** @description Only events of this origin */
                 readonly origin?: "user" | "assistant" | "tool" | "import" | "file";
-                /** @description Only from this session */
+                /** @description Only events from this session */
                 readonly session?: string;
-                /** @description Only recorded on this day or later */
+                /** @description Only events recorded on or after this date */
                 readonly since?: string;
-                /** @description At most so many, the newest ones */
+                /** @description Maximum number, newest first */
                 readonly limit?: number;
             };
             readonly header?: {
-                /** @description The end user whose space is meant; the home vault if not given */
+                /** @description The end user whose space to use; the main vault if omitted */
                 readonly "X-Icecore-User"?: string;
             };
             readonly path?: never;
@@ -6857,7 +6857,7 @@ export interface operations {
         };
         readonly requestBody?: never;
         readonly responses: {
-            /** @description What only tools and strangers said and nobody has confirmed, quoted */
+            /** @description Quarantined events: from tools and strangers, not yet confirmed, quoted */
             readonly 200: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -6866,7 +6866,7 @@ export interface operations {
                     readonly "application/json": components["schemas"]["Quarantine"];
                 };
             };
-            /** @description It is what If-None-Match names: the ETag of an earlier answer */
+            /** @description Not modified: the ETag equals If-None-Match */
             readonly 304: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -6886,7 +6886,7 @@ export interface operations {
         readonly parameters: {
             readonly query?: never;
             readonly header?: {
-                /** @description The end user whose space is meant; the home vault if not given */
+                /** @description The end user whose space to use; the main vault if omitted */
                 readonly "X-Icecore-User"?: string;
             };
             readonly path: {
@@ -6903,13 +6903,13 @@ export interface operations {
                  *     }
                  */
                 readonly "application/json": {
-                    /** @description Why */
+                    /** @description The reason */
                     readonly note?: string | null;
                 };
             };
         };
         readonly responses: {
-            /** @description Say that something that waits holds */
+            /** @description Confirm a quarantined event */
             readonly 200: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -6933,7 +6933,7 @@ export interface operations {
         readonly parameters: {
             readonly query?: never;
             readonly header?: {
-                /** @description The end user whose space is meant; the home vault if not given */
+                /** @description The end user whose space to use; the main vault if omitted */
                 readonly "X-Icecore-User"?: string;
             };
             readonly path: {
@@ -6946,13 +6946,13 @@ export interface operations {
             readonly content: {
                 /** @example {} */
                 readonly "application/json": {
-                    /** @description Why */
+                    /** @description The reason */
                     readonly note?: string | null;
                 };
             };
         };
         readonly responses: {
-            /** @description Say that something that waits is not to be remembered */
+            /** @description Drop a quarantined event */
             readonly 200: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -6981,7 +6981,7 @@ export interface operations {
         };
         readonly requestBody?: never;
         readonly responses: {
-            /** @description The limits of every space of which nothing else is said */
+            /** @description Show the default limits of all spaces */
             readonly 200: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -6990,7 +6990,7 @@ export interface operations {
                     readonly "application/json": components["schemas"]["SpaceQuota"];
                 };
             };
-            /** @description It is what If-None-Match names: the ETag of an earlier answer */
+            /** @description Not modified: the ETag equals If-None-Match */
             readonly 304: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -7021,19 +7021,19 @@ export interface operations {
                  *     }
                  */
                 readonly "application/json": {
-                    /** @description Bytes of its documents, likewise */
+                    /** @description Bytes of documents: a number, `none` or `default` */
                     readonly bytes?: number | string | null;
-                    /** @description Messages kept in a day of UTC, likewise */
+                    /** @description Messages stored per day (UTC): a number, `none` or `default` */
                     readonly messages_per_day?: number | string | null;
-                    /** @description Tokens that models read and write for it in a day of UTC, likewise */
+                    /** @description Model tokens read and written per day (UTC): a number, `none` or `default` */
                     readonly model_tokens_per_day?: number | string | null;
-                    /** @description For each process that serves it: a number, `none`, or `default` for what holds for all */
+                    /** @description Requests per minute, for each server process: a number, `none`, or `default` for the store's default */
                     readonly requests_per_minute?: number | string | null;
                 };
             };
         };
         readonly responses: {
-            /** @description Set them; what is not named stays */
+            /** @description Set the default limits; omitted ones stay */
             readonly 200: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -7057,7 +7057,7 @@ export interface operations {
         readonly parameters: {
             readonly query?: never;
             readonly header?: {
-                /** @description The end user whose space is meant; the home vault if not given */
+                /** @description The end user whose space to use; the main vault if omitted */
                 readonly "X-Icecore-User"?: string;
             };
             readonly path?: never;
@@ -7071,13 +7071,13 @@ export interface operations {
                  *     }
                  */
                 readonly "application/json": {
-                    /** @description Leave out what takes longest: the vectors by which meanings are compared */
+                    /** @description Skip the slowest part: the embedding vectors for semantic search */
                     readonly words?: boolean | null;
                 };
             };
         };
         readonly responses: {
-            /** @description Make everything derived anew from the files */
+            /** @description Rebuild everything derived from the files */
             readonly 200: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -7101,7 +7101,7 @@ export interface operations {
         readonly parameters: {
             readonly query?: never;
             readonly header?: {
-                /** @description The end user whose space is meant; the home vault if not given */
+                /** @description The end user whose space to use; the main vault if omitted */
                 readonly "X-Icecore-User"?: string;
             };
             readonly path?: never;
@@ -7109,7 +7109,7 @@ export interface operations {
         };
         readonly requestBody?: never;
         readonly responses: {
-            /** @description The reports of the nights, newest first */
+            /** @description The reports of the nightly runs, newest first */
             readonly 200: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -7118,7 +7118,7 @@ export interface operations {
                     readonly "application/json": components["schemas"]["Reports"];
                 };
             };
-            /** @description It is what If-None-Match names: the ETag of an earlier answer */
+            /** @description Not modified: the ETag equals If-None-Match */
             readonly 304: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -7138,18 +7138,18 @@ export interface operations {
         readonly parameters: {
             readonly query?: never;
             readonly header?: {
-                /** @description The end user whose space is meant; the home vault if not given */
+                /** @description The end user whose space to use; the main vault if omitted */
                 readonly "X-Icecore-User"?: string;
             };
             readonly path: {
-                /** @description The day of the night, such as 2026-02-13 */
+                /** @description The date of the nightly run, such as 2026-02-13 */
                 readonly date: string;
             };
             readonly cookie?: never;
         };
         readonly requestBody?: never;
         readonly responses: {
-            /** @description What a night did, for a person, as Markdown */
+            /** @description The report of a nightly run, as Markdown */
             readonly 200: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -7158,7 +7158,7 @@ export interface operations {
                     readonly "application/json": components["schemas"]["Report"];
                 };
             };
-            /** @description It is what If-None-Match names: the ETag of an earlier answer */
+            /** @description Not modified: the ETag equals If-None-Match */
             readonly 304: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -7178,7 +7178,7 @@ export interface operations {
         readonly parameters: {
             readonly query?: never;
             readonly header?: {
-                /** @description The end user whose space is meant; the home vault if not given */
+                /** @description The end user whose space to use; the main vault if omitted */
                 readonly "X-Icecore-User"?: string;
             };
             readonly path?: never;
@@ -7190,13 +7190,13 @@ export interface operations {
                 readonly "application/json": {
                     /** @description Only this project */
                     readonly project?: string | null;
-                    /** @description Only this session; `last` is the one that was heard of last */
+                    /** @description Only this session; `last` is the most recent one */
                     readonly session?: string | null;
                 };
             };
         };
         readonly responses: {
-            /** @description Keep what is said again; without a session or project, all pauses end */
+            /** @description Resume capture; without a session or project, all pauses end */
             readonly 200: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -7220,7 +7220,7 @@ export interface operations {
         readonly parameters: {
             readonly query?: never;
             readonly header?: {
-                /** @description The end user whose space is meant; the home vault if not given */
+                /** @description The end user whose space to use; the main vault if omitted */
                 readonly "X-Icecore-User"?: string;
             };
             readonly path?: never;
@@ -7228,7 +7228,7 @@ export interface operations {
         };
         readonly requestBody?: never;
         readonly responses: {
-            /** @description Drafts of summaries that were refused and wait for a person */
+            /** @description Rejected summary drafts that wait for review */
             readonly 200: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -7237,7 +7237,7 @@ export interface operations {
                     readonly "application/json": components["schemas"]["Reviews"];
                 };
             };
-            /** @description It is what If-None-Match names: the ETag of an earlier answer */
+            /** @description Not modified: the ETag equals If-None-Match */
             readonly 304: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -7257,7 +7257,7 @@ export interface operations {
         readonly parameters: {
             readonly query?: never;
             readonly header?: {
-                /** @description The end user whose space is meant; the home vault if not given */
+                /** @description The end user whose space to use; the main vault if omitted */
                 readonly "X-Icecore-User"?: string;
             };
             readonly path: {
@@ -7275,17 +7275,17 @@ export interface operations {
                  */
                 readonly "application/json": {
                     /**
-                     * @description accept: let it stand; edit: put `text` in its place; retry: ask the model again
+                     * @description accept: use the draft; edit: use `text` instead; retry: ask the model again
                      * @enum {string}
                      */
                     readonly settle: "accept" | "edit" | "retry";
-                    /** @description A few sentences, a blank line, the rest */
+                    /** @description For edit: a few sentences, a blank line, the rest */
                     readonly text?: string | null;
                 };
             };
         };
         readonly responses: {
-            /** @description Settle a refused draft: let it stand, write another, or ask again */
+            /** @description Resolve a rejected draft: accept it, edit it, or retry */
             readonly 200: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -7310,11 +7310,11 @@ export interface operations {
             readonly query?: {
                 /** @description Only this tier */
                 readonly tier?: "session" | "day" | "week" | "month" | "year";
-                /** @description Only this one, whether its time has come or not: 2026-02-13, 2026-W07, 2026-02, 2026, or a session */
+                /** @description Only this period, whether it is due or not: 2026-02-13, 2026-W07, 2026-02, 2026, or a session */
                 readonly period?: string;
             };
             readonly header?: {
-                /** @description The end user whose space is meant; the home vault if not given */
+                /** @description The end user whose space to use; the main vault if omitted */
                 readonly "X-Icecore-User"?: string;
             };
             readonly path?: never;
@@ -7322,7 +7322,7 @@ export interface operations {
         };
         readonly requestBody?: never;
         readonly responses: {
-            /** @description What pressing would do now */
+            /** @description What a rollup would do now */
             readonly 200: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -7331,7 +7331,7 @@ export interface operations {
                     readonly "application/json": components["schemas"]["Outlook"];
                 };
             };
-            /** @description It is what If-None-Match names: the ETag of an earlier answer */
+            /** @description Not modified: the ETag equals If-None-Match */
             readonly 304: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -7351,7 +7351,7 @@ export interface operations {
         readonly parameters: {
             readonly query?: never;
             readonly header?: {
-                /** @description The end user whose space is meant; the home vault if not given */
+                /** @description The end user whose space to use; the main vault if omitted */
                 readonly "X-Icecore-User"?: string;
             };
             readonly path?: never;
@@ -7365,7 +7365,7 @@ export interface operations {
                  *     }
                  */
                 readonly "application/json": {
-                    /** @description Only this one, whether its time has come or not: 2026-02-13, 2026-W07, 2026-02, 2026, or a session */
+                    /** @description Only this period, whether it is due or not: 2026-02-13, 2026-W07, 2026-02, 2026, or a session */
                     readonly period?: string | null;
                     /**
                      * @description Only this tier
@@ -7376,7 +7376,7 @@ export interface operations {
             };
         };
         readonly responses: {
-            /** @description Press one tier or one period now; POST /api/jobs/run presses what is due */
+            /** @description Summarize one tier or one period now; POST /api/jobs/run summarizes what is due */
             readonly 200: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -7399,11 +7399,11 @@ export interface operations {
     readonly get_api_runs: {
         readonly parameters: {
             readonly query?: {
-                /** @description How many; 20 if not given */
+                /** @description Maximum number; default 20 */
                 readonly limit?: number;
             };
             readonly header?: {
-                /** @description The end user whose space is meant; the home vault if not given */
+                /** @description The end user whose space to use; the main vault if omitted */
                 readonly "X-Icecore-User"?: string;
             };
             readonly path?: never;
@@ -7411,7 +7411,7 @@ export interface operations {
         };
         readonly requestBody?: never;
         readonly responses: {
-            /** @description What was pressed, with its cost */
+            /** @description The rollup runs, with their cost */
             readonly 200: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -7420,7 +7420,7 @@ export interface operations {
                     readonly "application/json": components["schemas"]["Runs"];
                 };
             };
-            /** @description It is what If-None-Match names: the ETag of an earlier answer */
+            /** @description Not modified: the ETag equals If-None-Match */
             readonly 304: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -7439,13 +7439,13 @@ export interface operations {
     readonly get_api_runs_days: {
         readonly parameters: {
             readonly query?: {
-                /** @description From this day on; 90 days ago if not given */
+                /** @description The first date; default 90 days ago */
                 readonly from?: string;
-                /** @description Until this day; today if not given */
+                /** @description The last date; default today */
                 readonly to?: string;
             };
             readonly header?: {
-                /** @description The end user whose space is meant; the home vault if not given */
+                /** @description The end user whose space to use; the main vault if omitted */
                 readonly "X-Icecore-User"?: string;
             };
             readonly path?: never;
@@ -7453,7 +7453,7 @@ export interface operations {
         };
         readonly requestBody?: never;
         readonly responses: {
-            /** @description What the runs of each day came to, a column for each figure */
+            /** @description Rollup figures by day, one column per figure */
             readonly 200: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -7462,7 +7462,7 @@ export interface operations {
                     readonly "application/json": components["schemas"]["RunDays"];
                 };
             };
-            /** @description It is what If-None-Match names: the ETag of an earlier answer */
+            /** @description Not modified: the ETag equals If-None-Match */
             readonly 304: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -7481,31 +7481,31 @@ export interface operations {
     readonly get_api_search: {
         readonly parameters: {
             readonly query: {
-                /** @description The question, or a few words; "in quotes" for the very words */
+                /** @description The question, or a few key words; "in quotes" for the exact words */
                 readonly q: string;
-                /** @description Only of this time */
+                /** @description Only from this time */
                 readonly when?: string;
-                /** @description Only what is older than this day or moment */
+                /** @description Only what is older than this date or timestamp */
                 readonly before?: string;
-                /** @description Only this kind */
+                /** @description Only these kinds */
                 readonly kind?: readonly ("message" | "state" | "event" | "summary" | "page" | "memory" | "log" | "artifact")[];
-                /** @description Only of this conversation */
+                /** @description Only from this conversation */
                 readonly conversation?: string;
-                /** @description At most so many hits; 10 if not given */
+                /** @description Maximum number of hits; default 10 */
                 readonly limit?: number;
-                /** @description So many neighbours on each side of a hit */
+                /** @description Number of passages before and after each hit */
                 readonly context?: number;
-                /** @description Say which words of each hit are those that were asked for, as `marked` */
+                /** @description Return the matching words of each hit as `marked` */
                 readonly mark?: boolean;
-                /** @description Say why each hit stands where it stands */
+                /** @description Explain the rank of each hit */
                 readonly explain?: boolean;
-                /** @description Compare the meanings of the best candidates even where that takes a moment */
+                /** @description Rerank the best candidates by embeddings, even if that takes a moment */
                 readonly rerank?: boolean;
-                /** @description Compare words only */
+                /** @description Keyword search only */
                 readonly words?: boolean;
             };
             readonly header?: {
-                /** @description The end user whose space is meant; the home vault if not given */
+                /** @description The end user whose space to use; the main vault if omitted */
                 readonly "X-Icecore-User"?: string;
             };
             readonly path?: never;
@@ -7513,7 +7513,7 @@ export interface operations {
         };
         readonly requestBody?: never;
         readonly responses: {
-            /** @description Search every message, event, summary, page and log there ever was */
+            /** @description Search all messages, events, summaries, pages and logs */
             readonly 200: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -7522,7 +7522,7 @@ export interface operations {
                     readonly "application/json": components["schemas"]["Found"];
                 };
             };
-            /** @description It is what If-None-Match names: the ETag of an earlier answer */
+            /** @description Not modified: the ETag equals If-None-Match */
             readonly 304: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -7547,7 +7547,7 @@ export interface operations {
         };
         readonly requestBody?: never;
         readonly responses: {
-            /** @description What whoever asks may do */
+            /** @description The caller's permissions */
             readonly 200: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -7556,7 +7556,7 @@ export interface operations {
                     readonly "application/json": components["schemas"]["Session"];
                 };
             };
-            /** @description It is what If-None-Match names: the ETag of an earlier answer */
+            /** @description Not modified: the ETag equals If-None-Match */
             readonly 304: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -7576,7 +7576,7 @@ export interface operations {
         readonly parameters: {
             readonly query?: never;
             readonly header?: {
-                /** @description The end user whose space is meant; the home vault if not given */
+                /** @description The end user whose space to use; the main vault if omitted */
                 readonly "X-Icecore-User"?: string;
             };
             readonly path?: never;
@@ -7594,13 +7594,13 @@ export interface operations {
                 readonly "application/json": {
                     /**
                      * Format: date-time
-                     * @description When it was, for turns without a time of their own; now if not given
+                     * @description The timestamp of turns that have none; default now
                      */
                     readonly at?: string | null;
                     /** @description The conversation it belongs to */
                     readonly conversation?: string | null;
                     /**
-                     * @description How it is written; guessed if not given
+                     * @description The format; detected if omitted
                      * @enum {string|null}
                      */
                     readonly format?: "jsonl" | "markdown" | "text" | null;
@@ -7612,7 +7612,7 @@ export interface operations {
             };
         };
         readonly responses: {
-            /** @description Keep a transcript; adding one that has grown adds what is new, and its primer comes with the next rollup */
+            /** @description Store a transcript; sending a longer version adds what is new, and its primer is written by the next rollup */
             readonly 200: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -7635,11 +7635,11 @@ export interface operations {
     readonly get_api_similar: {
         readonly parameters: {
             readonly query?: {
-                /** @description Like this session, day, week, month or year; the latest week, else the latest month, if not given */
+                /** @description The session, day, week, month or year to compare with; default the latest week, else the latest month */
                 readonly period?: string;
             };
             readonly header?: {
-                /** @description The end user whose space is meant; the home vault if not given */
+                /** @description The end user whose space to use; the main vault if omitted */
                 readonly "X-Icecore-User"?: string;
             };
             readonly path?: never;
@@ -7647,7 +7647,7 @@ export interface operations {
         };
         readonly requestBody?: never;
         readonly responses: {
-            /** @description The periods that were about the same things as one */
+            /** @description The periods similar in content to a given one */
             readonly 200: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -7656,7 +7656,7 @@ export interface operations {
                     readonly "application/json": components["schemas"]["Similar"];
                 };
             };
-            /** @description It is what If-None-Match names: the ETag of an earlier answer */
+            /** @description Not modified: the ETag equals If-None-Match */
             readonly 304: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -7675,13 +7675,13 @@ export interface operations {
     readonly get_api_similar_merged: {
         readonly parameters: {
             readonly query?: {
-                /** @description Like this one; the latest week, else the latest month, if not given */
+                /** @description The period; default the latest week, else the latest month */
                 readonly period?: string;
-                /** @description At most so many bytes; 8192 if not given */
+                /** @description Maximum size in bytes; default 8192 */
                 readonly budget?: number;
             };
             readonly header?: {
-                /** @description The end user whose space is meant; the home vault if not given */
+                /** @description The end user whose space to use; the main vault if omitted */
                 readonly "X-Icecore-User"?: string;
             };
             readonly path?: never;
@@ -7689,7 +7689,7 @@ export interface operations {
         };
         readonly requestBody?: never;
         readonly responses: {
-            /** @description What a period and those like it say, each thing once */
+            /** @description A period and similar ones merged into one text, without repetitions */
             readonly 200: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -7698,7 +7698,7 @@ export interface operations {
                     readonly "application/json": components["schemas"]["SimilarMerged"];
                 };
             };
-            /** @description It is what If-None-Match names: the ETag of an earlier answer */
+            /** @description Not modified: the ETag equals If-None-Match */
             readonly 304: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -7717,11 +7717,11 @@ export interface operations {
     readonly get_api_snapshots: {
         readonly parameters: {
             readonly query?: {
-                /** @description How many; 1000 if not given */
+                /** @description Maximum number; default 1000 */
                 readonly limit?: number;
             };
             readonly header?: {
-                /** @description The end user whose space is meant; the home vault if not given */
+                /** @description The end user whose space to use; the main vault if omitted */
                 readonly "X-Icecore-User"?: string;
             };
             readonly path?: never;
@@ -7729,7 +7729,7 @@ export interface operations {
         };
         readonly requestBody?: never;
         readonly responses: {
-            /** @description The states that one can go back to, newest first */
+            /** @description List the snapshots that can be restored, newest first */
             readonly 200: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -7738,7 +7738,7 @@ export interface operations {
                     readonly "application/json": components["schemas"]["Snapshots"];
                 };
             };
-            /** @description It is what If-None-Match names: the ETag of an earlier answer */
+            /** @description Not modified: the ETag equals If-None-Match */
             readonly 304: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -7758,7 +7758,7 @@ export interface operations {
         readonly parameters: {
             readonly query?: never;
             readonly header?: {
-                /** @description The end user whose space is meant; the home vault if not given */
+                /** @description The end user whose space to use; the main vault if omitted */
                 readonly "X-Icecore-User"?: string;
             };
             readonly path?: never;
@@ -7772,13 +7772,13 @@ export interface operations {
                  *     }
                  */
                 readonly "application/json": {
-                    /** @description Why */
+                    /** @description A note */
                     readonly note?: string | null;
                 };
             };
         };
         readonly responses: {
-            /** @description Keep the state as it is; null if nothing changed since the last time */
+            /** @description Take a snapshot; null if nothing changed since the last one */
             readonly 200: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -7801,9 +7801,9 @@ export interface operations {
     readonly get_api_spaces: {
         readonly parameters: {
             readonly query?: {
-                /** @description Those after this one */
+                /** @description Start after this user */
                 readonly after?: string;
-                /** @description At most so many; else 100 */
+                /** @description Maximum number; default 100 */
                 readonly limit?: number;
             };
             readonly header?: never;
@@ -7812,7 +7812,7 @@ export interface operations {
         };
         readonly requestBody?: never;
         readonly responses: {
-            /** @description The end users who have a space, in order */
+            /** @description List the end users that have a space, sorted */
             readonly 200: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -7821,7 +7821,7 @@ export interface operations {
                     readonly "application/json": components["schemas"]["Spaces"];
                 };
             };
-            /** @description It is what If-None-Match names: the ETag of an earlier answer */
+            /** @description Not modified: the ETag equals If-None-Match */
             readonly 304: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -7849,7 +7849,7 @@ export interface operations {
         };
         readonly requestBody?: never;
         readonly responses: {
-            /** @description How much a space has and may do */
+            /** @description Show the usage and limits of a space */
             readonly 200: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -7858,7 +7858,7 @@ export interface operations {
                     readonly "application/json": components["schemas"]["SpaceShown"];
                 };
             };
-            /** @description It is what If-None-Match names: the ETag of an earlier answer */
+            /** @description Not modified: the ETag equals If-None-Match */
             readonly 304: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -7886,7 +7886,7 @@ export interface operations {
         };
         readonly requestBody?: never;
         readonly responses: {
-            /** @description Erase a space with everything in it, its tokens too */
+            /** @description Erase a space with everything in it, including its tokens */
             readonly 200: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -7918,7 +7918,7 @@ export interface operations {
         };
         readonly requestBody?: never;
         readonly responses: {
-            /** @description The limits that are set for a space itself */
+            /** @description Show the limits set for a space */
             readonly 200: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -7927,7 +7927,7 @@ export interface operations {
                     readonly "application/json": components["schemas"]["SpaceQuota"];
                 };
             };
-            /** @description It is what If-None-Match names: the ETag of an earlier answer */
+            /** @description Not modified: the ETag equals If-None-Match */
             readonly 304: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -7962,19 +7962,19 @@ export interface operations {
                  *     }
                  */
                 readonly "application/json": {
-                    /** @description Bytes of its documents, likewise */
+                    /** @description Bytes of documents: a number, `none` or `default` */
                     readonly bytes?: number | string | null;
-                    /** @description Messages kept in a day of UTC, likewise */
+                    /** @description Messages stored per day (UTC): a number, `none` or `default` */
                     readonly messages_per_day?: number | string | null;
-                    /** @description Tokens that models read and write for it in a day of UTC, likewise */
+                    /** @description Model tokens read and written per day (UTC): a number, `none` or `default` */
                     readonly model_tokens_per_day?: number | string | null;
-                    /** @description For each process that serves it: a number, `none`, or `default` for what holds for all */
+                    /** @description Requests per minute, for each server process: a number, `none`, or `default` for the store's default */
                     readonly requests_per_minute?: number | string | null;
                 };
             };
         };
         readonly responses: {
-            /** @description Set limits of a space; what is not named stays */
+            /** @description Set limits of a space; omitted ones stay */
             readonly 200: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -7998,7 +7998,7 @@ export interface operations {
         readonly parameters: {
             readonly query?: never;
             readonly header?: {
-                /** @description The end user whose space is meant; the home vault if not given */
+                /** @description The end user whose space to use; the main vault if omitted */
                 readonly "X-Icecore-User"?: string;
             };
             readonly path?: never;
@@ -8014,19 +8014,19 @@ export interface operations {
                  */
                 readonly "application/json": {
                     /**
-                     * @description Whose words; the assistant's if not said
+                     * @description The origin of the text; default assistant
                      * @enum {string|null}
                      */
                     readonly origin?: "user" | "assistant" | "tool" | "import" | "file" | null;
                     /** @description The state */
                     readonly text: string;
-                    /** @description What it is about */
+                    /** @description The title */
                     readonly title?: string | null;
                 };
             };
         };
         readonly responses: {
-            /** @description Save the assistant's state and enter it in the last day */
+            /** @description Save the assistant's state for the next session */
             readonly 200: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -8050,7 +8050,7 @@ export interface operations {
         readonly parameters: {
             readonly query?: never;
             readonly header?: {
-                /** @description The end user whose space is meant; the home vault if not given */
+                /** @description The end user whose space to use; the main vault if omitted */
                 readonly "X-Icecore-User"?: string;
             };
             readonly path?: never;
@@ -8058,7 +8058,7 @@ export interface operations {
         };
         readonly requestBody?: never;
         readonly responses: {
-            /** @description What is here, what is open, what is due and what is wrong */
+            /** @description The status: contents, open commitments, due jobs and problems */
             readonly 200: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -8067,7 +8067,7 @@ export interface operations {
                     readonly "application/json": components["schemas"]["Status"];
                 };
             };
-            /** @description It is what If-None-Match names: the ETag of an earlier answer */
+            /** @description Not modified: the ETag equals If-None-Match */
             readonly 304: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -8086,15 +8086,15 @@ export interface operations {
     readonly get_api_summaries: {
         readonly parameters: {
             readonly query?: {
-                /** @description Only of this tier */
+                /** @description Only these tiers */
                 readonly tier?: readonly ("session" | "day" | "week" | "month" | "year")[];
-                /** @description Only of this time */
+                /** @description Only from this time */
                 readonly when?: string;
-                /** @description At most so many, the latest ones; 100 if not given */
+                /** @description Maximum number, latest first; default 100 */
                 readonly limit?: number;
             };
             readonly header?: {
-                /** @description The end user whose space is meant; the home vault if not given */
+                /** @description The end user whose space to use; the main vault if omitted */
                 readonly "X-Icecore-User"?: string;
             };
             readonly path?: never;
@@ -8102,7 +8102,7 @@ export interface operations {
         };
         readonly requestBody?: never;
         readonly responses: {
-            /** @description What sessions, days, weeks, months and years came to */
+            /** @description The summaries of sessions, days, weeks, months and years */
             readonly 200: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -8111,7 +8111,7 @@ export interface operations {
                     readonly "application/json": components["schemas"]["Summaries"];
                 };
             };
-            /** @description It is what If-None-Match names: the ETag of an earlier answer */
+            /** @description Not modified: the ETag equals If-None-Match */
             readonly 304: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -8130,9 +8130,9 @@ export interface operations {
     readonly get_api_tokens: {
         readonly parameters: {
             readonly query?: {
-                /** @description Only those that are bound to this end user's space */
+                /** @description Only tokens bound to this end user's space */
                 readonly user?: string;
-                /** @description At most so many; else 100 */
+                /** @description Maximum number; default 100 */
                 readonly limit?: number;
             };
             readonly header?: never;
@@ -8141,7 +8141,7 @@ export interface operations {
         };
         readonly requestBody?: never;
         readonly responses: {
-            /** @description The tokens there are and were, the newest first; never what has to be shown */
+            /** @description List current and former tokens, newest first, without secrets */
             readonly 200: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -8150,7 +8150,7 @@ export interface operations {
                     readonly "application/json": components["schemas"]["Tokens"];
                 };
             };
-            /** @description It is what If-None-Match names: the ETag of an earlier answer */
+            /** @description Not modified: the ETag equals If-None-Match */
             readonly 304: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -8187,19 +8187,19 @@ export interface operations {
                  *     }
                  */
                 readonly "application/json": {
-                    /** @description For how long it is good, such as 90d or 12h; else until it is revoked */
+                    /** @description The lifetime, such as 90d or 12h; until revoked if omitted */
                     readonly expires?: string | null;
-                    /** @description What it is for */
+                    /** @description A label */
                     readonly label?: string | null;
-                    /** @description What it may do */
+                    /** @description The scopes of the token */
                     readonly scopes: readonly ("read" | "write" | "proxy" | "admin")[];
-                    /** @description The end user whose space it is bound to; else it is good for all of them */
+                    /** @description The end user whose space it is bound to; all spaces if omitted */
                     readonly user?: string | null;
                 };
             };
         };
         readonly responses: {
-            /** @description Make a token: the answer is the only one that ever says what has to be shown */
+            /** @description Create a token; its secret is returned only in this response */
             readonly 200: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -8231,7 +8231,7 @@ export interface operations {
         };
         readonly requestBody?: never;
         readonly responses: {
-            /** @description Revoke a token: within five seconds it is good nowhere */
+            /** @description Revoke a token; it stops working everywhere within five seconds */
             readonly 200: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -8269,13 +8269,13 @@ export interface operations {
                  *     }
                  */
                 readonly "application/json": {
-                    /** @description How long the old one stays good, such as 1h; 0 ends it at once; else 1h */
+                    /** @description The grace period of the old token, such as 1h; 0 ends it at once; default 1h */
                     readonly grace?: string | null;
                 };
             };
         };
         readonly responses: {
-            /** @description Put a new token in the place of one, which stays good for a while */
+            /** @description Replace a token by a new one; the old one stays valid for a grace period */
             readonly 200: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -8298,15 +8298,15 @@ export interface operations {
     readonly get_api_trends: {
         readonly parameters: {
             readonly query?: {
-                /** @description Of this time; the last twelve months if not given */
+                /** @description Only this time range; default the last twelve months */
                 readonly when?: string;
-                /** @description Only what comes up together with this */
+                /** @description Only topics that occur together with this */
                 readonly about?: string;
-                /** @description At most so many topics; 20 if not given */
+                /** @description Maximum number of topics; default 20 */
                 readonly limit?: number;
             };
             readonly header?: {
-                /** @description The end user whose space is meant; the home vault if not given */
+                /** @description The end user whose space to use; the main vault if omitted */
                 readonly "X-Icecore-User"?: string;
             };
             readonly path?: never;
@@ -8314,7 +8314,7 @@ export interface operations {
         };
         readonly requestBody?: never;
         readonly responses: {
-            /** @description What came up again and again, by session and month */
+            /** @description Recurring topics, by session and month */
             readonly 200: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -8323,7 +8323,7 @@ export interface operations {
                     readonly "application/json": components["schemas"]["Trends"];
                 };
             };
-            /** @description It is what If-None-Match names: the ETag of an earlier answer */
+            /** @description Not modified: the ETag equals If-None-Match */
             readonly 304: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -8343,7 +8343,7 @@ export interface operations {
         readonly parameters: {
             readonly query?: never;
             readonly header?: {
-                /** @description The end user whose space is meant; the home vault if not given */
+                /** @description The end user whose space to use; the main vault if omitted */
                 readonly "X-Icecore-User"?: string;
             };
             readonly path?: never;
@@ -8351,7 +8351,7 @@ export interface operations {
         };
         readonly requestBody?: never;
         readonly responses: {
-            /** @description The words that load pages: a person's own, and what pages suggest */
+            /** @description The triggers that load pages: the user's own, and suggestions from pages */
             readonly 200: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -8360,7 +8360,7 @@ export interface operations {
                     readonly "application/json": components["schemas"]["Triggers"];
                 };
             };
-            /** @description It is what If-None-Match names: the ETag of an earlier answer */
+            /** @description Not modified: the ETag equals If-None-Match */
             readonly 304: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -8380,7 +8380,7 @@ export interface operations {
         readonly parameters: {
             readonly query?: never;
             readonly header?: {
-                /** @description The end user whose space is meant; the home vault if not given */
+                /** @description The end user whose space to use; the main vault if omitted */
                 readonly "X-Icecore-User"?: string;
             };
             readonly path?: never;
@@ -8393,7 +8393,7 @@ export interface operations {
             };
         };
         readonly responses: {
-            /** @description Write the suggestions into recall/triggers.json, behind what stands there */
+            /** @description Append the suggestions to recall/triggers.json */
             readonly 200: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -8417,7 +8417,7 @@ export interface operations {
         readonly parameters: {
             readonly query?: never;
             readonly header?: {
-                /** @description The end user whose space is meant; the home vault if not given */
+                /** @description The end user whose space to use; the main vault if omitted */
                 readonly "X-Icecore-User"?: string;
             };
             readonly path?: never;
@@ -8427,13 +8427,13 @@ export interface operations {
             readonly content: {
                 /** @example {} */
                 readonly "application/json": {
-                    /** @description The snapshot; the last one if not given */
+                    /** @description The snapshot; default the last one */
                     readonly to?: string | null;
                 };
             };
         };
         readonly responses: {
-            /** @description Go back to the last snapshot, or to `to`; what was is kept, so a second undo comes back */
+            /** @description Restore the last snapshot, or `to`; the current state is saved first, so a second undo restores it */
             readonly 200: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -8462,7 +8462,7 @@ export interface operations {
         };
         readonly requestBody?: never;
         readonly responses: {
-            /** @description The end users who have a space here */
+            /** @description List the end users that have a space */
             readonly 200: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -8471,7 +8471,7 @@ export interface operations {
                     readonly "application/json": components["schemas"]["Users"];
                 };
             };
-            /** @description It is what If-None-Match names: the ETag of an earlier answer */
+            /** @description Not modified: the ETag equals If-None-Match */
             readonly 304: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -8499,7 +8499,7 @@ export interface operations {
         };
         readonly requestBody?: never;
         readonly responses: {
-            /** @description Forget an end user: their whole space is taken away */
+            /** @description Delete an end user with their whole space */
             readonly 200: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -8531,7 +8531,7 @@ export interface operations {
         };
         readonly requestBody?: never;
         readonly responses: {
-            /** @description Everything that is kept of an end user: every file of their space */
+            /** @description Export everything stored about an end user: every file of their space */
             readonly 200: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -8540,7 +8540,7 @@ export interface operations {
                     readonly "application/json": components["schemas"]["UserExport"];
                 };
             };
-            /** @description It is what If-None-Match names: the ETag of an earlier answer */
+            /** @description Not modified: the ETag equals If-None-Match */
             readonly 304: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -8560,7 +8560,7 @@ export interface operations {
         readonly parameters: {
             readonly query?: never;
             readonly header?: {
-                /** @description The end user whose space is meant; the home vault if not given */
+                /** @description The end user whose space to use; the main vault if omitted */
                 readonly "X-Icecore-User"?: string;
             };
             readonly path?: never;
@@ -8573,7 +8573,7 @@ export interface operations {
             };
         };
         readonly responses: {
-            /** @description Check everything: ids, references, the index, what was verified before */
+            /** @description Verify everything: ids, references, the index, earlier checksums */
             readonly 200: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -8600,7 +8600,7 @@ export interface operations {
                 readonly of: string;
             };
             readonly header?: {
-                /** @description The end user whose space is meant; the home vault if not given */
+                /** @description The end user whose space to use; the main vault if omitted */
                 readonly "X-Icecore-User"?: string;
             };
             readonly path?: never;
@@ -8608,7 +8608,7 @@ export interface operations {
         };
         readonly requestBody?: never;
         readonly responses: {
-            /** @description Where something comes from, to the words */
+            /** @description Trace something back to its source messages */
             readonly 200: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -8617,7 +8617,7 @@ export interface operations {
                     readonly "application/json": components["schemas"]["Why"];
                 };
             };
-            /** @description It is what If-None-Match names: the ETag of an earlier answer */
+            /** @description Not modified: the ETag equals If-None-Match */
             readonly 304: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -8636,15 +8636,15 @@ export interface operations {
     readonly get_api_zoom: {
         readonly parameters: {
             readonly query: {
-                /** @description When: yesterday, 2026-02-13, 2026-W07, feb 2026, last month */
+                /** @description The time: yesterday, 2026-02-13, 2026-W07, feb 2026, last month */
                 readonly when: string;
-                /** @description Only of this conversation */
+                /** @description Only from this conversation */
                 readonly conversation?: string;
-                /** @description What it came to, instead of the words themselves */
+                /** @description Return summaries instead of messages */
                 readonly summary?: boolean;
             };
             readonly header?: {
-                /** @description The end user whose space is meant; the home vault if not given */
+                /** @description The end user whose space to use; the main vault if omitted */
                 readonly "X-Icecore-User"?: string;
             };
             readonly path?: never;
@@ -8652,7 +8652,7 @@ export interface operations {
         };
         readonly requestBody?: never;
         readonly responses: {
-            /** @description The words of any time, or what it came to */
+            /** @description The messages of a time range, or its summaries */
             readonly 200: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -8661,7 +8661,7 @@ export interface operations {
                     readonly "application/json": components["schemas"]["Zoom"];
                 };
             };
-            /** @description It is what If-None-Match names: the ETag of an earlier answer */
+            /** @description Not modified: the ETag equals If-None-Match */
             readonly 304: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -8681,7 +8681,7 @@ export interface operations {
         readonly parameters: {
             readonly query?: never;
             readonly header?: {
-                /** @description The end user whose space is meant; the home vault if not given */
+                /** @description The end user whose space to use; the main vault if omitted */
                 readonly "X-Icecore-User"?: string;
             };
             readonly path?: never;
@@ -8697,13 +8697,13 @@ export interface operations {
                  */
                 readonly "application/json": {
                     /**
-                     * @description Whose words; the assistant's if not said
+                     * @description The origin of the text; default assistant
                      * @enum {string|null}
                      */
                     readonly origin?: "user" | "assistant" | "tool" | "import" | "file" | null;
                     /** @description The state */
                     readonly text: string;
-                    /** @description What it is about */
+                    /** @description The title */
                     readonly title?: string | null;
                 };
             };

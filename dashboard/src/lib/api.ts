@@ -1,31 +1,31 @@
-// The way to the server: typed by its own document, so that a view that asks for what is not there does not compile.
+// The API client: typed by the server's OpenAPI document, so that a request to an unknown route does not compile.
 import { useCallback, useEffect, useRef, useState } from 'preact/hooks';
 import type { components, paths } from './api.gen.ts';
 import { Store } from './store.ts';
 
-/** What the API's answers are made of: `Schema['Entry']`. */
+/** The schemas of the API: `Schema['Entry']`. */
 export type Schema = components['schemas'];
 
 type Method = 'get' | 'post' | 'delete' | 'put';
-type With<M extends Method> = { [P in keyof paths]: paths[P] extends { readonly [K in M]: object } ? P : never }[keyof paths];
+type PathsWith<M extends Method> = { [P in keyof paths]: paths[P] extends { readonly [K in M]: object } ? P : never }[keyof paths];
 type Operation<P extends keyof paths, M extends Method> = paths[P] extends { readonly [K in M]: infer O } ? O : never;
 type Json<T> = T extends { content: { readonly 'application/json': infer J } } ? J : unknown;
-/** What a route answers. */
+/** The response of a route. */
 export type Reply<P extends keyof paths, M extends Method = 'get'> =
   Operation<P, M> extends { readonly responses: { readonly 200: infer R } } ? Json<R> : unknown;
-type Names<P extends keyof paths, M extends Method> =
+type PathInput<P extends keyof paths, M extends Method> =
   Operation<P, M> extends { readonly parameters: { readonly path: infer N extends object } } ? { path: N } : { path?: never };
-type Asked<P extends keyof paths, M extends Method> =
+type QueryInput<P extends keyof paths, M extends Method> =
   Operation<P, M> extends { readonly parameters: { readonly query: infer Q extends object } } ? { query: Q }
   : Operation<P, M> extends { readonly parameters: { readonly query?: infer Q } } ? { query?: Exclude<Q, undefined> } : { query?: never };
-type Sent<P extends keyof paths, M extends Method> =
+type BodyInput<P extends keyof paths, M extends Method> =
   Operation<P, M> extends { readonly requestBody: { readonly content: { readonly 'application/json': infer B } } } ? { body: B }
   : Operation<P, M> extends { readonly requestBody?: { readonly content: { readonly 'application/json': infer B } } } ? { body?: B } : { body?: never };
-/** What a route wants: names in its path, its query, its body. */
-export type Wants<P extends keyof paths, M extends Method> = Names<P, M> & Asked<P, M> & Sent<P, M>;
+/** The input of a route: path parameters, query, body. */
+export type RequestInput<P extends keyof paths, M extends Method> = PathInput<P, M> & QueryInput<P, M> & BodyInput<P, M>;
 
-/** What went wrong, and what now. */
-export class Failure extends Error {
+/** A failed request. The message says what went wrong and what to do. */
+export class ApiError extends Error {
   readonly status: number;
   readonly kind: string;
 
@@ -37,15 +37,15 @@ export class Failure extends Error {
   }
 }
 
-/** Whether somebody has to log in before anything can be shown. */
-export const locked = new Store(false);
-/** Whether the server answered last time. */
-export const reached = new Store(true);
+/** Whether a login is required. */
+export const loginRequired = new Store(false);
+/** Whether the server answered the last request. */
+export const serverReachable = new Store(true);
 
-const AWAY = 'The server does not answer. Start it again with `icecore serve`, then reload this page.';
-const UNREADABLE = 'The server answered with something that is not JSON. If there is a proxy in between, look there; else restart `icecore serve`.';
+const UNREACHABLE_MESSAGE = 'The server does not answer. Start it again with `icecore serve`, then reload this page.';
+const INVALID_ANSWER_MESSAGE = 'The server sent an answer that is not JSON. If there is a proxy in between, check it; otherwise restart `icecore serve`.';
 
-function address(path: string, names: Record<string, unknown> | undefined, query: Record<string, unknown> | undefined): string {
+function requestUrl(path: string, names: Record<string, unknown> | undefined, query: Record<string, unknown> | undefined): string {
   const filled = path.replace(/\{(\w+)\}/g, (_, name: string) => encodeURIComponent(String(names?.[name] ?? '')));
   const search = new URLSearchParams();
   for (const [name, value] of Object.entries(query ?? {})) {
@@ -56,22 +56,22 @@ function address(path: string, names: Record<string, unknown> | undefined, query
   return text === '' ? filled : `${filled}?${text}`;
 }
 
-async function refusal(response: Response): Promise<Failure> {
-  const told: unknown = await response.json().catch(() => undefined);
-  const error = (told as { error?: { kind?: string; message?: string } } | undefined)?.error;
+async function readApiError(response: Response): Promise<ApiError> {
+  const body: unknown = await response.json().catch(() => undefined);
+  const error = (body as { error?: { kind?: string; message?: string } } | undefined)?.error;
   const message = error?.message ?? `The server answered ${response.status}. Its log says more.`;
-  return new Failure(response.status, error?.kind ?? 'failure', message);
+  return new ApiError(response.status, error?.kind ?? 'failure', message);
 }
 
-async function send(method: Method, path: string, wants: Wants<keyof paths, Method>, signal?: AbortSignal): Promise<unknown> {
-  const { path: names, query, body } = wants as { path?: Record<string, unknown>; query?: Record<string, unknown>; body?: unknown };
+async function sendRequest(method: Method, path: string, input: RequestInput<keyof paths, Method>, signal?: AbortSignal): Promise<unknown> {
+  const { path: names, query, body } = input as { path?: Record<string, unknown>; query?: Record<string, unknown>; body?: unknown };
   const headers: Record<string, string> = { accept: 'application/json' };
   if (body !== undefined) headers['content-type'] = 'application/json';
-  // What pages of others cannot send: a cookie alone changes nothing.
+  // Pages of other origins cannot send this header: a cookie alone changes nothing.
   if (method !== 'get') headers['x-icecore-csrf'] = '1';
   let response: Response;
   try {
-    response = await fetch(address(path, names, query), {
+    response = await fetch(requestUrl(path, names, query), {
       method: method.toUpperCase(),
       headers,
       credentials: 'same-origin',
@@ -82,105 +82,105 @@ async function send(method: Method, path: string, wants: Wants<keyof paths, Meth
     });
   } catch (error) {
     if (signal?.aborted) throw error;
-    reached.set(false);
-    throw new Failure(0, 'unreachable', AWAY);
+    serverReachable.set(false);
+    throw new ApiError(0, 'unreachable', UNREACHABLE_MESSAGE);
   }
-  reached.set(true);
+  serverReachable.set(true);
   if (!response.ok) {
-    const failure = await refusal(response);
-    if (failure.status === 401) locked.set(true);
+    const failure = await readApiError(response);
+    if (failure.status === 401) loginRequired.set(true);
     throw failure;
   }
   return response.json().catch((error: unknown) => {
     if (signal?.aborted) throw error;
-    throw new Failure(response.status, 'unreadable', UNREADABLE);
+    throw new ApiError(response.status, 'unreadable', INVALID_ANSWER_MESSAGE);
   });
 }
 
-/** Looks at something. */
-export function get<P extends With<'get'>>(path: P, wants: Wants<P, 'get'>, signal?: AbortSignal): Promise<Reply<P, 'get'>> {
-  return send('get', path, wants as Wants<keyof paths, Method>, signal) as Promise<Reply<P, 'get'>>;
+/** Sends a GET request. */
+export function get<P extends PathsWith<'get'>>(path: P, input: RequestInput<P, 'get'>, signal?: AbortSignal): Promise<Reply<P, 'get'>> {
+  return sendRequest('get', path, input as RequestInput<keyof paths, Method>, signal) as Promise<Reply<P, 'get'>>;
 }
 
-/** Does something. */
-export function post<P extends With<'post'>>(path: P, wants: Wants<P, 'post'>): Promise<Reply<P, 'post'>> {
-  return send('post', path, wants as Wants<keyof paths, Method>) as Promise<Reply<P, 'post'>>;
+/** Sends a POST request. */
+export function post<P extends PathsWith<'post'>>(path: P, input: RequestInput<P, 'post'>): Promise<Reply<P, 'post'>> {
+  return sendRequest('post', path, input as RequestInput<keyof paths, Method>) as Promise<Reply<P, 'post'>>;
 }
 
-/** Takes something away. */
-export function remove<P extends With<'delete'>>(path: P, wants: Wants<P, 'delete'>): Promise<Reply<P, 'delete'>> {
-  return send('delete', path, wants as Wants<keyof paths, Method>) as Promise<Reply<P, 'delete'>>;
+/** Sends a DELETE request. */
+export function del<P extends PathsWith<'delete'>>(path: P, input: RequestInput<P, 'delete'>): Promise<Reply<P, 'delete'>> {
+  return sendRequest('delete', path, input as RequestInput<keyof paths, Method>) as Promise<Reply<P, 'delete'>>;
 }
 
-/** Something that was asked for: what came last, what failed, whether it is being asked for. */
-export interface Answer<T> {
+/** The state of a request: the last value, the last failure, whether it is running. */
+export interface RequestState<T> {
   value: T | undefined;
-  failure: Failure | undefined;
+  failure: ApiError | undefined;
   busy: boolean;
-  /** Asks once more; what is there stays until the new answer comes. */
-  again: () => void;
+  /** Repeats the request; the old value stays until the new one arrives. */
+  reload: () => void;
 }
 
-/** A failure, whatever was thrown. */
-export function failure(error: unknown): Failure {
-  return error instanceof Failure ? error : new Failure(0, 'failure', error instanceof Error ? error.message : String(error));
+/** Converts anything that was thrown. */
+export function toApiError(error: unknown): ApiError {
+  return error instanceof ApiError ? error : new ApiError(0, 'failure', error instanceof Error ? error.message : String(error));
 }
 
 /**
- * Asks whenever `asks` changes, and stops what nobody waits for any more. Without `asks`, nothing is asked.
- * `key` says what the answer is about: when it changes, what was there before is no longer shown.
+ * Sends the request whenever `key` changes, and aborts the previous one. Without `asks`, nothing is sent.
+ * `key` identifies the resource: when it changes, the old value is no longer shown.
  */
-export function useAnswer<T>(asks: ((signal: AbortSignal) => Promise<T>) | undefined, key: string): Answer<T> {
-  const [state, setState] = useState<{ key: string; value: T | undefined; failure: Failure | undefined; busy: boolean }>(
+export function useRequest<T>(send: ((signal: AbortSignal) => Promise<T>) | undefined, key: string): RequestState<T> {
+  const [state, setState] = useState<{ key: string; value: T | undefined; failure: ApiError | undefined; busy: boolean }>(
     { key, value: undefined, failure: undefined, busy: true });
   const [round, setRound] = useState(0);
-  const asking = useRef(asks);
-  asking.current = asks;
-  const wanted = asks !== undefined;
+  const latestSend = useRef(send);
+  latestSend.current = send;
+  const enabled = send !== undefined;
   useEffect(() => {
-    if (!asking.current) return;
+    if (!latestSend.current) return;
     const stop = new AbortController();
     setState((before) => before.key === key ? { ...before, busy: true } : { key, value: undefined, failure: undefined, busy: true });
-    asking.current(stop.signal).then(
+    latestSend.current(stop.signal).then(
       (value) => { if (!stop.signal.aborted) setState({ key, value, failure: undefined, busy: false }); },
       (error: unknown) => {
-        if (!stop.signal.aborted) setState((before) => ({ key, value: before.key === key ? before.value : undefined, failure: failure(error), busy: false }));
+        if (!stop.signal.aborted) setState((before) => ({ key, value: before.key === key ? before.value : undefined, failure: toApiError(error), busy: false }));
       },
     );
     return () => stop.abort();
-  }, [key, wanted, round]);
+  }, [key, enabled, round]);
   const again = useCallback(() => setRound((before) => before + 1), []);
-  const current = state.key === key ? state : { value: undefined, failure: undefined, busy: wanted };
-  return { value: current.value, failure: current.failure, busy: current.busy && wanted, again };
+  const current = state.key === key ? state : { value: undefined, failure: undefined, busy: enabled };
+  return { value: current.value, failure: current.failure, busy: current.busy && enabled, reload: again };
 }
 
-/** What a route answers, asked again whenever what is wanted changes. */
-export function useGet<P extends With<'get'>>(path: P, wants: Wants<P, 'get'> | undefined): Answer<Reply<P, 'get'>> {
-  const asks = wants === undefined ? undefined : (signal: AbortSignal) => get(path, wants, signal);
-  return useAnswer(asks, `${path} ${JSON.stringify(wants)}`);
+/** The response of a route, requested again whenever the input changes. */
+export function useGet<P extends PathsWith<'get'>>(path: P, input: RequestInput<P, 'get'> | undefined): RequestState<Reply<P, 'get'>> {
+  const send = input === undefined ? undefined : (signal: AbortSignal) => get(path, input, signal);
+  return useRequest(send, `${path} ${JSON.stringify(input)}`);
 }
 
-/** Something that a person does: busy while it is being done, with what failed. */
-export interface Doing<A extends unknown[]> {
+/** An action of the user: whether it is running, and its failure. */
+export interface ActionState<A extends unknown[]> {
   busy: boolean;
-  failure: Failure | undefined;
-  /** Does it; true if it worked. */
-  run: (...what: A) => Promise<boolean>;
+  failure: ApiError | undefined;
+  /** Runs it; true if it succeeded. */
+  run: (...args: A) => Promise<boolean>;
   clear: () => void;
 }
 
-export function useDoing<A extends unknown[]>(does: (...what: A) => Promise<unknown>): Doing<A> {
-  const [state, setState] = useState<{ busy: boolean; failure: Failure | undefined }>({ busy: false, failure: undefined });
-  const latest = useRef(does);
-  latest.current = does;
-  const run = useCallback(async (...what: A): Promise<boolean> => {
+export function useAction<A extends unknown[]>(action: (...args: A) => Promise<unknown>): ActionState<A> {
+  const [state, setState] = useState<{ busy: boolean; failure: ApiError | undefined }>({ busy: false, failure: undefined });
+  const latest = useRef(action);
+  latest.current = action;
+  const run = useCallback(async (...args: A): Promise<boolean> => {
     setState({ busy: true, failure: undefined });
     try {
-      await latest.current(...what);
+      await latest.current(...args);
       setState({ busy: false, failure: undefined });
       return true;
     } catch (error) {
-      setState({ busy: false, failure: failure(error) });
+      setState({ busy: false, failure: toApiError(error) });
       return false;
     }
   }, []);

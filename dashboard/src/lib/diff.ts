@@ -1,31 +1,31 @@
-// What differs between two texts: by lines, and within a changed line by words.
+// Differences between two texts: by lines, and within a changed line by words.
 
-export type Change<T> = { kind: 'same' | 'added' | 'removed'; what: T };
+export type Change<T> = { kind: 'same' | 'added' | 'removed'; value: T };
 
-/** Beyond so many steps a difference is told as one block: it is then no help to anybody, and costs too much. */
-const MOST_STEPS = 4_000;
+/** Beyond this many edit steps the difference is one block: finer steps would cost too much and help nobody. */
+const MAX_STEPS = 4_000;
 
-/** What was taken away and added between two lists, in order (Myers). */
-export function compare<T>(old: readonly T[], now: readonly T[]): Change<T>[] {
+/** The removals and additions between two lists, in order (Myers). */
+export function diff<T>(old: readonly T[], now: readonly T[]): Change<T>[] {
   let begin = 0;
   while (begin < old.length && begin < now.length && old[begin] === now[begin]) begin += 1;
   let end = 0;
   while (end < old.length - begin && end < now.length - begin && old[old.length - 1 - end] === now[now.length - 1 - end]) end += 1;
-  const same = (list: readonly T[]): Change<T>[] => list.map((what) => ({ kind: 'same', what }));
+  const same = (list: readonly T[]): Change<T>[] => list.map((value) => ({ kind: 'same', value }));
   return [
     ...same(old.slice(0, begin)),
-    ...middle(old.slice(begin, old.length - end), now.slice(begin, now.length - end)),
+    ...compareMiddle(old.slice(begin, old.length - end), now.slice(begin, now.length - end)),
     ...same(old.slice(old.length - end)),
   ];
 }
 
-function middle<T>(old: readonly T[], now: readonly T[]): Change<T>[] {
-  const apart = (): Change<T>[] => [
-    ...old.map((what): Change<T> => ({ kind: 'removed', what })),
-    ...now.map((what): Change<T> => ({ kind: 'added', what })),
+function compareMiddle<T>(old: readonly T[], now: readonly T[]): Change<T>[] {
+  const asReplacement = (): Change<T>[] => [
+    ...old.map((value): Change<T> => ({ kind: 'removed', value })),
+    ...now.map((value): Change<T> => ({ kind: 'added', value })),
   ];
-  if (old.length === 0 || now.length === 0) return apart();
-  const most = Math.min(old.length + now.length, MOST_STEPS);
+  if (old.length === 0 || now.length === 0) return asReplacement();
+  const most = Math.min(old.length + now.length, MAX_STEPS);
   const offset = most + 1;
   const reach = new Int32Array(2 * most + 3);
   const trail: Int32Array[] = [];
@@ -36,13 +36,13 @@ function middle<T>(old: readonly T[], now: readonly T[]): Change<T>[] {
       let x = down ? reach[offset + k + 1] ?? 0 : (reach[offset + k - 1] ?? 0) + 1;
       while (x < old.length && x - k < now.length && old[x] === now[x - k]) x += 1;
       reach[offset + k] = x;
-      if (x >= old.length && x - k >= now.length) return back(old, now, trail, steps, offset);
+      if (x >= old.length && x - k >= now.length) return backtrack(old, now, trail, steps, offset);
     }
   }
-  return apart();
+  return asReplacement();
 }
 
-function back<T>(old: readonly T[], now: readonly T[], trail: Int32Array[], steps: number, offset: number): Change<T>[] {
+function backtrack<T>(old: readonly T[], now: readonly T[], trail: Int32Array[], steps: number, offset: number): Change<T>[] {
   const changes: Change<T>[] = [];
   let x = old.length;
   let y = now.length;
@@ -56,40 +56,40 @@ function back<T>(old: readonly T[], now: readonly T[], trail: Int32Array[], step
     while (x > fromX && y > fromY) {
       x -= 1;
       y -= 1;
-      changes.push({ kind: 'same', what: old[x] as T });
+      changes.push({ kind: 'same', value: old[x] as T });
     }
     if (down) {
       y -= 1;
-      changes.push({ kind: 'added', what: now[y] as T });
+      changes.push({ kind: 'added', value: now[y] as T });
     } else {
       x -= 1;
-      changes.push({ kind: 'removed', what: old[x] as T });
+      changes.push({ kind: 'removed', value: old[x] as T });
     }
   }
   while (x > 0) {
     x -= 1;
-    changes.push({ kind: 'same', what: old[x] as T });
+    changes.push({ kind: 'same', value: old[x] as T });
   }
   return changes.reverse();
 }
 
-/** The words of a line, with the blanks and marks between them. */
+/** The words of a line, with the spaces and punctuation between them. */
 export function words(line: string): string[] {
   return line.match(/[\p{L}\p{N}_]+|\s+|[^\p{L}\p{N}_\s]/gu) ?? [];
 }
 
-export interface Line {
+export interface DiffLine {
   kind: 'same' | 'added' | 'removed';
   parts: Change<string>[];
-  /** The number of the line in the old and in the new text. */
+  /** The line number in the old and in the new text. */
   old: number | undefined;
   now: number | undefined;
 }
 
-/** The lines of two texts, each with what changed within it. */
-export function lines(old: string, now: string): Line[] {
-  const changes = compare(old.split('\n'), now.split('\n'));
-  const told: Line[] = [];
+/** The lines of two texts, each with the changes within it. */
+export function diffLines(old: string, now: string): DiffLine[] {
+  const changes = diff(old.split('\n'), now.split('\n'));
+  const result: DiffLine[] = [];
   let oldAt = 0;
   let nowAt = 0;
   for (let at = 0; at < changes.length;) {
@@ -98,7 +98,7 @@ export function lines(old: string, now: string): Line[] {
     if (change.kind === 'same') {
       oldAt += 1;
       nowAt += 1;
-      told.push({ kind: 'same', parts: [change], old: oldAt, now: nowAt });
+      result.push({ kind: 'same', parts: [change], old: oldAt, now: nowAt });
       at += 1;
       continue;
     }
@@ -107,20 +107,20 @@ export function lines(old: string, now: string): Line[] {
       block.push(next);
       at += 1;
     }
-    const removed = block.filter((one) => one.kind === 'removed').map((one) => one.what);
-    const added = block.filter((one) => one.kind === 'added').map((one) => one.what);
-    // A line that took another one's place is compared with it word for word.
-    const paired = removed.length === added.length ? removed.map((line, index) => compare(words(line), words(added[index] ?? ''))) : undefined;
+    const removed = block.filter((one) => one.kind === 'removed').map((one) => one.value);
+    const added = block.filter((one) => one.kind === 'added').map((one) => one.value);
+    // A line that replaced another one is compared with it word by word.
+    const paired = removed.length === added.length ? removed.map((line, index) => diff(words(line), words(added[index] ?? ''))) : undefined;
     removed.forEach((what, index) => {
       oldAt += 1;
-      const parts = paired?.[index]?.filter((part) => part.kind !== 'added') ?? [{ kind: 'removed' as const, what }];
-      told.push({ kind: 'removed', parts, old: oldAt, now: undefined });
+      const parts = paired?.[index]?.filter((part) => part.kind !== 'added') ?? [{ kind: 'removed' as const, value: what }];
+      result.push({ kind: 'removed', parts, old: oldAt, now: undefined });
     });
     added.forEach((what, index) => {
       nowAt += 1;
-      const parts = paired?.[index]?.filter((part) => part.kind !== 'removed') ?? [{ kind: 'added' as const, what }];
-      told.push({ kind: 'added', parts, old: undefined, now: nowAt });
+      const parts = paired?.[index]?.filter((part) => part.kind !== 'removed') ?? [{ kind: 'added' as const, value: what }];
+      result.push({ kind: 'added', parts, old: undefined, now: nowAt });
     });
   }
-  return told;
+  return result;
 }

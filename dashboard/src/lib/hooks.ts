@@ -1,18 +1,18 @@
-// Small hooks that several views need.
+// Hooks that several views use.
 import { useEffect, useRef, useState } from 'preact/hooks';
 import type { RefObject } from 'preact';
 
-/** A value that follows another one after it has been still for a moment: typing does not ask at every letter. */
-export function useSettled<T>(value: T, ms: number): T {
-  const [settled, setSettled] = useState(value);
+/** A value, debounced: it follows once the original has not changed for `ms`, so that typing sends no request per letter. */
+export function useDebounced<T>(value: T, ms: number): T {
+  const [debounced, setDebounced] = useState(value);
   useEffect(() => {
-    const timer = setTimeout(() => setSettled(() => value), ms);
+    const timer = setTimeout(() => setDebounced(() => value), ms);
     return () => clearTimeout(timer);
   }, [value, ms]);
-  return settled;
+  return debounced;
 }
 
-/** The size of an element, kept up to date. */
+/** The current size of an element. */
 export function useSize<T extends Element>(): [RefObject<T>, { width: number; height: number }] {
   const element = useRef<T>(null);
   const [size, setSize] = useState({ width: 0, height: 0 });
@@ -28,7 +28,7 @@ export function useSize<T extends Element>(): [RefObject<T>, { width: number; he
   return [element, size];
 }
 
-/** Names the page, for the window's title and for those who hear it. */
+/** Sets the title of the window, which screen readers announce. */
 export function useTitle(title: string): void {
   useEffect(() => {
     document.title = title === '' ? 'icecore' : `${title} · icecore`;

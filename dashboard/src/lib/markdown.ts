@@ -1,5 +1,5 @@
-// Markdown read into a tree. What a stranger wrote is text: tags are shown as they are written, and nothing is fetched.
-// Packs, pages and summaries use headings, lists, quotes, code, tables, rules, emphasis and links; the rest stays plain.
+// Parses Markdown into a tree. Untrusted input stays text: tags are shown as they are written, and nothing is fetched.
+// Packs, pages and summaries use headings, lists, quotes, code, tables, rules, emphasis and links; everything else stays plain text.
 
 export type Inline =
   | { kind: 'text'; text: string }
@@ -18,32 +18,32 @@ export type Block =
   | { kind: 'table'; head: Inline[][]; rows: Inline[][][]; line: number }
   | { kind: 'rule'; line: number };
 
-/** How deep lists and quotes may lie within each other; what lies deeper is text. */
-const DEEPEST = 12;
+/** How deep lists and quotes may be nested; anything deeper is text. */
+const MAX_DEPTH = 12;
 const LINK = /^\[((?:[^\[\]\\]|\\.|\[[^\[\]]*\])*)\]\(<?([^()\s<>]*(?:\([^()\s]*\)[^()\s<>]*)*)>?(?:\s+"[^"]*")?\)/;
 const EVENT = /^EVT-\d{8}-\d{3,}/;
 const MEMORY = /^\[mem:([^\]\s]+)\]/;
 const ADDRESS = /^https?:\/\/[^\s<>"'`)\]]+[^\s<>"'`)\].,;:!?]/;
 
-/** Where a link may lead: other pages of the web when somebody follows it, mail, and places of the dashboard. */
+/** The target of a link, if it is allowed: web pages, mail addresses and addresses of the dashboard. */
 export function safeLink(to: string): string | undefined {
   const text = to.trim();
   if (/^(https?:\/\/|mailto:)/i.test(text)) return text;
   return text.startsWith('#/') ? text : undefined;
 }
 
-function between(text: string, at: number, mark: string): number {
+function findClosing(text: string, at: number, mark: string): number {
   for (let from = at + mark.length; ;) {
     const end = text.indexOf(mark, from);
     if (end < 0) return -1;
-    // `**` within `*…*` and a mark after a blank end nothing.
+    // `**` within `*…*` and a marker after a space end nothing.
     if (end > at + mark.length && text[end - 1] !== ' ' && text[end - 1] !== '\\' && !(mark.length === 1 && text[end + 1] === mark)) return end;
     from = end + (mark.length === 1 && text[end + 1] === mark ? 2 : mark.length);
   }
 }
 
-/** The emphasis, code and links of a line. */
-export function inline(text: string, depth = 0): Inline[] {
+/** Parses the emphasis, code and links of a line. */
+export function parseInline(text: string, depth = 0): Inline[] {
   const parts: Inline[] = [];
   let plain = '';
   const put = (part: Inline): void => {
@@ -71,15 +71,15 @@ export function inline(text: string, depth = 0): Inline[] {
       at += ticks.length;
       continue;
     }
-    if ((here === '*' || here === '_' || here === '~') && depth < DEEPEST) {
+    if ((here === '*' || here === '_' || here === '~') && depth < MAX_DEPTH) {
       const double = text[at + 1] === here;
       const mark = double ? here + here : here;
       const inWord = here === '_' && /\w/.test(text[at - 1] ?? '');
       const opens = (text[at + mark.length] ?? ' ') !== ' ' && !inWord && (here !== '~' || double);
-      const end = opens ? between(text, at, mark) : -1;
+      const end = opens ? findClosing(text, at, mark) : -1;
       if (end > 0 && !(here === '_' && /\w/.test(text[end + mark.length] ?? ''))) {
         const kind = here === '~' ? 'strike' : double ? 'strong' : 'em';
-        put({ kind, parts: inline(text.slice(at + mark.length, end), depth + 1) });
+        put({ kind, parts: parseInline(text.slice(at + mark.length, end), depth + 1) });
         at = end + mark.length;
         continue;
       }
@@ -94,15 +94,15 @@ export function inline(text: string, depth = 0): Inline[] {
         at += memory[0].length;
         continue;
       }
-      const link = depth < DEEPEST ? LINK.exec(rest()) : null;
+      const link = depth < MAX_DEPTH ? LINK.exec(rest()) : null;
       if (link) {
         const to = safeLink(link[2] ?? '');
-        // A picture would be fetched from somewhere: its words are shown instead.
+        // An image would be fetched from another server: its text is shown instead.
         const isPicture = plain.endsWith('!');
         if (isPicture) plain = plain.slice(0, -1);
-        const said = inline(link[1] ?? '', depth + 1);
-        if (to !== undefined && !isPicture) put({ kind: 'link', to, parts: said });
-        else said.forEach(put);
+        const label = parseInline(link[1] ?? '', depth + 1);
+        if (to !== undefined && !isPicture) put({ kind: 'link', to, parts: label });
+        else label.forEach(put);
         at += link[0].length;
         continue;
       }
@@ -115,7 +115,7 @@ export function inline(text: string, depth = 0): Inline[] {
         continue;
       }
     }
-    if (here === 'h' && depth < DEEPEST && !/\w/.test(text[at - 1] ?? '')) {
+    if (here === 'h' && depth < MAX_DEPTH && !/\w/.test(text[at - 1] ?? '')) {
       const address = ADDRESS.exec(rest());
       if (address) {
         put({ kind: 'link', to: address[0], parts: [{ kind: 'text', text: address[0] }] });
@@ -131,15 +131,15 @@ export function inline(text: string, depth = 0): Inline[] {
 }
 
 const ITEM = /^(\s*)(?:([-*+])|(\d{1,9})[.)])\s+(?:\[([ xX])\]\s+)?(.*)$/;
-const width = (line: string): number => (/^[ \t]*/.exec(line)?.[0] ?? '').replaceAll('\t', '    ').length;
-const cells = (line: string): string[] => line.trim().replace(/^\||\|$/g, '').split(/(?<!\\)\|/).map((cell) => cell.trim());
+const indentWidth = (line: string): number => (/^[ \t]*/.exec(line)?.[0] ?? '').replaceAll('\t', '    ').length;
+const tableCells = (line: string): string[] => line.trim().replace(/^\||\|$/g, '').split(/(?<!\\)\|/).map((cell) => cell.trim());
 
-/** The blocks of a text. `first` is the number of its first line. */
-export function blocks(text: string, first = 1): Block[] {
-  return read(text.replaceAll('\r\n', '\n').split('\n'), first, 0);
+/** Parses the blocks of a text. `first` is the number of its first line. */
+export function parseMarkdown(text: string, first = 1): Block[] {
+  return parseBlocks(text.replaceAll('\r\n', '\n').split('\n'), first, 0);
 }
 
-function read(lines: string[], first: number, depth: number): Block[] {
+function parseBlocks(lines: string[], first: number, depth: number): Block[] {
   const found: Block[] = [];
   for (let at = 0; at < lines.length;) {
     const line = lines[at] ?? '';
@@ -159,7 +159,7 @@ function read(lines: string[], first: number, depth: number): Block[] {
     }
     const heading = /^\s{0,3}(#{1,6})\s+(.*?)\s*#*\s*$/.exec(line);
     if (heading) {
-      found.push({ kind: 'heading', level: heading[1]?.length ?? 1, parts: inline(heading[2] ?? ''), line: number });
+      found.push({ kind: 'heading', level: heading[1]?.length ?? 1, parts: parseInline(heading[2] ?? ''), line: number });
       at += 1;
       continue;
     }
@@ -168,63 +168,63 @@ function read(lines: string[], first: number, depth: number): Block[] {
       at += 1;
       continue;
     }
-    if (/^\s{0,3}>/.test(line) && depth < DEEPEST) {
+    if (/^\s{0,3}>/.test(line) && depth < MAX_DEPTH) {
       let end = at;
       while (end < lines.length && /^\s{0,3}>/.test(lines[end] ?? '')) end += 1;
       const within = lines.slice(at, end).map((one) => one.replace(/^\s{0,3}>\s?/, ''));
-      found.push({ kind: 'quote', blocks: read(within, number, depth + 1), line: number });
+      found.push({ kind: 'quote', blocks: parseBlocks(within, number, depth + 1), line: number });
       at = end;
       continue;
     }
     if (line.includes('|') && /^\s*\|?\s*:?-+:?\s*(\|\s*:?-+:?\s*)*\|?\s*$/.test(lines[at + 1] ?? '') && (lines[at + 1] ?? '').includes('-')) {
-      const head = cells(line).map((cell) => inline(cell));
+      const head = tableCells(line).map((cell) => parseInline(cell));
       let end = at + 2;
       const rows: Inline[][][] = [];
       while (end < lines.length && (lines[end] ?? '').includes('|')) {
-        rows.push(cells(lines[end] ?? '').map((cell) => inline(cell)));
+        rows.push(tableCells(lines[end] ?? '').map((cell) => parseInline(cell)));
         end += 1;
       }
       found.push({ kind: 'table', head, rows, line: number });
       at = end;
       continue;
     }
-    if (ITEM.test(line) && depth < DEEPEST) {
-      const [list, end] = readList(lines, at, first, depth);
+    if (ITEM.test(line) && depth < MAX_DEPTH) {
+      const [list, end] = parseList(lines, at, first, depth);
       found.push(list);
       at = end;
       continue;
     }
     let end = at + 1;
     while (end < lines.length && (lines[end] ?? '').trim() !== '' && !/^\s{0,3}(#{1,6}\s|>|```|~~~)/.test(lines[end] ?? '') && !ITEM.test(lines[end] ?? '')) end += 1;
-    found.push({ kind: 'paragraph', parts: inline(lines.slice(at, end).map((one) => one.trim()).join('\n')), line: number });
+    found.push({ kind: 'paragraph', parts: parseInline(lines.slice(at, end).map((one) => one.trim()).join('\n')), line: number });
     at = end;
   }
   return found;
 }
 
-function readList(lines: string[], from: number, first: number, depth: number): [Block, number] {
+function parseList(lines: string[], from: number, first: number, depth: number): [Block, number] {
   const opened = ITEM.exec(lines[from] ?? '');
-  const indent = width(lines[from] ?? '');
+  const indent = indentWidth(lines[from] ?? '');
   const ordered = opened?.[3] !== undefined;
   const items: { blocks: Block[]; checked: boolean | undefined; line: number }[] = [];
   let at = from;
   while (at < lines.length) {
     const item = ITEM.exec(lines[at] ?? '');
-    if (!item || width(lines[at] ?? '') !== indent || (item[3] !== undefined) !== ordered) break;
+    if (!item || indentWidth(lines[at] ?? '') !== indent || (item[3] !== undefined) !== ordered) break;
     let end = at + 1;
-    // What is indented further belongs to the item; so does what simply goes on.
+    // Lines that are indented further belong to the item; so do continuation lines.
     while (end < lines.length) {
       const next = lines[end] ?? '';
       if (next.trim() === '') {
-        if (width(lines[end + 1] ?? '') > indent && (lines[end + 1] ?? '').trim() !== '') end += 1;
+        if (indentWidth(lines[end + 1] ?? '') > indent && (lines[end + 1] ?? '').trim() !== '') end += 1;
         else break;
-      } else if (width(next) > indent || !(ITEM.test(next) || /^\s{0,3}(#{1,6}\s|>|```|~~~)/.test(next))) end += 1;
+      } else if (indentWidth(next) > indent || !(ITEM.test(next) || /^\s{0,3}(#{1,6}\s|>|```|~~~)/.test(next))) end += 1;
       else break;
     }
     const within = [item[5] ?? '', ...lines.slice(at + 1, end).map((one) => one.replace(new RegExp(`^\\s{0,${indent + 4}}`), (blank) => blank.slice(indent + 2)))];
-    items.push({ blocks: read(within, first + at, depth + 1), checked: item[4] === undefined ? undefined : item[4] !== ' ', line: first + at });
+    items.push({ blocks: parseBlocks(within, first + at, depth + 1), checked: item[4] === undefined ? undefined : item[4] !== ' ', line: first + at });
     at = end;
-    while (at < lines.length && (lines[at] ?? '').trim() === '' && ITEM.test(lines[at + 1] ?? '') && width(lines[at + 1] ?? '') === indent) at += 1;
+    while (at < lines.length && (lines[at] ?? '').trim() === '' && ITEM.test(lines[at + 1] ?? '') && indentWidth(lines[at + 1] ?? '') === indent) at += 1;
   }
   return [{ kind: 'list', ordered, start: Number(opened?.[3] ?? 1), items, line: first + from }, Math.max(at, from + 1)];
 }

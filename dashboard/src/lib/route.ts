@@ -1,10 +1,10 @@
-// Where one is: `#/view/rest?query`. Everything a person can come back to stands in the address, and nothing else does.
+// The route in the address: `#/view/rest?query`. Everything the user can return to is in the address, and nothing else is.
 import { Store, useStore } from './store.ts';
 
 export interface Route {
   /** The view; empty for the first one. */
   view: string;
-  /** What follows, decoded. */
+  /** The path segments after the view, decoded. */
   rest: string[];
   query: URLSearchParams;
 }
@@ -19,9 +19,9 @@ function decode(part: string): string {
   }
 }
 
-/** Reads what stands behind the `#`. */
-export function parse(hash: string): Route {
-  // What does not begin with `#/` is no place, such as the code of a login: it is the first page.
+/** Parses the fragment of the address. */
+export function parseRoute(hash: string): Route {
+  // A fragment that does not begin with `#/`, such as a login code, is no route: show the first view.
   const text = hash.startsWith('#/') ? hash.slice(1) : '';
   const mark = text.indexOf('?');
   const path = mark < 0 ? text : text.slice(0, mark);
@@ -29,7 +29,7 @@ export function parse(hash: string): Route {
   return { view, rest, query: new URLSearchParams(mark < 0 ? '' : text.slice(mark + 1)) };
 }
 
-/** The address of a place: `href(['ledger', id], { type: ['decision'] })`. */
+/** The address of a route: `href(['ledger', id], { type: ['decision'] })`. */
 export function href(path: readonly string[], query: Query = {}): string {
   const search = new URLSearchParams();
   for (const [name, value] of Object.entries(query)) {
@@ -40,20 +40,20 @@ export function href(path: readonly string[], query: Query = {}): string {
   return `#/${path.map(encodeURIComponent).join('/')}${text === '' ? '' : `?${text}`}`;
 }
 
-const here = new Store<Route>(parse(location.hash));
-addEventListener('hashchange', () => here.set(parse(location.hash)));
+const currentRoute = new Store<Route>(parseRoute(location.hash));
+addEventListener('hashchange', () => currentRoute.set(parseRoute(location.hash)));
 
-/** Where one is now. */
+/** The current route; renders again when it changes. */
 export function useRoute(): Route {
-  return useStore(here);
+  return useStore(currentRoute);
 }
 
-/** Goes somewhere; `replace` leaves no step to go back to. */
+/** Navigates; `replace` adds no history entry. */
 export function go(path: readonly string[], query: Query = {}, replace = false): void {
   const target = href(path, query);
   if (replace) {
     history.replaceState(null, '', target);
-    here.set(parse(target));
+    currentRoute.set(parseRoute(target));
   } else if (location.hash !== target) {
     location.hash = target;
   }

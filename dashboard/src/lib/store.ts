@@ -1,4 +1,4 @@
-// A value that several places look at.
+// An observable value that several components use.
 import { useEffect, useState } from 'preact/hooks';
 
 export class Store<T> {
@@ -25,7 +25,7 @@ export class Store<T> {
   }
 }
 
-/** The value of a store, and a new drawing whenever it changes. */
+/** The value of a store; renders again when it changes. */
 export function useStore<T>(store: Store<T>): T {
   const [value, setValue] = useState(store.get());
   useEffect(() => {

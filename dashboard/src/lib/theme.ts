@@ -1,44 +1,44 @@
-// Light or dark: the system's choice unless a person has made one, which is kept in this browser.
+// Light or dark theme: the system's, unless the user chose one; the choice is stored in this browser.
 import { Store } from './store.ts';
 
 export type Theme = 'light' | 'dark';
-const KEPT = 'icecore.theme';
+const STORAGE_KEY = 'icecore.theme';
 
-function kept(): Theme | undefined {
+function storedTheme(): Theme | undefined {
   try {
-    const chosen = localStorage.getItem(KEPT);
+    const chosen = localStorage.getItem(STORAGE_KEY);
     return chosen === 'light' || chosen === 'dark' ? chosen : undefined;
   } catch {
     return undefined;
   }
 }
 
-const system = matchMedia('(prefers-color-scheme: dark)');
-const current = (): Theme => kept() ?? (system.matches ? 'dark' : 'light');
+const systemDark = matchMedia('(prefers-color-scheme: dark)');
+const effectiveTheme = (): Theme => storedTheme() ?? (systemDark.matches ? 'dark' : 'light');
 
-/** The theme that is shown. */
-export const theme = new Store<Theme>(current());
+/** The current theme. */
+export const theme = new Store<Theme>(effectiveTheme());
 
-function show(): void {
-  document.documentElement.dataset['theme'] = current();
-  theme.set(current());
+function applyTheme(): void {
+  document.documentElement.dataset['theme'] = effectiveTheme();
+  theme.set(effectiveTheme());
 }
 
-system.addEventListener('change', show);
+systemDark.addEventListener('change', applyTheme);
 
-/** Shows the other theme, and keeps to it. */
+/** Switches to the other theme and stores the choice. */
 export function switchTheme(): void {
   const other: Theme = theme.get() === 'dark' ? 'light' : 'dark';
   try {
-    localStorage.setItem(KEPT, other);
+    localStorage.setItem(STORAGE_KEY, other);
   } catch {
-    // It then holds until the page is loaded again.
+    // Without storage, the choice lasts until the page is reloaded.
   }
   document.documentElement.dataset['theme'] = other;
   theme.set(other);
 }
 
-/** A token's value, for what is drawn on a canvas. */
+/** The value of a design token, for drawing on a canvas. */
 export function token(name: string): string {
   return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 }

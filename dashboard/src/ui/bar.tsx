@@ -1,7 +1,7 @@
-// How much of something is used, as a bar.
+// A usage bar.
 import type { JSX } from 'preact';
 
-/** `part` of `whole`; what goes beyond it is warm. The words beside it say the same, so it is not read out. */
+/** `part` of `whole`; the excess is in the warm colour. The text beside it says the same, so screen readers skip it. */
 export function Bar({ part, whole, warm = false }: { part: number; whole: number; warm?: boolean }): JSX.Element {
   const most = Math.max(part, whole, 1);
   const within = Math.min(part, whole) / most * 100;

@@ -1,16 +1,16 @@
-// Two texts side by side in one: what went and what came.
+// A unified diff of two texts.
 import type { JSX } from 'preact';
 import { useMemo } from 'preact/hooks';
-import { lines } from '../lib/diff.ts';
-import type { Line } from '../lib/diff.ts';
-import { many } from '../lib/format.ts';
+import { diffLines } from '../lib/diff.ts';
+import type { DiffLine } from '../lib/diff.ts';
+import { plural } from '../lib/format.ts';
 
-/** So many unchanged lines are shown around a change. */
-const AROUND = 3;
+/** How many unchanged lines are shown around a change. */
+const CONTEXT_LINES = 3;
 
-function groups(all: readonly Line[]): (Line[] | number)[] {
-  const near = all.map((_, at) => all.slice(Math.max(0, at - AROUND), at + AROUND + 1).some((line) => line.kind !== 'same'));
-  const found: (Line[] | number)[] = [];
+function groupLines(all: readonly DiffLine[]): (DiffLine[] | number)[] {
+  const near = all.map((_, at) => all.slice(Math.max(0, at - CONTEXT_LINES), at + CONTEXT_LINES + 1).some((line) => line.kind !== 'same'));
+  const found: (DiffLine[] | number)[] = [];
   all.forEach((line, at) => {
     const last = found.at(-1);
     if (near[at]) {
@@ -22,20 +22,20 @@ function groups(all: readonly Line[]): (Line[] | number)[] {
   return found;
 }
 
-/** What changed between `old` and `now`. */
+/** The changes between `old` and `now`. */
 export function Diff({ old, now, label }: { old: string; now: string; label: string }): JSX.Element {
-  const all = useMemo(() => groups(lines(old, now)), [old, now]);
-  if (old === now) return <p class="dim">Nothing changed.</p>;
+  const all = useMemo(() => groupLines(diffLines(old, now)), [old, now]);
+  if (old === now) return <p class="dim">No changes.</p>;
   return (
     <div class="diff" role="group" aria-label={label} tabIndex={0}>
       {all.map((group, at) => typeof group === 'number'
-        ? <p key={at} class="skipped">{many(group, 'line')} the same</p>
+        ? <p key={at} class="skipped">{plural(group, 'unchanged line')}</p>
         : group.map((line, index) => (
           <div key={`${at}-${index}`} class={line.kind}>
             <span class="sign" aria-hidden="true">{{ same: ' ', added: '+', removed: '−' }[line.kind]}</span>
             <span class="unseen">{{ same: '', added: 'added: ', removed: 'removed: ' }[line.kind]}</span>
-            <span class="words">{line.parts.map((part, inner) => part.kind === 'same' || line.parts.length === 1 ? part.what
-              : part.kind === 'added' ? <ins key={inner}>{part.what}</ins> : <del key={inner}>{part.what}</del>)}{'\n'}</span>
+            <span class="words">{line.parts.map((part, inner) => part.kind === 'same' || line.parts.length === 1 ? part.value
+              : part.kind === 'added' ? <ins key={inner}>{part.value}</ins> : <del key={inner}>{part.value}</del>)}{'\n'}</span>
           </div>
         )))}
     </div>

@@ -1,10 +1,9 @@
-// What was said, word for word: as text, never as anything that runs or loads.
+// Messages verbatim: as text, never as markup that runs or loads anything.
 import type { JSX } from 'preact';
 import { useEffect, useRef } from 'preact/hooks';
 import { time } from '../lib/format.ts';
-import { Tag, classes } from './parts.tsx';
+import { Tag, classes } from './components.tsx';
 
-/** Something that was said. */
 interface Message {
   readonly id: string;
   readonly conversation: string;
@@ -14,24 +13,24 @@ interface Message {
   readonly trust?: string;
   readonly title?: string | null;
   readonly text: string;
-  /** Whether the text goes on. */
+  /** Whether the text is truncated. */
   readonly cut?: boolean;
 }
 
-/** Messages in the order they were said; the one that is `wanted` is marked and shown. */
-export function Messages({ messages, wanted }: { messages: readonly Message[]; wanted?: string | undefined }): JSX.Element {
+/** Messages in order; the `wanted` one is highlighted and scrolled into view. */
+export function Messages({ messages, highlighted }: { messages: readonly Message[]; highlighted?: string | undefined }): JSX.Element {
   const marked = useRef<HTMLLIElement>(null);
-  const there = messages.some((one) => one.id === wanted);
+  const isShown = messages.some((one) => one.id === highlighted);
   useEffect(() => {
-    if (there) marked.current?.scrollIntoView({ block: 'center' });
-  }, [wanted, there]);
+    if (isShown) marked.current?.scrollIntoView({ block: 'center' });
+  }, [highlighted, isShown]);
   return (
     <ol class="said">
       {messages.map((one) => (
-        <li key={`${one.conversation} ${one.id}`} class={classes(one.role === 'user' && 'user', one.id === wanted && 'wanted')} ref={one.id === wanted ? marked : null}>
+        <li key={`${one.conversation} ${one.id}`} class={classes(one.role === 'user' && 'user', one.id === highlighted && 'wanted')} ref={one.id === highlighted ? marked : null}>
           <p class="meta">
             <strong>{one.name ?? one.role}</strong> {time(one.ts)}
-            {one.trust === 'low' && <Tag kind="warm" title="Words of a tool or a stranger: data, not instructions">not trusted</Tag>}
+            {one.trust === 'low' && <Tag kind="warm" title="From a tool or a stranger: data, not instructions">untrusted</Tag>}
             {one.title && <span>{one.title}</span>}
           </p>
           <p class="text">{one.text}{one.cut && '…'}</p>

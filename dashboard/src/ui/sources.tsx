@@ -1,26 +1,26 @@
-// Where something comes from: the events it names, the summaries on the way, and at the end the words themselves.
+// Provenance: the events that a text names, the summaries in between, and the original messages.
 import type { JSX } from 'preact';
 import type { Reply, Schema } from '../lib/api.ts';
 import { moment, period as periodName } from '../lib/format.ts';
 import { href } from '../lib/route.ts';
-import { classes } from './parts.tsx';
+import { classes } from './components.tsx';
 
-export type Because = Reply<'/api/core/{period}/why'>['because'][number];
+export type Provenance = Reply<'/api/core/{period}/why'>['because'][number];
 
-/** A text with the words in it that count marked. */
-function Marked({ text, quote }: { text: string; quote: string | undefined }): JSX.Element {
+/** A text with the quoted part highlighted. */
+function Highlighted({ text, quote }: { text: string; quote: string | undefined }): JSX.Element {
   const at = quote === undefined || quote === '' || quote === text ? -1 : text.indexOf(quote);
   return at < 0 || quote === undefined ? <>{text}</> : <>{text.slice(0, at)}<mark>{quote}</mark>{text.slice(at + quote.length)}</>;
 }
 
-/** One source, down to the words; `quote` is what of it counts. */
+/** One source, down to the message; `quote` is the relevant part. */
 export function Source({ source, quote }: { source: Schema['TrailSource']; quote?: string | undefined }): JSX.Element {
   switch (source.kind) {
     case 'record':
       return (
         <li>
-          <blockquote><Marked text={source.text ?? ''} quote={quote} /></blockquote>
-          <p class="meta"><span>{source.speaker}{source.ts !== undefined && `, ${moment(source.ts)}`}</span>{source.ts !== undefined && <a href={href(['core', source.ts.slice(0, 10)], { message: source.id })}>in its day</a>}</p>
+          <blockquote><Highlighted text={source.text ?? ''} quote={quote} /></blockquote>
+          <p class="meta"><span>{source.speaker}{source.ts !== undefined && `, ${moment(source.ts)}`}</span>{source.ts !== undefined && <a href={href(['core', source.ts.slice(0, 10)], { message: source.id })}>show in context</a>}</p>
         </li>
       );
     case 'file':
@@ -31,19 +31,19 @@ export function Source({ source, quote }: { source: Schema['TrailSource']; quote
         </li>
       );
     case 'gone':
-      return <li class="dim">It was in {source.path}, which is not there any more.</li>;
+      return <li class="dim">The source was in {source.path}, which no longer exists.</li>;
     case 'elsewhere':
-      return <li class="dim">It was learnt elsewhere: {source.name}.</li>;
+      return <li class="dim">Recorded outside this vault: {source.name}.</li>;
     case 'live':
-      return <li class="dim">It was told directly.</li>;
+      return <li class="dim">Recorded directly.</li>;
   }
 }
 
-/** Everything that something goes back to. */
-export function Sources({ because }: { because: readonly Because[] }): JSX.Element {
+/** All sources of a text. */
+export function Sources({ because }: { because: readonly Provenance[] }): JSX.Element {
   return (
     <ul class="sources">
-      {because.length === 0 && <li class="dim">Nothing that is still there says this. The words may have been forgotten.</li>}
+      {because.length === 0 && <li class="dim">No source found. It may have been forgotten.</li>}
       {because.map((one, at) => {
         switch (one.of) {
           case 'event':
@@ -63,7 +63,7 @@ export function Sources({ because }: { because: readonly Because[] }): JSX.Eleme
           case 'page':
             return (
               <li key={at}>
-                <p class="dim">It stands on {one.path}, which says it because of</p>
+                <p class="dim">From the page {one.path}, which is based on</p>
                 <ul>{one.events.map((event) => <li key={event.id}><a href={href(['ledger', event.id])}>{event.id}</a> {event.content}</li>)}</ul>
               </li>
             );

@@ -1,8 +1,8 @@
-// A line the size of a word: how something went.
+// A sparkline.
 import type { JSX } from 'preact';
 
-/** Values from the oldest to the newest; `label` says them to those who do not see them. */
-export function Spark({ values, label, width = 120, height = 28, bars = false }: { values: readonly number[]; label: string; width?: number; height?: number; bars?: boolean }): JSX.Element {
+/** Values from the oldest to the newest; `label` describes them for screen readers. */
+export function Sparkline({ values, label, width = 120, height = 28, bars = false }: { values: readonly number[]; label: string; width?: number; height?: number; bars?: boolean }): JSX.Element {
   const most = Math.max(...values, 1);
   const step = values.length > 1 ? width / (bars ? values.length : values.length - 1) : width;
   const y = (value: number): number => height - 2 - (value / most) * (height - 4);

@@ -1,4 +1,4 @@
-// The views, in the order of the rail. A view that is not built is `undefined` and not shown.
+// The views, in the order of the navigation rail. An `undefined` view is not shown.
 import type { View } from './view.ts';
 import { conversations } from './conversations/index.tsx';
 import { core } from './core/index.tsx';

@@ -1,17 +1,17 @@
-// What a view is.
+// The interface of a view.
 import type { FunctionComponent } from 'preact';
 import type { Route } from '../lib/route.ts';
 
 export interface View {
-  /** The first word of its address: `#/ledger`. */
+  /** The first segment of its address: `#/ledger`. */
   id: string;
   title: string;
-  /** The letter after `g` that leads there. */
+  /** The letter after `g` that opens it. */
   key: string;
-  /** Its sign in the rail: the path of a 24×24 drawing. */
+  /** Its icon: the path of a 24×24 drawing. */
   icon: string;
-  /** What is shown; it is drawn anew whenever the address changes. */
+  /** The page; rendered again whenever the address changes. */
   Page: FunctionComponent<{ route: Route }>;
-  /** Whether it takes the whole window, without margins. */
+  /** Whether it fills the window, without margins. */
   whole?: boolean;
 }

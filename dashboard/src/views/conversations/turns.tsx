@@ -1,26 +1,26 @@
-// The turn log of a conversation, each turn in a line; any of them opens to what was said, word for word.
+// The turn log of a conversation, one line per turn; each opens to its messages verbatim.
 import type { JSX } from 'preact';
 import { useEffect, useRef, useState } from 'preact/hooks';
 import type { Schema } from '../../lib/api.ts';
-import { post, useDoing, useGet } from '../../lib/api.ts';
-import { many, moment, number } from '../../lib/format.ts';
-import { useRows } from '../../lib/keys.ts';
+import { post, useAction, useGet } from '../../lib/api.ts';
+import { plural, moment, number } from '../../lib/format.ts';
+import { useRows } from '../../lib/keyboard.ts';
 import { go, href } from '../../lib/route.ts';
 import { Messages } from '../../ui/messages.tsx';
-import { Button, Empty, ErrorBox, Shown, Tag, say } from '../../ui/parts.tsx';
-import type { Whole } from './truth.tsx';
+import { Button, EmptyState, ErrorBox, RequestView, Tag, showToast } from '../../ui/components.tsx';
+import type { Conversation } from './base-truth.tsx';
 
 type Turn = Schema['Turn'];
 
-/** So many turns are shown at once, the newest first. */
+/** How many turns are shown at once, the newest first. */
 const PAGE = 200;
 
-function Words({ name, turn }: { name: string; turn: number }): JSX.Element {
-  const said = useGet('/api/conversations/{name}/turns', { path: { name }, query: { turn } });
-  return <Shown of={said} what="Fetching the words">{(value) => 'messages' in value && value.messages.length > 0 ? <Messages messages={value.messages} /> : <p class="dim">The words of this turn are not there any more. They may have been forgotten.</p>}</Shown>;
+function TurnMessages({ name, turn }: { name: string; turn: number }): JSX.Element {
+  const messages = useGet('/api/conversations/{name}/turns', { path: { name }, query: { turn } });
+  return <RequestView of={messages} what="Loading the messages">{(value) => 'messages' in value && value.messages.length > 0 ? <Messages messages={value.messages} /> : <p class="dim">The messages of this turn no longer exist. They may have been forgotten.</p>}</RequestView>;
 }
 
-function Line({ name, line, open }: { name: string; line: Turn; open: boolean }): JSX.Element {
+function TurnLine({ name, line, open }: { name: string; line: Turn; open: boolean }): JSX.Element {
   const here = useRef<HTMLLIElement>(null);
   useEffect(() => {
     if (open) here.current?.scrollIntoView({ block: 'nearest' });
@@ -31,21 +31,21 @@ function Line({ name, line, open }: { name: string; line: Turn; open: boolean })
       <button type="button" class="row" data-row aria-expanded={open} onClick={() => go(['conversations', name, 'turns'], { open: open ? undefined : line.turn }, true)}>
         <span class="number">{line.turn}</span>
         <span class="exchange"><span class="user">{line.user_summary}</span><span class="assistant">{line.assistant_summary}</span></span>
-        <span class="meta">{line.state !== 'summarized' && <Tag kind="warm" title={line.why ?? 'Nobody has summarised it yet; it is told word for word'}>{line.state}</Tag>}{moment(line.ts)}{line.model !== undefined && <span>{line.model}</span>}{tokens > 0 && <span>{number(tokens)} tokens</span>}</span>
+        <span class="meta">{line.state !== 'summarized' && <Tag kind="warm" title={line.why ?? 'Not summarized yet; the model gets it verbatim'}>{line.state}</Tag>}{moment(line.ts)}{line.model !== undefined && <span>{line.model}</span>}{tokens > 0 && <span>{number(tokens)} tokens</span>}</span>
       </button>
       {open && (
         <div class="because">
-          {line.why !== undefined && <p class="warm">Not summarised: {line.why}</p>}
-          {(line.refused ?? []).length > 0 && <p class="dim">Refused, because the words do not say it: {(line.refused ?? []).join('; ')}</p>}
-          <Words name={name} turn={line.turn} />
-          <p><a href={href(['conversations', name], { turn: line.turn })}>What was established at its end</a></p>
+          {line.why !== undefined && <p class="warm">Not summarized: {line.why}</p>}
+          {(line.refused ?? []).length > 0 && <p class="dim">Rejected, because the messages do not say it: {(line.refused ?? []).join('; ')}</p>}
+          <TurnMessages name={name} turn={line.turn} />
+          <p><a href={href(['conversations', name], { turn: line.turn })}>Facts after this turn</a></p>
         </div>
       )}
     </li>
   );
 }
 
-export function Turns({ whole, open, mayWrite, onDone }: { whole: Whole; open: number | undefined; mayWrite: boolean; onDone: () => void }): JSX.Element {
+export function Turns({ whole, open, mayWrite, onDone }: { whole: Conversation; open: number | undefined; mayWrite: boolean; onDone: () => void }): JSX.Element {
   const rows = useRows<HTMLOListElement>();
   const [pages, setPages] = useState(1);
   const name = whole.conversation;
@@ -53,18 +53,18 @@ export function Turns({ whole, open, mayWrite, onDone }: { whole: Whole; open: n
   const wanted = open === undefined ? 0 : newest.findIndex((one) => one.turn === open) + 1;
   const shown = newest.slice(0, Math.max(pages * PAGE, wanted));
   const raw = whole.turns.filter((one) => one.state !== 'summarized').length;
-  const again = useDoing(async () => {
+  const retry = useAction(async () => {
     const done = await post('/api/conversations/{name}/retry', { path: { name }, body: {} });
     const why = [...done.raw.map(([turn, reason]) => `turn ${turn}: ${reason}`), ...done.notes];
-    say(`${many(done.summarized.length, 'turn')} summarised, ${number(done.raw.length)} still not${why.length > 0 ? ` (${why.join('; ')})` : ''}`);
+    showToast(`${plural(done.summarized.length, 'turn')} summarized, ${number(done.raw.length)} not${why.length > 0 ? ` (${why.join('; ')})` : ''}`);
     onDone();
   });
-  if (whole.turns.length === 0) return <Empty title="This conversation has no turns." />;
+  if (whole.turns.length === 0) return <EmptyState title="This conversation has no turns." />;
   return (
     <>
-      {raw > 0 && <p class="rawnote"><span>{many(raw, 'turn')} could not be summarised and {raw === 1 ? 'is' : 'are'} told word for word.</span>{mayWrite && <Button small busy={again.busy} onClick={() => void again.run()}>Summarise again</Button>}</p>}
-      {again.failure && <ErrorBox failure={again.failure} />}
-      <ol class="rows turns" ref={rows}>{shown.map((line) => <Line key={line.turn} name={name} line={line} open={line.turn === open} />)}</ol>
+      {raw > 0 && <p class="rawnote"><span>{plural(raw, 'turn')} could not be summarized. The model gets {raw === 1 ? 'it' : 'them'} verbatim.</span>{mayWrite && <Button small busy={retry.busy} onClick={() => void retry.run()}>Summarize again</Button>}</p>}
+      {retry.failure && <ErrorBox failure={retry.failure} />}
+      <ol class="rows turns" ref={rows}>{shown.map((line) => <TurnLine key={line.turn} name={name} line={line} open={line.turn === open} />)}</ol>
       {shown.length < newest.length && <p><Button onClick={() => setPages(pages + 1)}>Show more of {number(newest.length)}</Button></p>}
     </>
   );

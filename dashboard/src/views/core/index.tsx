@@ -1,49 +1,49 @@
-// The core: the vault's whole time as layers of ice, from years down to the words themselves.
+// The core: the vault's whole timeline as layers of ice, from years down to single messages.
 import type { ComponentChildren, JSX } from 'preact';
 import { useCallback, useEffect, useMemo, useRef } from 'preact/hooks';
 import { useGet } from '../../lib/api.ts';
-import { many } from '../../lib/format.ts';
+import { plural } from '../../lib/format.ts';
 import { useSize, useTitle } from '../../lib/hooks.ts';
 import { useLive } from '../../lib/live.ts';
 import { go } from '../../lib/route.ts';
 import type { Route } from '../../lib/route.ts';
 import { useStore } from '../../lib/store.ts';
 import { theme } from '../../lib/theme.ts';
-import { Button, Empty, Shown } from '../../ui/parts.tsx';
+import { Button, EmptyState, RequestView } from '../../ui/components.tsx';
 import type { View } from '../view.ts';
 import './core.css';
-import { Painter, title } from './draw.ts';
-import { Fetched } from './words.ts';
-import { Core, between, bounded, onto, whole, zoomed } from './model.ts';
-import type { Camera, Layer, Told } from './model.ts';
+import { Painter, title } from './painter.ts';
+import { TextLoader } from './texts.ts';
+import { Core, interpolateCamera, clampCamera, fitLayer, fitAll, zoomCamera } from './model.ts';
+import type { Camera, Layer, Timeline } from './model.ts';
 import { Panel } from './panel.tsx';
 
 const MOVE_MS = 420;
 const WHEEL = 0.0016;
 const STEP = 1.6;
-/** A press that moves less than this is a click. */
+/** A pointer movement below this distance is a click. */
 const CLICK_PX = 5;
-/** How long frames take can be seen in the browser's timings; of so many, then it begins anew. */
-const KEPT_FRAMES = 2_000;
+/** Frame times are recorded as performance measures, which are cleared after this many. */
+const MAX_MEASURED_FRAMES = 2_000;
 
-interface Pressed {
+interface Point {
   x: number;
   y: number;
 }
 
-/** The picture, and everything one can do to it. */
-function Picture({ core, chosen, onChoose }: { core: Core; chosen: string | undefined; onChoose: (layer: Layer | undefined, message?: string) => void }): JSX.Element {
+/** The picture, with pointer, wheel and keyboard control. */
+function Picture({ core, selected, onSelect }: { core: Core; selected: string | undefined; onSelect: (layer: Layer | undefined, message?: string) => void }): JSX.Element {
   const [box, size] = useSize<HTMLDivElement>();
   const canvas = useRef<HTMLCanvasElement>(null);
   const shownTheme = useStore(theme);
   const state = useRef({
     camera: { scale: 1, top: 0 } as Camera, moving: undefined as { from: Camera; to: Camera; begun: number } | undefined, hovered: undefined as string | undefined,
-    pointer: undefined as Pressed | undefined, painter: undefined as Painter | undefined, words: undefined as Fetched | undefined, waiting: 0, ready: false,
-    height: 0, width: 0, frames: 0, chosen, core: undefined as Core | undefined,
+    pointer: undefined as Point | undefined, painter: undefined as Painter | undefined, words: undefined as TextLoader | undefined, waiting: 0, ready: false,
+    height: 0, width: 0, frames: 0, chosen: selected, core: undefined as Core | undefined,
   });
   const now = state.current;
-  now.chosen = chosen;
-  const calm = useMemo(() => matchMedia('(prefers-reduced-motion: reduce)').matches, []);
+  now.chosen = selected;
+  const reducedMotion = useMemo(() => matchMedia('(prefers-reduced-motion: reduce)').matches, []);
 
   const frame = useCallback((at: number): void => {
     now.waiting = 0;
@@ -51,38 +51,38 @@ function Picture({ core, chosen, onChoose }: { core: Core; chosen: string | unde
     if (now.moving) {
       const part = Math.min((at - now.moving.begun) / MOVE_MS, 1);
       const eased = 1 - (1 - part) ** 3;
-      now.camera = part >= 1 ? now.moving.to : between(now.moving.from, now.moving.to, eased, now.height);
+      now.camera = part >= 1 ? now.moving.to : interpolateCamera(now.moving.from, now.moving.to, eased, now.height);
       if (part >= 1) now.moving = undefined;
     }
     const begun = performance.now();
     now.painter.paint({ width: now.width, height: now.height, camera: now.camera, selected: now.chosen, hovered: now.hovered, pointer: now.pointer }, now.words);
     performance.measure('core-frame', { start: begun, end: performance.now() });
     now.frames += 1;
-    if (now.frames % KEPT_FRAMES === 0) performance.clearMeasures('core-frame');
-    now.words.want(now.painter.labelled);
+    if (now.frames % MAX_MEASURED_FRAMES === 0) performance.clearMeasures('core-frame');
+    now.words.request(now.painter.labelled);
     if (now.moving) draw();
   }, []);
   const draw = useCallback((): void => {
     if (now.waiting === 0) now.waiting = requestAnimationFrame(frame);
   }, []);
   const move = useCallback((to: Camera): void => {
-    now.moving = calm ? undefined : { from: now.camera, to, begun: performance.now() };
-    if (calm) now.camera = to;
+    now.moving = reducedMotion ? undefined : { from: now.camera, to, begun: performance.now() };
+    if (reducedMotion) now.camera = to;
     draw();
   }, []);
 
   useEffect(() => {
     if (!canvas.current) return;
-    // What is new comes on top: the picture stays on what it showed, unless it showed everything.
+    // New layers are added on top: keep the visible part in place, unless everything is visible.
     const before = now.core;
     now.core = core;
     if (before && now.height > 0) {
-      const all = Math.abs(now.camera.scale / whole(before, now.height).scale - 1) < 1e-6;
-      now.camera = all ? whole(core, now.height) : bounded({ ...now.camera, top: now.camera.top + core.total - before.total }, core, now.height);
+      const all = Math.abs(now.camera.scale / fitAll(before, now.height).scale - 1) < 1e-6;
+      now.camera = all ? fitAll(core, now.height) : clampCamera({ ...now.camera, top: now.camera.top + core.total - before.total }, core, now.height);
       now.moving = undefined;
     }
     now.painter = new Painter(canvas.current, core);
-    now.words = new Fetched(core, draw);
+    now.words = new TextLoader(core, draw);
     draw();
     return () => {
       now.words?.close();
@@ -101,13 +101,13 @@ function Picture({ core, chosen, onChoose }: { core: Core; chosen: string | unde
     now.width = size.width;
     now.height = size.height;
     const layer = now.chosen === undefined ? undefined : core.find(now.chosen);
-    now.camera = first ? (layer ? onto(layer, core, size.height) : whole(core, size.height)) : bounded(now.camera, core, size.height);
+    now.camera = first ? (layer ? fitLayer(layer, core, size.height) : fitAll(core, size.height)) : clampCamera(now.camera, core, size.height);
     now.moving = undefined;
     draw();
   }, [size.width, size.height]);
-  // What is chosen in the list is gone to in the picture.
+  // Selecting a layer in the list moves the picture to it.
   useEffect(() => {
-    const layer = chosen === undefined ? undefined : core.find(chosen);
+    const layer = selected === undefined ? undefined : core.find(selected);
     if (!now.ready) {
       now.ready = true;
       return;
@@ -115,18 +115,18 @@ function Picture({ core, chosen, onChoose }: { core: Core; chosen: string | unde
     if (layer) {
       const tall = (layer.bottom - layer.top) * now.camera.scale;
       const top = (layer.top - now.camera.top) * now.camera.scale;
-      if (tall < now.height * 0.45 || tall > now.height * 1.4 || top > now.height || top + tall < 0) move(onto(layer, core, now.height));
-    } else if (chosen === undefined) move(whole(core, now.height));
+      if (tall < now.height * 0.45 || tall > now.height * 1.4 || top > now.height || top + tall < 0) move(fitLayer(layer, core, now.height));
+    } else if (selected === undefined) move(fitAll(core, now.height));
     draw();
-  }, [chosen]);
+  }, [selected]);
 
-  const fingers = useRef(new Map<number, Pressed>());
+  const fingers = useRef(new Map<number, Point>());
   const press = useRef<{ x: number; y: number; moved: number }>();
-  const place = (event: PointerEvent | WheelEvent): Pressed => {
+  const place = (event: PointerEvent | WheelEvent): Point => {
     const corner = canvas.current?.getBoundingClientRect();
     return { x: event.clientX - (corner?.left ?? 0), y: event.clientY - (corner?.top ?? 0) };
   };
-  // Wheels are listened to by hand: only so can they be kept from scrolling the page.
+  // The wheel listener must not be passive: it prevents the page from scrolling.
   useEffect(() => {
     const shown = canvas.current;
     if (!shown) return;
@@ -134,8 +134,8 @@ function Picture({ core, chosen, onChoose }: { core: Core; chosen: string | unde
       event.preventDefault();
       const unit = event.deltaMode === 1 ? 18 : event.deltaMode === 2 ? 400 : 1;
       now.moving = undefined;
-      if (event.shiftKey) now.camera = bounded({ ...now.camera, top: now.camera.top + ((event.deltaY || event.deltaX) * unit) / now.camera.scale }, core, now.height);
-      else now.camera = zoomed(now.camera, Math.exp(-event.deltaY * unit * (event.ctrlKey ? WHEEL * 4 : WHEEL)), place(event).y, core, now.height);
+      if (event.shiftKey) now.camera = clampCamera({ ...now.camera, top: now.camera.top + ((event.deltaY || event.deltaX) * unit) / now.camera.scale }, core, now.height);
+      else now.camera = zoomCamera(now.camera, Math.exp(-event.deltaY * unit * (event.ctrlKey ? WHEEL * 4 : WHEEL)), place(event).y, core, now.height);
       draw();
     };
     shown.addEventListener('wheel', turned, { passive: false });
@@ -165,9 +165,9 @@ function Picture({ core, chosen, onChoose }: { core: Core; chosen: string | unde
     if (other) {
       const [old, fresh] = [Math.hypot(before.x - other.x, before.y - other.y), Math.hypot(at.x - other.x, at.y - other.y)];
       const middle = (at.y + other.y) / 2;
-      now.camera = zoomed(now.camera, fresh / Math.max(old, 1), middle, core, now.height);
+      now.camera = zoomCamera(now.camera, fresh / Math.max(old, 1), middle, core, now.height);
     }
-    now.camera = bounded({ ...now.camera, top: now.camera.top - (at.y - before.y) / (other ? 2 : 1) / now.camera.scale }, core, now.height);
+    now.camera = clampCamera({ ...now.camera, top: now.camera.top - (at.y - before.y) / (other ? 2 : 1) / now.camera.scale }, core, now.height);
     fingers.current.set(event.pointerId, at);
     if (press.current) press.current.moved += Math.abs(at.y - before.y) + Math.abs(at.x - before.x);
     now.hovered = undefined;
@@ -181,10 +181,10 @@ function Picture({ core, chosen, onChoose }: { core: Core; chosen: string | unde
     if (event.type !== 'pointerup' || pressed.moved > CLICK_PX) return;
     const hit = now.painter?.hit(pressed.x, pressed.y, now.camera);
     if (!hit) return;
-    // A second press on what fills the picture goes one layer further down.
+    // A click on the selected layer goes one layer down.
     const depth = now.camera.top + pressed.y / now.camera.scale;
     const further = hit.layer.id === now.chosen ? core.children(hit.layer).find((layer) => layer.top <= depth && depth <= layer.bottom) : undefined;
-    onChoose(further ?? hit.layer, hit.message);
+    onSelect(further ?? hit.layer, hit.message);
   };
   const left = (): void => {
     now.pointer = undefined;
@@ -193,23 +193,23 @@ function Picture({ core, chosen, onChoose }: { core: Core; chosen: string | unde
   };
   const key = (event: KeyboardEvent): void => {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
-    const layer = chosen === undefined ? undefined : core.find(chosen);
+    const layer = selected === undefined ? undefined : core.find(selected);
     const parents = layer ? core.parents(layer) : [];
     const beside = core.children(parents.at(-1)).filter((one) => !layer || one.tier === layer.tier);
     const at = layer ? beside.findIndex((one) => one.id === layer.id) : -1;
     const does: Record<string, () => void> = {
-      '+': () => move(zoomed(now.camera, STEP, now.height / 2, core, now.height)),
-      '=': () => move(zoomed(now.camera, STEP, now.height / 2, core, now.height)),
-      '-': () => move(zoomed(now.camera, 1 / STEP, now.height / 2, core, now.height)),
-      '0': () => onChoose(undefined),
-      ArrowDown: () => onChoose(beside[Math.min(at + 1, beside.length - 1)]),
-      ArrowUp: () => onChoose(beside[Math.max(at - 1, 0)]),
-      ArrowRight: () => { const [first] = core.children(layer); if (first) onChoose(first); },
-      Enter: () => { const [first] = core.children(layer); if (first) onChoose(first); },
-      ArrowLeft: () => onChoose(parents.at(-1)),
-      Escape: () => onChoose(parents.at(-1)),
-      PageDown: () => move(bounded({ ...now.camera, top: now.camera.top + (now.height * 0.8) / now.camera.scale }, core, now.height)),
-      PageUp: () => move(bounded({ ...now.camera, top: now.camera.top - (now.height * 0.8) / now.camera.scale }, core, now.height)),
+      '+': () => move(zoomCamera(now.camera, STEP, now.height / 2, core, now.height)),
+      '=': () => move(zoomCamera(now.camera, STEP, now.height / 2, core, now.height)),
+      '-': () => move(zoomCamera(now.camera, 1 / STEP, now.height / 2, core, now.height)),
+      '0': () => onSelect(undefined),
+      ArrowDown: () => onSelect(beside[Math.min(at + 1, beside.length - 1)]),
+      ArrowUp: () => onSelect(beside[Math.max(at - 1, 0)]),
+      ArrowRight: () => { const [first] = core.children(layer); if (first) onSelect(first); },
+      Enter: () => { const [first] = core.children(layer); if (first) onSelect(first); },
+      ArrowLeft: () => onSelect(parents.at(-1)),
+      Escape: () => onSelect(parents.at(-1)),
+      PageDown: () => move(clampCamera({ ...now.camera, top: now.camera.top + (now.height * 0.8) / now.camera.scale }, core, now.height)),
+      PageUp: () => move(clampCamera({ ...now.camera, top: now.camera.top - (now.height * 0.8) / now.camera.scale }, core, now.height)),
     };
     const step = does[event.key];
     if (!step) return;
@@ -218,34 +218,34 @@ function Picture({ core, chosen, onChoose }: { core: Core; chosen: string | unde
     step();
   };
 
-  const layer = chosen === undefined ? undefined : core.find(chosen);
+  const layer = selected === undefined ? undefined : core.find(selected);
   return (
     <>
     <div class="picture" ref={box}>
       <canvas ref={canvas} tabIndex={0} role="application" aria-roledescription="zoomable picture" aria-describedby="core-help"
-        aria-label={`The core: ${many(core.messages, 'message')} in layers of ice, the newest on top. Chosen: ${layer ? title(layer) : 'all of it'}.`}
+        aria-label={`The core: ${plural(core.messages, 'message')} in layers of ice, the newest on top. Selected: ${layer ? title(layer) : 'everything'}.`}
         onPointerDown={down} onPointerMove={moved} onPointerUp={up} onPointerCancel={up} onPointerLeave={left} onKeyDown={key} />
-      <p id="core-help" class="unseen">Arrow up and down choose the neighbour, right goes down a layer, left goes up, plus and minus zoom, 0 shows everything. The list beside the picture has the same layers.</p>
+      <p id="core-help" class="unseen">Arrow up and down select the previous or next layer, right goes down a level, left goes up, plus and minus zoom, 0 shows everything. The list beside the picture has the same layers.</p>
     </div>
     <Legend>
-      <Button small label="Nearer" onClick={() => move(zoomed(now.camera, STEP * 1.4, now.height / 2, core, now.height))}>+</Button>
-      <Button small label="Farther" onClick={() => move(zoomed(now.camera, 1 / STEP / 1.4, now.height / 2, core, now.height))}>−</Button>
-      <Button small label="All of it" onClick={() => { onChoose(undefined); move(whole(core, now.height)); }}>⤢</Button>
+      <Button small label="Zoom in" onClick={() => move(zoomCamera(now.camera, STEP * 1.4, now.height / 2, core, now.height))}>+</Button>
+      <Button small label="Zoom out" onClick={() => move(zoomCamera(now.camera, 1 / STEP / 1.4, now.height / 2, core, now.height))}>−</Button>
+      <Button small label="Show everything" onClick={() => { onSelect(undefined); move(fitAll(core, now.height)); }}>⤢</Button>
     </Legend>
     </>
   );
 }
 
 function Legend({ children }: { children: ComponentChildren }): JSX.Element {
-  const swatches = [['raw', 'as said'], ['session', 'session'], ['day', 'day'], ['week', 'week'], ['month', 'month'], ['year', 'year']] as const;
+  const swatches = [['raw', 'none'], ['session', 'session'], ['day', 'day'], ['week', 'week'], ['month', 'month'], ['year', 'year']] as const;
   return (
     <div class="legend">
-      <span class="dim">Pressed into</span>
+      <span class="dim">Summarized into</span>
       {swatches.map(([name, said]) => <span key={name} class="swatch"><i class={`ice ${name}`} />{said}</span>)}
       <span class="swatch"><i class="ice hatched" />provisional</span>
-      <span class="swatch"><i class="ice flagged" />wants a look</span>
+      <span class="swatch"><i class="ice flagged" />needs review</span>
       <span class="swatch"><i class="ice star" />important day</span>
-      <span class="dim">Thickness: how much was said</span>
+      <span class="dim">Thickness: amount of text</span>
       <span class="zoom">{children}</span>
     </div>
   );
@@ -253,27 +253,27 @@ function Legend({ children }: { children: ComponentChildren }): JSX.Element {
 
 function Page({ route }: { route: Route }): JSX.Element {
   const answer = useGet('/api/core', {});
-  useLive(['messages', 'summaries', 'reviews', 'ledger', 'config'], answer.again, 1_500);
-  const core = useMemo(() => (answer.value ? new Core(answer.value as Told) : undefined), [answer.value]);
-  const chosen = route.rest[0];
-  const layer = chosen === undefined ? undefined : core?.find(chosen);
+  useLive(['messages', 'summaries', 'reviews', 'ledger', 'config'], answer.reload, 1_500);
+  const core = useMemo(() => (answer.value ? new Core(answer.value as Timeline) : undefined), [answer.value]);
+  const selected = route.rest[0];
+  const layer = selected === undefined ? undefined : core?.find(selected);
   useTitle(layer ? `${title(layer)} · Core` : 'Core');
   const choose = useCallback((next: Layer | undefined, message?: string): void => go(next ? ['core', next.id] : ['core'], { message }), []);
   return (
-    <Shown of={answer} what="Drilling">
+    <RequestView of={answer} what="Loading the core">
       {() => core && (core.days === 0
         ? (
-          <Empty title="There is no ice yet: nothing was said.">
-            <p>Bring in what your assistants said so far with <code>icecore import claude-code</code>, or let them write here with <code>icecore install claude-code</code>. A single transcript goes in with <code>icecore session add talk.md</code>.</p>
-          </Empty>
+          <EmptyState title="There are no messages yet.">
+            <p>Import earlier conversations with <code>icecore import claude-code</code>, or capture new ones with <code>icecore install claude-code</code>. Add a single transcript with <code>icecore session add talk.md</code>.</p>
+          </EmptyState>
         ) : (
           <div class="corepage">
             <h1 class="unseen">The core</h1>
-            <Picture core={core} chosen={layer?.id} onChoose={choose} />
-            <Panel core={core} layer={layer} message={route.query.get('message') ?? undefined} unknown={chosen !== undefined && !layer ? chosen : undefined} onChoose={choose} onMarked={answer.again} />
+            <Picture core={core} selected={layer?.id} onSelect={choose} />
+            <Panel core={core} layer={layer} message={route.query.get('message') ?? undefined} unknown={selected !== undefined && !layer ? selected : undefined} onSelect={choose} onMarked={answer.reload} />
           </div>
         ))}
-    </Shown>
+    </RequestView>
   );
 }
 

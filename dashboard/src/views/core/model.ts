@@ -1,13 +1,13 @@
-// The core as numbers: which layers there are, how thick each is, and where it lies. Pure, so that it can be tested without a picture.
+// The geometry of the core: its layers, their thickness and their position. Pure, so that it can be tested without a picture.
 //
-// Depth is counted from the newest day downwards, in units of an ordinary day's thickness. Months and years are made of whole weeks, so
-// layers lie within each other like a tree: year, month, week, day, session.
+// Depth is counted from the newest day downwards, in units of an average day's thickness. Months and years consist of whole weeks, so
+// layers form a tree: year, month, week, day, session.
 import { plusDays } from '../../lib/format.ts';
 
 export const TIERS = ['year', 'month', 'week', 'day', 'session'] as const;
 export type Tier = (typeof TIERS)[number];
 
-/** The periods of a tier, a column for each property, as the API tells them. */
+/** The periods of a tier, one array per property, as the API returns them. */
 export interface Columns {
   readonly period: readonly string[];
   readonly first: readonly number[];
@@ -29,8 +29,8 @@ export interface SessionColumns extends Columns {
   readonly to: readonly number[];
 }
 
-/** What the API tells of the whole time. */
-export interface Told {
+/** The timeline as the API returns it. */
+export interface Timeline {
   readonly origin?: string | null;
   readonly last?: string | null;
   readonly names: readonly string[];
@@ -48,43 +48,43 @@ export const FLAGGED = 2;
 export const BY_HAND = 4;
 export const FORGOTTEN = 8;
 
-/** A layer: a period of some tier, and where it lies. */
+/** A layer: a period of a tier, and its position. */
 export interface Layer {
   tier: Tier;
-  /** Where it stands among those of its tier. */
+  /** Its index in its tier. */
   at: number;
-  /** Its name; for a session that was not pressed, one of ours: `2026-02-13~2`. */
+  /** Its name; for a session without a summary, a generated one: `2026-02-13~2`. */
   id: string;
-  /** Whether the name is one that the API knows. */
+  /** Whether the API knows the name. */
   named: boolean;
-  /** Its days, counted from the origin. */
+  /** Its first and last day, counted from the origin. */
   first: number;
   last: number;
-  /** How deep it begins and ends; the newer end is above. */
+  /** The depth of its upper (newer) and lower (older) end. */
   top: number;
   bottom: number;
   messages: number;
   bytes: number;
   sessions: number;
   events: number;
-  /** 0 not at all, 1 sessions, 2 days, 3 weeks, 4 months, 5 years. */
+  /** The highest tier that it is summarized into: 0 none, 1 sessions, 2 days, 3 weeks, 4 months, 5 years. */
   pressed: number;
   state: number;
   importance: number;
   version: number;
   conversation: string | undefined;
   session: string | undefined;
-  /** Minutes of the day, for sessions. */
+  /** Start and end of a session, in minutes of the day. */
   from: number;
   to: number;
 }
 
-/** A silent day is this much of an ordinary one: it can be seen that time went by. */
-const SILENT = 0.12;
+/** The thickness of a day without messages: the passing of time stays visible. */
+const EMPTY_DAY_THICKNESS = 0.12;
 
-/** How thick a day is with so many bytes, where an ordinary one has `usual`. The root keeps one loud day from hiding a year. */
+/** The thickness of a day with this many bytes, where an average day has `usual`. The square root keeps one busy day from hiding a year. */
 export function thickness(bytes: number, usual: number): number {
-  return SILENT + (1 - SILENT) * Math.sqrt(bytes / Math.max(usual, 1));
+  return EMPTY_DAY_THICKNESS + (1 - EMPTY_DAY_THICKNESS) * Math.sqrt(bytes / Math.max(usual, 1));
 }
 
 export class Core {
@@ -92,9 +92,9 @@ export class Core {
   readonly days: number;
   readonly total: number;
   readonly tiers: Readonly<Record<Tier, readonly Layer[]>>;
-  /** For every day of the origin: the depth of its lower end is `total - cumulated[day]`. */
+  /** Cumulated thickness by day: the depth of a day's lower end is `total - cumulated[day]`. */
   readonly cumulated: Float64Array;
-  /** The layer of each day, if anything happened on it. */
+  /** The index of each day's layer; -1 for days without data. */
   readonly ofDay: Int32Array;
   readonly pressed: Uint8Array;
   readonly importance: Uint8Array;
@@ -102,11 +102,11 @@ export class Core {
   readonly bytes: Float64Array;
   readonly usual: number;
   readonly messages: number;
-  readonly #known = new Map<string, Layer>();
+  readonly #byId = new Map<string, Layer>();
 
-  constructor(told: Told) {
-    this.origin = told.origin ?? '1970-01-01';
-    const day = told.layers.day;
+  constructor(timeline: Timeline) {
+    this.origin = timeline.origin ?? '1970-01-01';
+    const day = timeline.layers.day;
     const reach = day ? day.first.reduce((most, first) => Math.max(most, first + 1), 0) : 0;
     this.days = reach;
     this.pressed = new Uint8Array(reach);
@@ -125,26 +125,26 @@ export class Core {
       messages += day.messages[at] ?? 0;
     });
     this.messages = messages;
-    const loud = this.bytes.filter((one) => one > 0);
-    this.usual = loud.length === 0 ? 1 : loud.reduce((sum, one) => sum + one, 0) / loud.length;
-    // Before the first words there is nothing to see: the origin may lie weeks before them.
+    const nonEmpty = this.bytes.filter((one) => one > 0);
+    this.usual = nonEmpty.length === 0 ? 1 : nonEmpty.reduce((sum, one) => sum + one, 0) / nonEmpty.length;
+    // Days before the first message have no thickness: the origin may be weeks earlier.
     const begun = this.ofDay.findIndex((at) => at >= 0);
     this.cumulated = new Float64Array(reach + 1);
     for (let at = 0; at < reach; at += 1) this.cumulated[at + 1] = (this.cumulated[at] ?? 0) + (at < begun ? 0 : thickness(this.bytes[at] ?? 0, this.usual));
     this.total = this.cumulated[reach] ?? 0;
     const silent = new Map<string, number>();
     const layers = (tier: Tier, columns: Columns | undefined): Layer[] => (columns?.period ?? []).map((period, at) => this.#layer(tier, columns as Columns, period, at));
-    const session = told.layers.session;
+    const session = timeline.layers.session;
     const tiers = {
-      year: layers('year', told.layers.year),
-      month: layers('month', told.layers.month),
-      week: layers('week', told.layers.week),
+      year: layers('year', timeline.layers.year),
+      month: layers('month', timeline.layers.month),
+      week: layers('week', timeline.layers.week),
       day: layers('day', day),
       session: (session?.period ?? []).map((period, at) => {
         const layer = this.#layer('session', session as SessionColumns, period, at);
         const name = session?.name[at] ?? -1;
-        layer.conversation = told.names[session?.conversation[at] ?? -1];
-        layer.session = name < 0 ? undefined : told.names[name];
+        layer.conversation = timeline.names[session?.conversation[at] ?? -1];
+        layer.session = name < 0 ? undefined : timeline.names[name];
         layer.from = session?.from[at] ?? 0;
         layer.to = session?.to[at] ?? 0;
         const date = this.date(layer.first);
@@ -160,7 +160,7 @@ export class Core {
     for (const tier of TIERS) tiers[tier].sort((one, other) => one.first - other.first || one.from - other.from);
     this.tiers = tiers;
     this.#placeSessions();
-    for (const tier of TIERS) for (const layer of tiers[tier]) this.#known.set(layer.id, layer);
+    for (const tier of TIERS) for (const layer of tiers[tier]) this.#byId.set(layer.id, layer);
   }
 
   #layer(tier: Tier, columns: Columns, period: string, at: number): Layer {
@@ -174,7 +174,7 @@ export class Core {
     };
   }
 
-  // A day is shared out among its sessions by what was said in them, the last one on top.
+  // Divides a day among its sessions by the root of their size, the last one on top.
   #placeSessions(): void {
     const sessions = this.tiers.session;
     for (let at = 0; at < sessions.length;) {
@@ -201,7 +201,7 @@ export class Core {
     return plusDays(this.origin, day);
   }
 
-  /** The day at some depth. */
+  /** The day at a depth. */
   dayAt(depth: number): number {
     const wanted = this.total - depth;
     let low = 0;
@@ -214,12 +214,12 @@ export class Core {
     return Math.max(low, 0);
   }
 
-  /** The layer of that name. */
+  /** The layer with this name. */
   find(id: string): Layer | undefined {
-    return this.#known.get(id);
+    return this.#byId.get(id);
   }
 
-  /** Where among the layers of a tier those begin that end on this day or later. */
+  /** The index of the first layer of a tier that ends on this day or later. */
   from(tier: Tier, day: number): number {
     const layers = this.tiers[tier];
     let low = 0;
@@ -244,7 +244,7 @@ export class Core {
     return found;
   }
 
-  /** What a layer is made of, the newest first: the layers of the next tier that has any. */
+  /** The layers within a layer, the newest first; without a layer, those of the highest tier with more than one. */
   children(layer: Layer | undefined): readonly Layer[] {
     if (!layer) {
       const top = TIERS.find((tier) => this.tiers[tier].length > 1) ?? 'day';
@@ -254,67 +254,67 @@ export class Core {
     return below ? this.within(below, layer.first, layer.last).filter((one) => one.bottom <= layer.bottom + 1e-9 && one.top >= layer.top - 1e-9).toReversed() : [];
   }
 
-  /** The layers that a layer lies in, the widest first. */
+  /** The layers that contain a layer, the widest first. */
   parents(layer: Layer): Layer[] {
     const above = TIERS.slice(0, TIERS.indexOf(layer.tier));
     return above.flatMap((tier) => this.within(tier, layer.first, layer.first).slice(0, 1));
   }
 
-  /** The layer of a tier at some depth. */
+  /** The layer of a tier at a depth. */
   at(tier: Tier, depth: number): Layer | undefined {
     const day = this.dayAt(depth);
     return this.within(tier, day, day).find((layer) => layer.top <= depth && depth <= layer.bottom);
   }
 }
 
-/** What is looked at: how many pixels a unit of depth has, and which depth is at the top of the picture. */
+/** The visible part: pixels per unit of depth, and the depth at the top of the picture. */
 export interface Camera {
   scale: number;
   top: number;
 }
 
-/** Room above the newest and below the oldest layer, in pixels. */
+/** The margin above the newest and below the oldest layer, in pixels. */
 export const MARGIN = 46;
-/** The most pixels that an ordinary day may have: then every word of it can be read. */
-const MOST_SCALE = 60_000;
+/** The highest zoom, in pixels per average day: every message is readable. */
+const MAX_SCALE = 60_000;
 
-/** Everything, in a picture of that height. */
-export function whole(core: Core, height: number): Camera {
+/** The camera that shows everything, in a picture of this height. */
+export function fitAll(core: Core, height: number): Camera {
   const scale = Math.max(height - 2 * MARGIN, 50) / Math.max(core.total, 1e-6);
   return { scale, top: -MARGIN / scale };
 }
 
-/** Within its bounds: never further out than everything, never past either end. */
-export function bounded(camera: Camera, core: Core, height: number): Camera {
-  const all = whole(core, height);
-  const scale = Math.min(Math.max(camera.scale, all.scale), Math.max(MOST_SCALE, all.scale));
+/** Limits a camera: never further out than everything, never past either end. */
+export function clampCamera(camera: Camera, core: Core, height: number): Camera {
+  const all = fitAll(core, height);
+  const scale = Math.min(Math.max(camera.scale, all.scale), Math.max(MAX_SCALE, all.scale));
   const margin = MARGIN / scale;
   const lowest = core.total + margin - height / scale;
   return { scale, top: lowest < -margin ? all.top : Math.min(Math.max(camera.top, -margin), lowest) };
 }
 
-/** Nearer or farther, so that what is at `y` stays there. */
-export function zoomed(camera: Camera, factor: number, y: number, core: Core, height: number): Camera {
-  const all = whole(core, height);
-  const scale = Math.min(Math.max(camera.scale * factor, all.scale), Math.max(MOST_SCALE, all.scale));
+/** Zooms in or out around `y`. */
+export function zoomCamera(camera: Camera, factor: number, y: number, core: Core, height: number): Camera {
+  const all = fitAll(core, height);
+  const scale = Math.min(Math.max(camera.scale * factor, all.scale), Math.max(MAX_SCALE, all.scale));
   const depth = camera.top + y / camera.scale;
-  return bounded({ scale, top: depth - y / scale }, core, height);
+  return clampCamera({ scale, top: depth - y / scale }, core, height);
 }
 
-/** Such that a layer fills most of the picture. */
-export function onto(layer: { top: number; bottom: number }, core: Core, height: number): Camera {
+/** The camera in which a layer fills most of the picture. */
+export function fitLayer(layer: { top: number; bottom: number }, core: Core, height: number): Camera {
   const room = Math.max(layer.bottom - layer.top, 1e-9);
   const scale = (height * 0.82) / room;
-  const camera = bounded({ scale, top: 0 }, core, height);
+  const camera = clampCamera({ scale, top: 0 }, core, height);
   const middle = (layer.top + layer.bottom) / 2;
-  return bounded({ scale: camera.scale, top: middle - height / 2 / camera.scale }, core, height);
+  return clampCamera({ scale: camera.scale, top: middle - height / 2 / camera.scale }, core, height);
 }
 
-/** Between two cameras: the zoom goes evenly, and what is looked at moves with it. */
-export function between(from: Camera, to: Camera, part: number, height: number): Camera {
+/** Interpolates between two cameras: the zoom is geometric, and the centre moves with it. */
+export function interpolateCamera(from: Camera, to: Camera, part: number, height: number): Camera {
   const scale = from.scale * (to.scale / from.scale) ** part;
   const [fromMiddle, toMiddle] = [from.top + height / 2 / from.scale, to.top + height / 2 / to.scale];
-  // While zooming in, the place is reached early; while zooming out, left late: the eye follows it.
+  // Zooming in reaches the target position early, zooming out leaves it late: the eye can follow.
   const along = Math.abs(to.scale / from.scale - 1) < 1e-3 ? part : (1 / from.scale - 1 / scale) / (1 / from.scale - 1 / to.scale);
   return { scale, top: fromMiddle + (toMiddle - fromMiddle) * along - height / 2 / scale };
 }

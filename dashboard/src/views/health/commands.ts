@@ -1,6 +1,6 @@
-// What a message says to do.
+// Commands in messages.
 
-/** The commands that a message names, each once. */
-export function commands(text: string): string[] {
+/** The commands that a message contains in backticks, each once. */
+export function commandsIn(text: string): string[] {
   return [...new Set([...text.matchAll(/`(icecore [^`]+)`/g)].map((found) => found[1] ?? ''))];
 }

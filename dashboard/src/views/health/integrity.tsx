@@ -1,28 +1,28 @@
-// Whether the vault is whole: as it was last verified, checked now on demand, and mended where nothing is lost by it.
+// The integrity of the vault: the last result, verification on demand, and lossless repair.
 import type { JSX } from 'preact';
 import { useState } from 'preact/hooks';
 import type { Reply, Schema } from '../../lib/api.ts';
-import { post, useDoing } from '../../lib/api.ts';
-import { bytes, many, moment } from '../../lib/format.ts';
-import { Button, ErrorBox, Section, Tag, say } from '../../ui/parts.tsx';
+import { post, useAction } from '../../lib/api.ts';
+import { bytes, plural, moment } from '../../lib/format.ts';
+import { Button, ErrorBox, Section, Tag, showToast } from '../../ui/components.tsx';
 import { Command, Problem } from './problems.tsx';
 
 type Health = Reply<'/api/health'>;
 type Verdict = Reply<'/api/verify', 'post'>;
 type Finding = Schema['Finding'];
 
-const CHECKS: Record<string, string> = {
+const CHECK_LABELS: Record<string, string> = {
   valid_lines: 'Every line of the ledger is an event',
   unique_ids: 'No id is used twice',
-  sequential_ids: 'The ids of a day count up without gaps',
-  supersedes: 'What is superseded exists, and stands before',
-  related: 'What is related or acted upon exists',
-  unchanged: 'What was there once is still there, byte for byte',
-  index: 'The index says what the files say',
-  open_loops: 'The list of open commitments says what the ledger says',
-  checkpoint: 'The checkpoint points at an event that exists',
-  coverage: 'Everything that was said lies in what was pressed',
-  files: 'No file is a leftover of a sync gone wrong',
+  sequential_ids: 'The ids of a day have no gaps',
+  supersedes: 'Superseded events exist, and are older',
+  related: 'Related events exist',
+  unchanged: 'No line is missing or changed',
+  index: 'The index agrees with the files',
+  open_loops: 'The list of open commitments agrees with the ledger',
+  checkpoint: 'The checkpoint agrees with the ledger',
+  coverage: 'Every message is covered by the summaries',
+  files: 'No leftover files of a sync or merge',
 };
 
 export function Findings({ findings }: { findings: readonly Finding[] }): JSX.Element {
@@ -33,16 +33,16 @@ export function Findings({ findings }: { findings: readonly Finding[] }): JSX.El
   );
 }
 
-function Checked({ verdict }: { verdict: Verdict }): JSX.Element {
+function VerdictView({ verdict }: { verdict: Verdict }): JSX.Element {
   return (
     <div class="checked" role="status">
-      <p>{verdict.ok ? 'Everything is whole' : 'Something is not whole'}: {many(verdict.events, 'event')}, {bytes(verdict.bytes)}, {moment(verdict.checked_at)}.</p>
+      <p>{verdict.ok ? 'No damage' : 'Damage found'}: {plural(verdict.events, 'event')}, {bytes(verdict.bytes)}, {moment(verdict.checked_at)}.</p>
       <ul class="checks">
-        {verdict.checks.map(({ check, ok }) => <li key={check} class={ok ? 'ok' : 'no'}><span aria-hidden="true">{ok ? '✓' : '✗'}</span><span class="unseen">{ok ? 'in order: ' : 'not in order: '}</span>{CHECKS[check] ?? check}</li>)}
+        {verdict.checks.map(({ check, ok }) => <li key={check} class={ok ? 'ok' : 'no'}><span aria-hidden="true">{ok ? '✓' : '✗'}</span><span class="unseen">{ok ? 'passed: ' : 'failed: '}</span>{CHECK_LABELS[check] ?? check}</li>)}
       </ul>
       {verdict.findings.length > 0 && <Findings findings={verdict.findings} />}
-      {verdict.mended.length > 0 && <><h3>Mended on the way</h3><ul>{verdict.mended.map((one) => <li key={one}>{one}</li>)}</ul></>}
-      {verdict.noticed.taken.length > 0 && <p>{many(verdict.noticed.taken.length, 'statement')} that people wrote in the files were taken into the ledger.</p>}
+      {verdict.mended.length > 0 && <><h3>Repaired during the check</h3><ul>{verdict.mended.map((one) => <li key={one}>{one}</li>)}</ul></>}
+      {verdict.noticed.taken.length > 0 && <p>{plural(verdict.noticed.taken.length, 'statement')} from edited files imported into the ledger.</p>}
       {verdict.noticed.complaints.length > 0 && <ul class="problems">{verdict.noticed.complaints.map((one) => <Problem key={one} text={one} />)}</ul>}
     </div>
   );
@@ -50,39 +50,39 @@ function Checked({ verdict }: { verdict: Verdict }): JSX.Element {
 
 export function Integrity({ health, onChecked }: { health: Health; onChecked: () => void }): JSX.Element {
   const [verdict, setVerdict] = useState<Verdict>();
-  const [done, setDone] = useState<readonly string[]>();
-  const verifying = useDoing(async () => {
-    setDone(undefined);
+  const [repairs, setRepairs] = useState<readonly string[]>();
+  const verifying = useAction(async () => {
+    setRepairs(undefined);
     setVerdict(await post('/api/verify', { body: {} }));
     onChecked();
   });
-  const doctoring = useDoing(async (fix: boolean) => {
-    const told = await post('/api/doctor', { body: { fix } });
-    setVerdict('verdict' in told ? told.verdict : told);
-    setDone('done' in told ? told.done : undefined);
-    if (fix) say('What could be mended is mended');
+  const doctoring = useAction(async (fix: boolean) => {
+    const report = await post('/api/doctor', { body: { fix } });
+    setVerdict('verdict' in report ? report.verdict : report);
+    setRepairs('done' in report ? report.done : undefined);
+    if (fix) showToast('Repair finished');
     onChecked();
   });
   const { integrity } = health;
   const busy = verifying.busy || doctoring.busy;
   return (
-    <Section title="Integrity" aside={<Tag kind={integrity.state === 'failing' ? 'warm' : integrity.state === 'whole' ? 'ice' : 'plain'}>{{ whole: 'whole', failing: 'failing', unknown: 'not checked yet' }[integrity.state]}</Tag>}>
+    <Section title="Integrity" aside={<Tag kind={integrity.state === 'failing' ? 'warm' : integrity.state === 'whole' ? 'ice' : 'plain'}>{{ whole: 'intact', failing: 'damaged', unknown: 'not verified yet' }[integrity.state]}</Tag>}>
       {integrity.at === undefined
-        ? <p>Nothing was verified yet. Check it once now; after that every night does it.</p>
-        : <p>{integrity.state === 'failing' ? `${many(integrity.failures ?? 0, 'check')} failed` : 'Whole'} when last verified, {moment(integrity.at)}.</p>}
+        ? <p>Not verified yet. Verify it now; after that the nightly job does it.</p>
+        : <p>{integrity.state === 'failing' ? `${plural(integrity.failures ?? 0, 'check')} failed` : 'Intact'} when last verified, {moment(integrity.at)}.</p>}
       <div class="doing">
-        <Button kind={integrity.state === 'unknown' ? 'main' : 'plain'} busy={busy} onClick={() => void verifying.run()}>Check everything</Button>
-        <Button busy={busy} onClick={() => void doctoring.run(false)}>Ask the doctor</Button>
-        {(integrity.state === 'failing' || verdict?.ok === false) && <Button kind="main" busy={busy} onClick={() => void doctoring.run(true)}>Mend what can be mended</Button>}
+        <Button kind={integrity.state === 'unknown' ? 'main' : 'plain'} busy={busy} onClick={() => void verifying.run()}>Verify now</Button>
+        <Button busy={busy} onClick={() => void doctoring.run(false)}>Diagnose</Button>
+        {(integrity.state === 'failing' || verdict?.ok === false) && <Button kind="main" busy={busy} onClick={() => void doctoring.run(true)}>Repair</Button>}
       </div>
-      <p class="dim small">Mending loses nothing: torn lines are set aside, lost ones brought back from a snapshot. <Command text="icecore doctor --fix" /></p>
+      <p class="dim small">Repairing loses nothing: damaged lines are quarantined, missing ones restored from a snapshot. <Command text="icecore doctor --fix" /></p>
       {verifying.failure && <ErrorBox failure={verifying.failure} />}
       {doctoring.failure && <ErrorBox failure={doctoring.failure} />}
-      {done && (done.length === 0 ? <p role="status">There was nothing to mend.</p> : <><h3>Mended</h3><ul>{done.map((one) => <li key={one}>{one}</li>)}</ul></>)}
-      {verdict && <Checked verdict={verdict} />}
+      {repairs && (repairs.length === 0 ? <p role="status">Nothing to repair.</p> : <><h3>Repaired</h3><ul>{repairs.map((one) => <li key={one}>{one}</li>)}</ul></>)}
+      {verdict && <VerdictView verdict={verdict} />}
       {health.hooks.length > 0 && (
         <>
-          <h3>Hooks that could not do their work</h3>
+          <h3>Failed hooks</h3>
           <ul class="problems">{health.hooks.slice(0, 20).map((one, at) => <Problem key={at} text={`${moment(one.ts)}, ${one.event}: ${one.what}`} />)}</ul>
         </>
       )}

@@ -1,24 +1,25 @@
-// What is wrong, each with what now: something to press, or the command to copy.
+// Problems, each with its fix: a link within the dashboard, or a command to copy.
 import type { ComponentChildren, JSX } from 'preact';
 import { href } from '../../lib/route.ts';
 import { MarkdownLine } from '../../ui/markdown.tsx';
-import { Copy } from '../../ui/parts.tsx';
-import { commands } from './commands.ts';
+import { CopyButton } from '../../ui/components.tsx';
+import { commandsIn } from './commands.ts';
 
-// Where the dashboard itself can do what a command does.
-function place(command: string): readonly [to: string, said: string] | undefined {
-  const [, verb] = command.split(' ');
+// The view that does the same as a command.
+function viewFor(command: string): readonly [to: string, said: string] | undefined {
+  const [, group, subcommand] = command.split(' ');
+  const verb = group === 'summary' ? subcommand : group;
   switch (verb) {
     case 'review':
-      return [href(['runs', 'review']), 'Review them'];
+      return [href(['runs', 'review']), 'Review'];
     case 'rollup':
     case 'consolidate':
-      return [href(['runs', 'due']), 'Press what is due'];
+      return [href(['runs', 'due']), 'Summarize what is due'];
     case 'conflicts':
-      return [href(['health'], { part: 'conflicts' }), 'Settle them'];
+      return [href(['health'], { part: 'conflicts' }), 'Resolve'];
     case 'doctor':
     case 'verify':
-      return [href(['health'], { part: 'integrity' }), 'Do it here'];
+      return [href(['health'], { part: 'integrity' }), 'Open Integrity'];
     case 'search':
       return [href(['search']), 'Search'];
     default:
@@ -26,23 +27,23 @@ function place(command: string): readonly [to: string, said: string] | undefined
   }
 }
 
-/** A message with what to do about it; `action` is what this page can do. */
+/** A problem with its fixes; `action` is a fix on this page. */
 export function Problem({ text, action }: { text: string; action?: ComponentChildren }): JSX.Element {
-  const named = commands(text);
-  const to = named.map(place).find((one) => one !== undefined);
+  const named = commandsIn(text);
+  const to = named.map(viewFor).find((one) => one !== undefined);
   return (
     <li class="problem">
       <p><MarkdownLine text={text.charAt(0).toUpperCase() + text.slice(1)} /></p>
       <p class="whatnow">
         {action}
         {to && <a class="button small" href={to[0]}>{to[1]}</a>}
-        {named.map((command) => <Copy key={command} text={() => command}>Copy <code>{command}</code></Copy>)}
+        {named.map((command) => <CopyButton key={command} text={() => command}>Copy <code>{command}</code></CopyButton>)}
       </p>
     </li>
   );
 }
 
-/** A command, with a button that copies it. */
+/** A command with a copy button. */
 export function Command({ text }: { text: string }): JSX.Element {
-  return <span class="command"><code>{text}</code><Copy text={() => text} /></span>;
+  return <span class="command"><code>{text}</code><CopyButton text={() => text} /></span>;
 }

@@ -1,77 +1,77 @@
-// What a page was: the snapshots that changed it, and how any two differ.
+// The history of a page: the snapshots that changed it, with a diff between any two.
 import type { JSX } from 'preact';
-import { post, useDoing, useGet } from '../../lib/api.ts';
+import { post, useAction, useGet } from '../../lib/api.ts';
 import { moment } from '../../lib/format.ts';
 import { go } from '../../lib/route.ts';
 import type { Route } from '../../lib/route.ts';
 import { Diff } from '../../ui/diff.tsx';
-import { Button, Choice, Empty, ErrorBox, Section, Shown, say } from '../../ui/parts.tsx';
+import { Button, Select, EmptyState, ErrorBox, Section, RequestView, showToast } from '../../ui/components.tsx';
 
 const NOW = 'now';
-/** Snapshots are dated to the second. */
+/** Snapshot times have a precision of one second. */
 const SECOND_MS = 1_000;
 
-function Between({ kind, slug, from, to }: { kind: string; slug: string; from: string; to: string }): JSX.Element {
+function VersionDiff({ kind, slug, from, to }: { kind: string; slug: string; from: string; to: string }): JSX.Element {
   const old = useGet('/api/pages/{kind}/{slug}/versions/{snapshot}', { path: { kind, slug, snapshot: from } });
   const now = useGet('/api/pages/{kind}/{slug}/versions/{snapshot}', { path: { kind, slug, snapshot: to } });
-  return <Shown of={old} what="Fetching what it was">{(before) => <Shown of={now} what="Fetching what it became">{(after) => <Diff old={before.text} now={after.text} label="What changed between the two" />}</Shown>}</Shown>;
+  return <RequestView of={old} what="Loading the older version">{(before) => <RequestView of={now} what="Loading the newer version">{(after) => <Diff old={before.text} now={after.text} label="Changes between the versions" />}</RequestView>}</RequestView>;
 }
 
 export function History({ kind, slug, changedAt, route, mayWrite }: { kind: string; slug: string; changedAt: string | undefined; route: Route; mayWrite: boolean }): JSX.Element {
   const versions = useGet('/api/pages/{kind}/{slug}/versions', { path: { kind, slug }, query: { limit: 200 } });
-  const keeping = useDoing(async () => {
+  const taking = useAction(async () => {
     const { snapshot } = await post('/api/snapshots', { body: { note: `${kind}/${slug}, by hand` } });
-    say(snapshot ? 'The state is kept' : 'Nothing has changed since the last snapshot');
-    versions.again();
+    showToast(snapshot ? 'Snapshot taken' : 'No changes since the last snapshot');
+    versions.reload();
   });
-  const keep = mayWrite && <Button small busy={keeping.busy} onClick={() => void keeping.run()}>Keep the state now</Button>;
+  const takeButton = mayWrite && <Button small busy={taking.busy} onClick={() => void taking.run()}>Take snapshot</Button>;
   const choose = (part: { from?: string; to?: string }): void => {
     go(['knowledge', kind, slug, 'history'], { from: route.query.get('from') ?? undefined, to: route.query.get('to') ?? undefined, ...part }, true);
   };
   return (
     <>
-      {keeping.failure && <ErrorBox failure={keeping.failure} />}
-      <Shown of={versions} what="Looking through the snapshots">
+      {taking.failure && <ErrorBox failure={taking.failure} />}
+      <RequestView of={versions} what="Loading the snapshots">
         {(value) => {
           const all = value.versions;
-          if (all.length === 0) return <Empty title="No snapshot has this page yet."><p>Every night keeps one, and so does <code>icecore snapshot</code>. From the second on, you can see here what changed.</p>{keep && <p>{keep}</p>}</Empty>;
+          if (all.length === 0) return <EmptyState title="No snapshot contains this page yet."><p>The nightly job takes one, and so does <code>icecore snapshot</code>. From the second one on, the changes appear here.</p>{takeButton && <p>{takeButton}</p>}</EmptyState>;
           const [newest] = all;
-          // What has not changed since the newest snapshot is that snapshot; it stands in the list once.
-          const kept = newest !== undefined && changedAt !== undefined && Date.parse(changedAt) <= Date.parse(newest.at) + SECOND_MS ? newest : undefined;
-          const options = [[NOW, kept === undefined ? 'Now' : `Now, as kept on ${moment(kept.at)}${kept.note === '' ? '' : `, ${kept.note}`}`] as const, ...all.filter((one) => one !== kept).map((one) => [one.id, `${moment(one.at)}${one.note === '' ? '' : `, ${one.note}`}`] as const)];
+          // A page that is unchanged since the newest snapshot is listed once, as that snapshot.
+          const sameAsNow = newest !== undefined && changedAt !== undefined && Date.parse(changedAt) <= Date.parse(newest.at) + SECOND_MS ? newest : undefined;
+          const options = [[NOW, sameAsNow === undefined ? 'Now' : `Now, as in the snapshot of ${moment(sameAsNow.at)}${sameAsNow.note === '' ? '' : `, ${sameAsNow.note}`}`] as const, ...all.filter((one) => one !== sameAsNow).map((one) => [one.id, `${moment(one.at)}${one.note === '' ? '' : `, ${one.note}`}`] as const)];
           const known = (id: string | null): string | undefined => options.find(([one]) => one === id)?.[0];
           const to = known(route.query.get('to')) ?? NOW;
           const from = known(route.query.get('from')) ?? options[1]?.[0] ?? NOW;
           const at = (id: string): number => options.findIndex(([one]) => one === id);
           return (
             <div class="history">
-              <Section title="Versions" aside={keep}>
+              <Section title="Versions" aside={takeButton}>
                 <ol class="rows versions">
-                  {options.map(([id, said], index) => {
+                  {options.map(([id, title], index) => {
                     const before = options[index + 1];
                     return (
                       <li key={id}>
                         <button type="button" class="row" aria-current={id === to && before?.[0] === from ? 'true' : undefined} disabled={!before} onClick={() => before && choose({ from: before[0], to: id })}>
-                          {said}<span class="meta">{before ? 'what changed here' : 'the first that is kept'}</span>
+                          {title}<span class="meta">{before ? 'show changes' : 'the first version'}</span>
                         </button>
                       </li>
                     );
                   })}
                 </ol>
               </Section>
-              <Section title="What changed">
+              <Section title="Changes">
                 <div class="between">
-                  <Choice label="From" value={from} options={options} onChange={(next) => choose({ from: next })} />
-                  <Choice label="To" value={to} options={options} onChange={(next) => choose({ to: next })} />
+                  <Select label="From" value={from} options={options} onChange={(next) => choose({ from: next })} />
+                  <Select label="To" value={to} options={options} onChange={(next) => choose({ to: next })} />
                   <Button onClick={() => choose({ from: to, to: from })}>Swap</Button>
                 </div>
-                {at(from) < at(to) && <p class="dim small">This looks backwards in time: the older one is at the right.</p>}
-                <Between kind={kind} slug={slug} from={from} to={to} />
+                {at(from) < at(to) && <p class="dim small">The order is reversed: “To” is older than “From”.</p>}
+                <VersionDiff kind={kind} slug={slug} from={from} to={to} />
               </Section>
             </div>
           );
         }}
-      </Shown>
+      </RequestView>
     </>
   );
 }

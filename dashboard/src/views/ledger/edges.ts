@@ -1,19 +1,19 @@
-// What the events of a graph did to one another.
+// The edges of an event graph.
 import type { Reply } from '../../lib/api.ts';
 
-export type Told = Reply<'/api/events/{id}/graph'>;
-export type Edge = Told['edges'][number];
+export type EventGraph = Reply<'/api/events/{id}/graph'>;
+export type Edge = EventGraph['edges'][number];
 
-const BY_ACT: Record<string, Edge['kind']> = { close: 'closes', confirm: 'confirms', retract: 'retracts' };
+const EDGE_OF_ACT: Record<string, Edge['kind']> = { close: 'closes', confirm: 'confirms', retract: 'retracts' };
 
-/** The edges that are told, and those that follow from what archived events say of themselves. */
-export function edges(told: Told): Edge[] {
-  const there = new Set(told.nodes.map((node) => node.id));
-  const found = [...told.edges];
-  for (const node of told.nodes) {
-    const does = node.act === undefined ? undefined : BY_ACT[node.act];
-    for (const to of does ? node.related ?? [] : []) {
-      if (does && there.has(to) && !found.some((edge) => edge.from === node.id && edge.to === to)) found.push({ from: node.id, to, kind: does });
+/** The edges of the server's answer, and those that follow from the fields of archived events. */
+export function allEdges(graph: EventGraph): Edge[] {
+  const there = new Set(graph.nodes.map((node) => node.id));
+  const found = [...graph.edges];
+  for (const node of graph.nodes) {
+    const kind = node.act === undefined ? undefined : EDGE_OF_ACT[node.act];
+    for (const to of kind ? node.related ?? [] : []) {
+      if (kind && there.has(to) && !found.some((edge) => edge.from === node.id && edge.to === to)) found.push({ from: node.id, to, kind });
     }
   }
   return found;

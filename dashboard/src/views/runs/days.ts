@@ -1,52 +1,52 @@
-// Days as plots need them: every day in between, what is joined and what is a gap, and what a stretch of days came to.
+// Daily series for plots: fills missing days, decides which gaps a line bridges, and aggregates by month.
 
-/** Over so many days without a figure a line goes on. */
-export const SPANNED_DAYS = 7;
+/** A line bridges gaps of up to this many days. */
+export const MAX_BRIDGED_DAYS = 7;
 export const DAY_SECS = 86_400;
-/** A lone day stands in the middle of so many. */
-const LEAST_DAYS = 7;
+/** The least width of a plot, in days: a single day is centred. */
+const MIN_AXIS_DAYS = 7;
 
-/** `undefined` is passed over by a line, `null` breaks it. */
+/** A line bridges `undefined` and breaks at `null`. */
 export type Value = number | null | undefined;
 
 function seconds(day: string): number {
   return Date.parse(`${day}T00:00:00Z`) / 1_000;
 }
 
-/** The days as they are, in seconds, each list with its values. */
-export function aligned(days: readonly string[], lists: readonly (readonly (number | null)[])[]): [number[], ...Value[][]] {
+/** The given days, in seconds, with the values of each list. */
+export function alignDays(days: readonly string[], lists: readonly (readonly (number | null)[])[]): [number[], ...Value[][]] {
   return [days.map(seconds), ...lists.map((values) => [...values])];
 }
 
-/** Every day from the first to the last, in seconds; and each list of values with one for each of them. */
-export function spread(days: readonly string[], lists: readonly (readonly (number | null)[])[]): [number[], ...Value[][]] {
+/** Every day from the first to the last, in seconds, with a value per day for each list. */
+export function fillDays(days: readonly string[], lists: readonly (readonly (number | null)[])[]): [number[], ...Value[][]] {
   const first = seconds(days[0] ?? '');
   const count = Math.round((seconds(days.at(-1) ?? '') - first) / DAY_SECS) + 1;
   const all = Array.from({ length: count }, (_, at) => first + at * DAY_SECS);
   const at = new Map(days.map((one, index) => [seconds(one), index]));
-  return [all, ...lists.map((values) => joined(all.map((one) => values[at.get(one) ?? -1] ?? null)))];
+  return [all, ...lists.map((values) => bridgeGaps(all.map((one) => values[at.get(one) ?? -1] ?? null)))];
 }
 
-/** A line goes on over a few days without a figure, and breaks where there was none for longer. */
-export function joined(values: readonly (number | null)[]): Value[] {
-  const told: Value[] = [...values];
+/** Bridges short gaps of a line; longer ones break it. */
+export function bridgeGaps(values: readonly (number | null)[]): Value[] {
+  const result: Value[] = [...values];
   for (let from = 0; from < values.length; from += 1) {
     if (values[from] !== null) continue;
     let to = from;
     while (to < values.length && values[to] === null) to += 1;
-    if (to - from <= SPANNED_DAYS) told.fill(undefined, from, to);
+    if (to - from <= MAX_BRIDGED_DAYS) result.fill(undefined, from, to);
     from = to;
   }
-  return told;
+  return result;
 }
 
-/** From the first to the last day or month, with half of one at each side; a lone day is not as wide as the plot. */
-export function around(days: ArrayLike<number>, step = DAY_SECS): [number, number] {
-  const missing = Math.max(0, LEAST_DAYS - days.length) / 2 + 0.5;
+/** The range of the x axis: half a day or month of margin, and at least a week, so that a single day does not fill the plot. */
+export function axisRange(days: ArrayLike<number>, step = DAY_SECS): [number, number] {
+  const missing = Math.max(0, MIN_AXIS_DAYS - days.length) / 2 + 0.5;
   return [(days[0] ?? 0) - missing * step, (days[days.length - 1] ?? 0) + missing * step];
 }
 
-/** The figures of days, each a column. */
+/** Daily figures, one array per column. */
 export interface Columns {
   readonly day: readonly string[];
   readonly ratio: readonly (number | null)[];
@@ -58,14 +58,14 @@ export interface Columns {
   readonly asked: readonly number[];
 }
 
-/** The same by month, named by its first day; months in which nothing ran are there as well. */
+/** Aggregates by month, named by its first day; includes months without data. */
 export function byMonth(days: Columns): Columns {
-  const begun = (day: string | undefined): number => (day === undefined ? 0 : Number(day.slice(0, 4)) * 12 + Number(day.slice(5, 7)) - 1);
-  const [first, last] = [begun(days.day[0]), begun(days.day.at(-1))];
+  const monthNumber = (day: string | undefined): number => (day === undefined ? 0 : Number(day.slice(0, 4)) * 12 + Number(day.slice(5, 7)) - 1);
+  const [first, last] = [monthNumber(days.day[0]), monthNumber(days.day.at(-1))];
   const months = Array.from({ length: last - first + 1 }, (_, at) => `${String(Math.floor((first + at) / 12)).padStart(4, '0')}-${String((first + at) % 12 + 1).padStart(2, '0')}-01`);
   const added = (values: readonly number[]): number[] => {
     const sums = months.map(() => 0);
-    days.day.forEach((day, at) => { sums[begun(day) - first] = (sums[begun(day) - first] ?? 0) + (values[at] ?? 0); });
+    days.day.forEach((day, at) => { sums[monthNumber(day) - first] = (sums[monthNumber(day) - first] ?? 0) + (values[at] ?? 0); });
     return sums;
   };
   const [from, to] = [added(days.bytes_in), added(days.bytes_out)];
@@ -75,14 +75,14 @@ export function byMonth(days: Columns): Columns {
   };
 }
 
-/** How much shorter the days around each day were together. */
-export function smooth(from: readonly number[], to: readonly number[]): (number | null)[] {
+/** The compression ratio over the seven days around each day. */
+export function rollingRatio(from: readonly number[], to: readonly number[]): (number | null)[] {
   const sum = (values: readonly number[], at: number): number => values.slice(Math.max(0, at - 3), at + 4).reduce((all, one) => all + one, 0);
   return from.map((_, at) => sum(to, at) === 0 ? null : sum(from, at) / sum(to, at));
 }
 
-/** 90 s is 1:30 min: an axis does not round. */
-export function clock(ms: number): string {
+/** Formats a duration exactly, for an axis: 90 s is 1:30 min. */
+export function formatClock(ms: number): string {
   if (ms < 1_000) return `${Math.round(ms)} ms`;
   if (ms < 60_000) return `${Number((ms / 1_000).toFixed(1))} s`;
   if (ms >= 3_600_000) return `${Number((ms / 3_600_000).toFixed(1))} h`;

@@ -1,36 +1,36 @@
-// Runs: what pressing came to and what it cost, the drafts that wait for a person, the logs, and what is due.
+// Runs: usage of the summarizer and its cost, drafts to review, the logs, and what is due.
 import type { JSX } from 'preact';
 import { useGet } from '../../lib/api.ts';
 import { useTitle } from '../../lib/hooks.ts';
 import { useLive } from '../../lib/live.ts';
 import { go } from '../../lib/route.ts';
 import type { Route } from '../../lib/route.ts';
-import { Shown, Tabs } from '../../ui/parts.tsx';
+import { RequestView, Tabs } from '../../ui/components.tsx';
 import type { View } from '../view.ts';
-import { Figures, range } from './figures.tsx';
-import { Due, JobsAndNights, Made } from './log.tsx';
+import { Usage, parseRange } from './usage.tsx';
+import { Due, JobsAndReports, SummaryLog } from './log.tsx';
 import { Reviews } from './review.tsx';
 import './runs.css';
 
-const FACES = ['figures', 'review', 'log', 'due'] as const;
-type Face = (typeof FACES)[number];
+const TABS = ['figures', 'review', 'log', 'due'] as const;
+type Tab = (typeof TABS)[number];
 
 function Page({ route }: { route: Route }): JSX.Element {
   const chosen = route.query.get('review') ?? undefined;
-  const face: Face = chosen !== undefined ? 'review' : FACES.find((one) => one === route.rest[0]) ?? 'figures';
+  const tab: Tab = chosen !== undefined ? 'review' : TABS.find((one) => one === route.rest[0]) ?? 'figures';
   const reviews = useGet('/api/reviews', {});
   useTitle('Runs');
-  useLive(['reviews', 'summaries', 'runs'], reviews.again);
+  useLive(['reviews', 'summaries', 'runs'], reviews.reload);
   const waiting = reviews.value?.reviews.length ?? 0;
   return (
     <>
-      <div class="viewhead"><h1>Runs</h1><p class="dim">How the past is pressed: what it came to, what it cost, what waits for you.</p></div>
-      <Tabs label="Parts of this view" current={face} onChange={(one) => go(one === 'figures' ? ['runs'] : ['runs', one])}
-        tabs={[['figures', 'Figures'], ['review', waiting === 0 ? 'Review' : `Review (${waiting})`], ['log', 'Log'], ['due', 'Due']]}>
-        {face === 'figures' && <Figures shown={range(route.query.get('range'))} onRange={(one) => go(['runs'], { range: one }, true)} />}
-        {face === 'review' && <Shown of={reviews}>{(value) => <Reviews reviews={value.reviews} chosen={chosen} onSettled={reviews.again} />}</Shown>}
-        {face === 'log' && <div class="runspage"><Made chosen={route.query.get('run') ?? undefined} /><JobsAndNights night={route.query.get('night') ?? undefined} /></div>}
-        {face === 'due' && <Due />}
+      <div class="viewhead"><h1>Runs</h1><p class="dim">How summaries are written: their size and cost, drafts to review, and what is due.</p></div>
+      <Tabs label="Parts of this view" current={tab} onChange={(one) => go(one === 'figures' ? ['runs'] : ['runs', one])}
+        tabs={[['figures', 'Usage'], ['review', waiting === 0 ? 'Review' : `Review (${waiting})`], ['log', 'Log'], ['due', 'Due']]}>
+        {tab === 'figures' && <Usage shown={parseRange(route.query.get('range'))} onRange={(one) => go(['runs'], { range: one }, true)} />}
+        {tab === 'review' && <RequestView of={reviews}>{(value) => <Reviews reviews={value.reviews} chosen={chosen} onSettled={reviews.reload} />}</RequestView>}
+        {tab === 'log' && <div class="runspage"><SummaryLog chosen={route.query.get('run') ?? undefined} /><JobsAndReports reportDate={route.query.get('night') ?? undefined} /></div>}
+        {tab === 'due' && <Due />}
       </Tabs>
     </>
   );

@@ -1,131 +1,131 @@
-// Drafts that were refused: each beside what it was made from and what stands now, and the three ways to settle it.
+// Refused drafts: each beside its sources and the current summary, with the three ways to settle it.
 import type { JSX } from 'preact';
 import { useEffect, useMemo, useRef, useState } from 'preact/hooks';
 import type { Schema } from '../../lib/api.ts';
-import { post, useDoing, useGet } from '../../lib/api.ts';
-import { day, label, many, moment, number, period as periodName } from '../../lib/format.ts';
-import { useRows } from '../../lib/keys.ts';
+import { post, useAction, useGet } from '../../lib/api.ts';
+import { day, label, plural, moment, number, period as periodName } from '../../lib/format.ts';
+import { useRows } from '../../lib/keyboard.ts';
 import { go, href } from '../../lib/route.ts';
 import { Markdown } from '../../ui/markdown.tsx';
 import { Messages } from '../../ui/messages.tsx';
-import { Button, Empty, ErrorBox, Shown, Tabs, Text, say } from '../../ui/parts.tsx';
-import { cutAt, invented } from './invented.ts';
+import { Button, EmptyState, ErrorBox, RequestView, Tabs, TextField, showToast } from '../../ui/components.tsx';
+import { splitAtTerms, unsupportedTerms } from './unsupported.ts';
 
 type Review = Schema['Review'];
-const MOST_MESSAGES = 200;
+const MAX_MESSAGES = 200;
 
-/** A text with what nobody said marked in it. */
-function Marked({ text, words }: { text: string; words: readonly string[] }): JSX.Element {
-  return <p class="drafted">{cutAt(text, words).map((piece, at) => at % 2 === 1 ? <mark key={at} class="invented" title="No source says this">{piece}</mark> : piece)}</p>;
+/** A text with the unsupported terms highlighted. */
+function Highlighted({ text, terms }: { text: string; terms: readonly string[] }): JSX.Element {
+  return <p class="drafted">{splitAtTerms(text, terms).map((piece, at) => at % 2 === 1 ? <mark key={at} class="invented" title="No source contains this">{piece}</mark> : piece)}</p>;
 }
 
-function Said({ date, conversation, session }: { date: string; conversation?: string | undefined; session?: string | undefined }): JSX.Element {
-  const said = useGet('/api/core/{period}/messages', { path: { period: date }, query: { limit: MOST_MESSAGES, ...(conversation === undefined || session === undefined ? {} : { conversation, session }) } });
+function PeriodMessages({ date, conversation, session }: { date: string; conversation?: string | undefined; session?: string | undefined }): JSX.Element {
+  const messages = useGet('/api/core/{period}/messages', { path: { period: date }, query: { limit: MAX_MESSAGES, ...(conversation === undefined || session === undefined ? {} : { conversation, session }) } });
   return (
-    <Shown of={said} what="Fetching the words">
+    <RequestView of={messages} what="Loading the messages">
       {(value) => (
         <>
           <Messages messages={value.messages} />
-          {value.messages.length < value.total && <p class="dim small">And {many(value.total - value.messages.length, 'message')} more, <a href={href(['core', date])}>in the core</a>.</p>}
+          {value.messages.length < value.total && <p class="dim small">And {plural(value.total - value.messages.length, 'message')} more, <a href={href(['core', date])}>in the core</a>.</p>}
         </>
       )}
-    </Shown>
+    </RequestView>
   );
 }
 
-/** What a period below came to: its first sentences, and all of it on demand. */
-function Below({ period, headline }: { period: string; headline: string | null | undefined }): JSX.Element {
+/** A child period: its headline, and its full summary on demand. */
+function ChildPeriod({ period, headline }: { period: string; headline: string | null | undefined }): JSX.Element {
   const [open, setOpen] = useState(false);
   const node = useGet('/api/core/{period}', open ? { path: { period } } : undefined);
   return (
     <li>
       <p><a href={href(['core', period])}>{periodName(period)}</a></p>
-      <p>{headline ?? 'Not pressed.'}</p>
+      <p>{headline ?? 'Not summarized.'}</p>
       <details onToggle={(event) => setOpen(event.currentTarget.open)}>
-        <summary>all of it</summary>
-        {open && <Shown of={node}>{(value) => <Markdown lower={2} text={value.lines.slice(1).map((line) => line.text).join('\n')} />}</Shown>}
+        <summary>full summary</summary>
+        {open && <RequestView of={node}>{(value) => <Markdown lower={2} text={value.lines.slice(1).map((line) => line.text).join('\n')} />}</RequestView>}
       </details>
     </li>
   );
 }
 
-/** What a draft was made from. A session's day has its words; above that, the periods below it have been pressed already. */
-function Sources({ period }: { period: string }): JSX.Element {
+/** The sources of a draft: messages for a session or a day, otherwise the summaries of the child periods. */
+function DraftSources({ period }: { period: string }): JSX.Element {
   const date = period.slice(0, 10);
   const parent = /_session_/.test(period) ? date : period;
   const node = useGet('/api/core/{period}', { path: { period: parent } });
   return (
-    <Shown of={node} what="Fetching the sources">
+    <RequestView of={node} what="Loading the sources">
       {(value) => {
         const session = parent === period ? undefined : value.children.find((child) => child.period === period);
-        if (session) return <Said date={date} conversation={session.conversation ?? undefined} session={session.session ?? undefined} />;
-        if (value.children.length === 0) return <Said date={date} />;
-        return <ul class="below">{value.children.map((child, at) => child.period ? <Below key={child.period} period={child.period} headline={child.headline} /> : <li key={at} class="dim">{child.conversation}: not pressed by itself</li>)}</ul>;
+        if (session) return <PeriodMessages date={date} conversation={session.conversation ?? undefined} session={session.session ?? undefined} />;
+        if (value.children.length === 0) return <PeriodMessages date={date} />;
+        return <ul class="below">{value.children.map((child, at) => child.period ? <ChildPeriod key={child.period} period={child.period} headline={child.headline} /> : <li key={at} class="dim">{child.conversation}: no summary of its own</li>)}</ul>;
       }}
-    </Shown>
+    </RequestView>
   );
 }
 
-function Now({ period }: { period: string }): JSX.Element {
+function CurrentSummary({ period }: { period: string }): JSX.Element {
   const node = useGet('/api/core/{period}', { path: { period } });
   return (
-    <Shown of={node} what="Fetching what stands now">
+    <RequestView of={node} what="Loading the current summary">
       {(value) => (
         <>
-          <p class="dim small">Version {number(value.version)}, made by {value.made_by ?? 'nobody'}{value.created_at && ` on ${moment(value.created_at)}`}{value.provisional && ', provisional'}</p>
+          <p class="dim small">Version {number(value.version)}, made by {value.made_by ?? 'unknown'}{value.created_at && ` on ${moment(value.created_at)}`}{value.provisional && ', provisional'}</p>
           <Markdown lower={2} text={value.lines.map((line) => line.text).join('\n')} />
         </>
       )}
-    </Shown>
+    </RequestView>
   );
 }
 
 /** One draft and how to settle it. */
 function Draft({ review, focus, onSettled }: { review: Review; focus: boolean; onSettled: () => void }): JSX.Element {
   const whole = `${review.headline}\n\n${review.body}`;
-  const [own, setOwn] = useState<string>();
+  const [edited, setEdited] = useState<string>();
   const [beside, setBeside] = useState<'sources' | 'now'>('sources');
-  const words = useMemo(() => invented(review.complaint), [review.complaint]);
+  const terms = useMemo(() => unsupportedTerms(review.complaint), [review.complaint]);
   const heading = useRef<HTMLHeadingElement>(null);
-  // Whoever has just settled one goes on with the next.
+  // After one draft is settled, the focus moves to the next.
   useEffect(() => {
     if (focus) heading.current?.focus();
   }, []);
-  const settling = useDoing(async (settle: 'accept' | 'edit' | 'retry') => {
-    await post('/api/reviews/{period}', { path: { period: review.period }, body: settle === 'edit' ? { settle, text: own ?? whole } : { settle } });
-    say({ accept: 'It stands now as you let it', edit: 'Your words stand now', retry: 'The model is asked again at the next run' }[settle]);
+  const settling = useAction(async (settle: 'accept' | 'edit' | 'retry') => {
+    await post('/api/reviews/{period}', { path: { period: review.period }, body: settle === 'edit' ? { settle, text: edited ?? whole } : { settle } });
+    showToast({ accept: 'Draft accepted', edit: 'Your summary is saved', retry: 'The model tries again at the next run' }[settle]);
     onSettled();
   });
   return (
     <section class="section draft" aria-label={`The draft of ${periodName(review.period)}`}>
-      <header><h2 ref={heading} tabIndex={-1}>{periodName(review.period)}</h2><p class="aside">{moment(review.ts)}, {many(review.cost.attempts, 'attempt')}</p></header>
-      <p class="complaint"><strong>Refused:</strong> {review.complaint}. {words.length > 0 && 'It is marked in the draft.'}</p>
+      <header><h2 ref={heading} tabIndex={-1}>{periodName(review.period)}</h2><p class="aside">{moment(review.ts)}, {plural(review.cost.attempts, 'attempt')}</p></header>
+      <p class="complaint"><strong>Refused:</strong> {review.complaint}. {terms.length > 0 && 'It is highlighted in the draft.'}</p>
       {settling.failure && <ErrorBox failure={settling.failure} />}
       <div class="draftbeside">
         <div>
-          <h3>{own === undefined ? 'The draft' : 'Your words'}</h3>
-          {own === undefined
-            ? <><Marked text={review.headline} words={words} /><Marked text={review.body} words={words} /></>
-            : <Text label="A few sentences, a blank line, the rest" value={own} lines={16} autofocus onInput={setOwn} />}
+          <h3>{edited === undefined ? 'Draft' : 'Your summary'}</h3>
+          {edited === undefined
+            ? <><Highlighted text={review.headline} terms={terms} /><Highlighted text={review.body} terms={terms} /></>
+            : <TextField label="Headline, a blank line, then the body" value={edited} lines={16} autofocus onInput={setEdited} />}
         </div>
         <div>
-          <h3>Beside it</h3>
-          <Tabs label="Beside the draft" tabs={[['sources', 'Its sources'], ['now', 'What stands now']]} current={beside} onChange={setBeside}>
-            {beside === 'sources' ? <Sources period={review.period} /> : <Now period={review.period} />}
+          <h3>Compare with</h3>
+          <Tabs label="Beside the draft" tabs={[['sources', 'Sources'], ['now', 'Current summary']]} current={beside} onChange={setBeside}>
+            {beside === 'sources' ? <DraftSources period={review.period} /> : <CurrentSummary period={review.period} />}
           </Tabs>
         </div>
       </div>
       <footer class="settle">
-        {own === undefined ? (
+        {edited === undefined ? (
           <>
-            <Button kind="main" busy={settling.busy} onClick={() => void settling.run('accept')}>Let the draft stand</Button>
-            <Button onClick={() => setOwn(whole)}>Settle it by hand</Button>
-            <Button busy={settling.busy} onClick={() => void settling.run('retry')}>Ask the model again</Button>
+            <Button kind="main" busy={settling.busy} onClick={() => void settling.run('accept')}>Accept</Button>
+            <Button onClick={() => setEdited(whole)}>Edit</Button>
+            <Button busy={settling.busy} onClick={() => void settling.run('retry')}>Retry with the model</Button>
           </>
         ) : (
           <>
-            <Button kind="main" busy={settling.busy} disabled={own.trim() === ''} onClick={() => void settling.run('edit')}>Keep my words</Button>
-            <Button onClick={() => setOwn(undefined)}>Back to the draft</Button>
+            <Button kind="main" busy={settling.busy} disabled={edited.trim() === ''} onClick={() => void settling.run('edit')}>Save</Button>
+            <Button onClick={() => setEdited(undefined)}>Back to the draft</Button>
           </>
         )}
       </footer>
@@ -136,20 +136,20 @@ function Draft({ review, focus, onSettled }: { review: Review; focus: boolean; o
 export function Reviews({ reviews, chosen, onSettled }: { reviews: readonly Review[]; chosen: string | undefined; onSettled: () => void }): JSX.Element {
   const rows = useRows<HTMLUListElement>();
   const shown = reviews.find((one) => one.period === chosen) ?? (chosen === undefined ? reviews[0] : undefined);
-  const goesOn = useRef(false);
+  const focusNext = useRef(false);
   const settled = (): void => {
-    goesOn.current = true;
+    focusNext.current = true;
     const at = reviews.findIndex((one) => one.period === shown?.period);
     const next = reviews[at + 1] ?? reviews[at - 1];
     go(['runs', 'review'], { review: next?.period }, true);
     onSettled();
   };
   if (reviews.length === 0) {
-    return <Empty title="No draft waits for you."><p>Drafts are judged before they are kept: they must fit, keep what was decided, and name nothing that their sources do not. One that is refused three times comes here.</p></Empty>;
+    return <EmptyState title="No drafts to review."><p>Every draft is checked before it is stored: it must fit its size, keep the decisions, and name nothing that its sources do not. A draft that is refused three times appears here.</p></EmptyState>;
   }
   return (
     <div class="reviews">
-      <nav class="section" aria-label="Drafts that wait">
+      <nav class="section" aria-label="Drafts to review">
         <ul class="rows" ref={rows}>
           {reviews.map((one) => (
             <li key={one.period}>
@@ -162,8 +162,8 @@ export function Reviews({ reviews, chosen, onSettled }: { reviews: readonly Revi
         </ul>
       </nav>
       {shown
-        ? <Draft key={shown.period} review={shown} focus={goesOn.current} onSettled={settled} />
-        : <section class="section"><p>No draft of {periodName(chosen ?? '')} waits: it was settled, or its sources changed. <a href={href(['core', chosen ?? ''])}>What stands for {/^\d{4}-\d{2}-\d{2}/.test(chosen ?? '') ? day(chosen ?? '') : 'it'}</a></p></section>}
+        ? <Draft key={shown.period} review={shown} focus={focusNext.current} onSettled={settled} />
+        : <section class="section"><p>There is no draft of {periodName(chosen ?? '')} to review: it was settled, or its sources changed. <a href={href(['core', chosen ?? ''])}>Open the summary{/^\d{4}-\d{2}-\d{2}/.test(chosen ?? '') && ` of ${day(chosen ?? '')}`}</a></p></section>}
     </div>
   );
 }

@@ -1,11 +1,11 @@
-// The small parts that every view is made of.
+// The components that every view uses.
 import type { ComponentChildren, JSX } from 'preact';
 import { useEffect, useId, useRef } from 'preact/hooks';
-import type { Answer, Failure } from '../lib/api.ts';
+import type { RequestState, ApiError } from '../lib/api.ts';
 import { Store, useStore } from '../lib/store.ts';
 
 type Classes = string | false | undefined;
-/** Class names, without those that are not wanted. */
+/** Joins class names; skips `false` and `undefined`. */
 export function classes(...names: Classes[]): string {
   return names.filter(Boolean).join(' ');
 }
@@ -17,17 +17,17 @@ interface ButtonProps {
   type?: 'button' | 'submit';
   busy?: boolean;
   disabled?: boolean;
-  /** What it does, where its face does not say it. */
+  /** The accessible name, where the content does not say what the button does. */
   label?: string;
   pressed?: boolean;
   small?: boolean;
 }
 
-/** Something to press. While `busy` it cannot be pressed again, and says so. */
-export function Button({ children, onClick, kind = 'plain', type = 'button', busy = false, disabled = false, label, pressed, small }: ButtonProps): JSX.Element {
+/** A button. While `busy` it is disabled and announced as busy. */
+export function Button({ children, onClick, kind = 'plain', type = 'button', busy = false, disabled = false, label, pressed: onKeyDown, small }: ButtonProps): JSX.Element {
   return (
     <button type={type} class={classes('button', kind, small && 'small')} onClick={onClick} disabled={busy || disabled} aria-busy={busy}
-      {...(label === undefined ? {} : { 'aria-label': label, title: label })} {...(pressed === undefined ? {} : { 'aria-pressed': pressed })}>
+      {...(label === undefined ? {} : { 'aria-label': label, title: label })} {...(onKeyDown === undefined ? {} : { 'aria-pressed': onKeyDown })}>
       {children}
     </button>
   );
@@ -35,29 +35,29 @@ export function Button({ children, onClick, kind = 'plain', type = 'button', bus
 
 interface FieldProps {
   label: string;
-  /** What it is for, in a line. */
+  /** Help text, one line. */
   hint?: string;
-  /** What is wrong with it. */
+  /** The validation error. */
   wrong?: string | undefined;
-  /** The label is only for those who hear it. */
+  /** The label is for screen readers only. */
   bare?: boolean;
   children: (id: string, describedBy: string | undefined) => ComponentChildren;
 }
 
-/** A label and what belongs to it; the control itself is made by its child with the id it is given. */
+/** A labelled form field; the child renders the control with the given id. */
 export function Field({ label, hint, wrong, bare = false, children }: FieldProps): JSX.Element {
   const id = useId();
-  const said = wrong ?? hint;
+  const help = wrong ?? hint;
   return (
     <div class={classes('field', wrong !== undefined && 'wrong')}>
       <label for={id} class={bare ? 'unseen' : ''}>{label}</label>
-      {children(id, said === undefined ? undefined : `${id}-said`)}
-      {said !== undefined && <p id={`${id}-said`} class={wrong === undefined ? 'hint' : 'hint warm'}>{said}</p>}
+      {children(id, help === undefined ? undefined : `${id}-help`)}
+      {help !== undefined && <p id={`${id}-help`} class={wrong === undefined ? 'hint' : 'hint warm'}>{help}</p>}
     </div>
   );
 }
 
-interface ChoiceProps {
+interface SelectProps {
   label: string;
   value: string;
   options: readonly (readonly [value: string, label: string])[];
@@ -65,20 +65,20 @@ interface ChoiceProps {
   bare?: boolean;
 }
 
-/** One of several. */
-export function Choice({ label, value, options, onChange, bare = false }: ChoiceProps): JSX.Element {
+/** A select field. */
+export function Select({ label, value, options, onChange, bare = false }: SelectProps): JSX.Element {
   return (
     <Field label={label} bare={bare}>
       {(id) => (
         <select id={id} value={value} onChange={(event) => onChange(event.currentTarget.value)}>
-          {options.map(([one, said]) => <option key={one} value={one}>{said}</option>)}
+          {options.map(([one, option]) => <option key={one} value={one}>{option}</option>)}
         </select>
       )}
     </Field>
   );
 }
 
-interface TextProps {
+interface TextFieldProps {
   label: string;
   value: string;
   onInput: (value: string) => void;
@@ -92,31 +92,31 @@ interface TextProps {
   required?: boolean;
 }
 
-/** A line of text, or several. */
-export function Text({ label, value, onInput, type = 'text', placeholder, hint, wrong, bare = false, lines, autofocus, required }: TextProps): JSX.Element {
+/** A text field of one line, or of several. */
+export function TextField({ label, value, onInput, type = 'text', placeholder, hint, wrong, bare = false, lines, autofocus, required }: TextFieldProps): JSX.Element {
   const control = useRef<HTMLInputElement & HTMLTextAreaElement>(null);
-  // A dialog that opens looks for the attribute; elsewhere the browser has looked for it before there was anything.
+  // A dialog looks for the attribute when it opens; elsewhere the browser looked for it before the field existed.
   useEffect(() => {
     if (autofocus) control.current?.focus();
   }, []);
   const more = { ...(hint === undefined ? {} : { hint }), ...(wrong === undefined ? {} : { wrong }) };
   return (
     <Field label={label} bare={bare} {...more}>
-      {(id, said) => lines === undefined
-        ? <input ref={control} autofocus={autofocus} id={id} type={type} value={value} placeholder={placeholder} required={required} aria-describedby={said}
+      {(id, describedBy) => lines === undefined
+        ? <input ref={control} autofocus={autofocus} id={id} type={type} value={value} placeholder={placeholder} required={required} aria-describedby={describedBy}
             aria-invalid={wrong !== undefined} autocomplete="off" spellcheck={false} onInput={(event) => onInput(event.currentTarget.value)} />
-        : <textarea ref={control} autofocus={autofocus} id={id} rows={lines} value={value} placeholder={placeholder} required={required} aria-describedby={said}
+        : <textarea ref={control} autofocus={autofocus} id={id} rows={lines} value={value} placeholder={placeholder} required={required} aria-describedby={describedBy}
             aria-invalid={wrong !== undefined} onInput={(event) => onInput(event.currentTarget.value)} />}
     </Field>
   );
 }
 
-/** A short word about something. */
+/** A short label. */
 export function Tag({ children, kind = 'plain', title }: { children: ComponentChildren; kind?: 'plain' | 'ice' | 'warm' | 'strong'; title?: string }): JSX.Element {
   return <span class={`tag ${kind}`} title={title}>{children}</span>;
 }
 
-/** A part of a view with its heading. */
+/** A section with a heading. */
 export function Section({ title, aside, children, wide = false, level = 2 }: { title: string; aside?: ComponentChildren; children: ComponentChildren; wide?: boolean; level?: 2 | 3 }): JSX.Element {
   const id = useId();
   const Heading = `h${level}` as const;
@@ -128,8 +128,8 @@ export function Section({ title, aside, children, wide = false, level = 2 }: { t
   );
 }
 
-/** That there is nothing, and what to do about it. */
-export function Empty({ title, children }: { title: string; children?: ComponentChildren }): JSX.Element {
+/** An empty state: what is missing, and what to do. */
+export function EmptyState({ title, children }: { title: string; children?: ComponentChildren }): JSX.Element {
   return (
     <div class="empty">
       <svg viewBox="0 0 48 48" width="48" height="48" aria-hidden="true"><path d="M24 5v38M8 14.5l32 19M40 14.5l-32 19M24 12l-5-4m5 4 5-4M24 36l-5 4m5-4 5 4M13.500 17.500l-.5-6m.5 6-5.500 2.300M34.500 30.500l.5 6m-.5-6 5.500-2.300M34.500 17.500l.5-6m-.5 6 5.500 2.300M13.500 30.500l-.5 6m.5-6-5.500-2.300" /></svg>
@@ -139,8 +139,8 @@ export function Empty({ title, children }: { title: string; children?: Component
   );
 }
 
-/** What went wrong, and what now. */
-export function ErrorBox({ failure, again }: { failure: Failure; again?: (() => void) | undefined }): JSX.Element {
+/** An error message with a retry button. */
+export function ErrorBox({ failure, again }: { failure: ApiError; again?: (() => void) | undefined }): JSX.Element {
   return (
     <div class="errorbox" role="alert">
       <p>{sentence(failure.message)}</p>
@@ -154,16 +154,16 @@ function sentence(text: string): string {
   return /[.!?…]$/.test(begun) ? begun : `${begun}.`;
 }
 
-/** That something is on its way. It shows after a moment only, so that what comes at once does not flicker. */
+/** A loading indicator. It appears after a short delay, so that fast answers do not flicker. */
 export function Loading({ what = 'Loading' }: { what?: string }): JSX.Element {
   return <p class="loading" role="status">{what}…</p>;
 }
 
-/** An answer: the way it is shown, while it comes and if it does not. What came before stays until the new one is there. */
-export function Shown<T>({ of, what, children }: { of: Answer<T>; what?: string; children: (value: T) => ComponentChildren }): JSX.Element {
+/** Renders a request: its value, the loading indicator or the error. The old value stays until the new one arrives. */
+export function RequestView<T>({ of, what, children }: { of: RequestState<T>; what?: string; children: (value: T) => ComponentChildren }): JSX.Element {
   return (
     <>
-      {of.failure && <ErrorBox failure={of.failure} again={of.again} />}
+      {of.failure && <ErrorBox failure={of.failure} again={of.reload} />}
       {of.value !== undefined ? children(of.value) : of.busy && <Loading {...(what === undefined ? {} : { what })} />}
     </>
   );
@@ -172,11 +172,11 @@ export function Shown<T>({ of, what, children }: { of: Answer<T>; what?: string;
 export interface Column<T> {
   title: string;
   cell: (row: T) => ComponentChildren;
-  /** Figures stand at the right. */
+  /** Numbers are right-aligned. */
   figures?: boolean;
 }
 
-/** Rows and columns; on a narrow screen every row becomes a small card. */
+/** A table; on a narrow screen every row becomes a card. */
 export function Table<T>({ caption, columns, rows, id, onOpen, current }: {
   caption: string;
   columns: readonly Column<T>[];
@@ -203,7 +203,7 @@ export function Table<T>({ caption, columns, rows, id, onOpen, current }: {
   );
 }
 
-/** A window over the page. Escape and its button close it. */
+/** A modal dialog. Escape and the close button close it. */
 export function Dialog({ title, open, onClose, children, foot }: { title: string; open: boolean; onClose: () => void; children: ComponentChildren; foot?: ComponentChildren }): JSX.Element {
   const dialog = useRef<HTMLDialogElement>(null);
   const id = useId();
@@ -213,14 +213,14 @@ export function Dialog({ title, open, onClose, children, foot }: { title: string
     if (open && !shown.open) shown.showModal();
     if (!open && shown.open) shown.close();
   }, [open]);
-  // One that goes while it is open gives the focus back, and is not asked what closing means any more.
-  const gone = useRef(false);
+  // A dialog that is unmounted while it is open returns the focus, and does not call `onClose`.
+  const unmounted = useRef(false);
   useEffect(() => () => {
-    gone.current = true;
+    unmounted.current = true;
     dialog.current?.close();
   }, []);
   return (
-    <dialog ref={dialog} aria-labelledby={id} onClose={() => { if (!gone.current) onClose(); }} onClick={(event) => { if (event.target === dialog.current) onClose(); }}>
+    <dialog ref={dialog} aria-labelledby={id} onClose={() => { if (!unmounted.current) onClose(); }} onClick={(event) => { if (event.target === dialog.current) onClose(); }}>
       {open && (
         <div class="dialog">
           <header><h2 id={id}>{title}</h2><Button kind="quiet" small label="Close" onClick={onClose}>✕</Button></header>
@@ -232,7 +232,7 @@ export function Dialog({ title, open, onClose, children, foot }: { title: string
   );
 }
 
-/** Several faces of one thing. Arrows change between them. */
+/** Tabs. Arrows switch between them. */
 export function Tabs<K extends string>({ label, tabs, current, onChange, children }: {
   label: string;
   tabs: readonly (readonly [key: K, title: string])[];
@@ -241,7 +241,7 @@ export function Tabs<K extends string>({ label, tabs, current, onChange, childre
   children: ComponentChildren;
 }): JSX.Element {
   const id = useId();
-  const pressed = (event: KeyboardEvent): void => {
+  const onKeyDown = (event: KeyboardEvent): void => {
     const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
     if (step === undefined) return;
     const at = tabs.findIndex(([key]) => key === current);
@@ -253,7 +253,7 @@ export function Tabs<K extends string>({ label, tabs, current, onChange, childre
   };
   return (
     <div class="tabs">
-      <div role="tablist" aria-label={label} onKeyDown={pressed}>
+      <div role="tablist" aria-label={label} onKeyDown={onKeyDown}>
         {tabs.map(([key, title]) => (
           <button key={key} id={`${id}-${key}`} type="button" role="tab" aria-selected={key === current} aria-controls={`${id}-panel`} tabIndex={key === current ? 0 : -1} onClick={() => onChange(key)}>{title}</button>
         ))}
@@ -263,40 +263,40 @@ export function Tabs<K extends string>({ label, tabs, current, onChange, childre
   );
 }
 
-const told = new Store<{ text: string; at: number }>({ text: '', at: 0 });
-let quiet: ReturnType<typeof setTimeout> | undefined;
-const TOLD_MS = 5_000;
+const currentToast = new Store<{ text: string; at: number }>({ text: '', at: 0 });
+let toastTimer: ReturnType<typeof setTimeout> | undefined;
+const TOAST_MS = 5_000;
 
-/** Says in a line that something was done. */
-export function say(text: string): void {
-  told.set({ text, at: told.get().at + 1 });
-  clearTimeout(quiet);
-  quiet = setTimeout(() => told.set({ text: '', at: told.get().at + 1 }), TOLD_MS);
+/** Shows a toast: a one-line confirmation. */
+export function showToast(text: string): void {
+  currentToast.set({ text, at: currentToast.get().at + 1 });
+  clearTimeout(toastTimer);
+  toastTimer = setTimeout(() => currentToast.set({ text: '', at: currentToast.get().at + 1 }), TOAST_MS);
 }
 
-/** Where that line stands; once, in the shell. */
-export function Told(): JSX.Element {
-  const { text } = useStore(told);
+/** Renders the toast; mounted once, in the shell. */
+export function Toast(): JSX.Element {
+  const { text } = useStore(currentToast);
   return <div class={classes('told', text !== '' && 'shown')} role="status" aria-live="polite">{text}</div>;
 }
 
-/** A way to something, within the dashboard. */
+/** A link within the dashboard. */
 export function Link({ to, children, label }: { to: string; children: ComponentChildren; label?: string }): JSX.Element {
   return <a href={to} {...(label === undefined ? {} : { 'aria-label': label })}>{children}</a>;
 }
 
-/** Something to copy: the button says whether it worked. */
-export function Copy({ text, children = 'Copy' }: { text: () => string; children?: ComponentChildren }): JSX.Element {
+/** A copy button; a toast says whether it worked. */
+export function CopyButton({ text, children = 'Copy' }: { text: () => string; children?: ComponentChildren }): JSX.Element {
   const copy = (): void => {
     navigator.clipboard.writeText(text()).then(
-      () => say('Copied'),
-      () => say('The browser does not let this page copy; mark the text and copy it by hand'),
+      () => showToast('Copied'),
+      () => showToast('The browser blocked copying; select the text and copy it by hand'),
     );
   };
   return <Button small onClick={copy}>{children}</Button>;
 }
 
-/** A key of the keyboard. */
+/** A keyboard key. */
 export function Key({ children }: { children: ComponentChildren }): JSX.Element {
   return <kbd>{children}</kbd>;
 }

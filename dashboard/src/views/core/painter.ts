@@ -1,7 +1,7 @@
-// The picture of the core: a drilled column of ice, newest snow on top, with the layers of its summaries at the left and words at the
-// right. Nothing is made anew in a frame that can be kept: colours are worked out once for a theme, words are wrapped once for a width,
-// and the ice itself is one column of pixels, whatever number of days it shows.
-import { compact, day as dayName, many, period as periodName } from '../../lib/format.ts';
+// Paints the core: a column of ice with the newest layer on top, bars for the summaries of each tier at the left and texts at the right.
+// A frame recomputes as little as possible: colours are computed once per theme, texts are wrapped once per width, and the ice is one
+// column of pixels, however many days it shows.
+import { compact, day as dayName, plural, period as periodName } from '../../lib/format.ts';
 import { token } from '../../lib/theme.ts';
 import type { Camera, Core, Layer, Tier } from './model.ts';
 import { FLAGGED, FORGOTTEN, PROVISIONAL, TIERS } from './model.ts';
@@ -24,25 +24,25 @@ interface Palette {
   sans: string;
 }
 
-/** Something said, as the picture shows it. */
-export interface Word {
+/** A message in the picture. */
+export interface MessageLabel {
   id: string;
   role: string;
-  /** Who said it, by name if there is one. */
+  /** The name of the speaker, else the role. */
   who: string;
   text: string;
   time: string;
   bytes: number;
 }
 
-/** What the picture can say of a layer, as far as it is known yet. */
-export interface Words {
+/** The texts of layers, as far as they are loaded. */
+export interface LayerTexts {
   headline(layer: Layer): string | undefined;
-  messages(layer: Layer): readonly Word[] | undefined;
+  messages(layer: Layer): readonly MessageLabel[] | undefined;
 }
 
-/** A layer that has room for words, and where it lies in the picture. */
-export interface Labelled {
+/** A layer with enough space for a text, and its position in the picture. */
+export interface LabelledLayer {
   layer: Layer;
   top: number;
   bottom: number;
@@ -50,11 +50,11 @@ export interface Labelled {
 
 export interface Hit {
   layer: Layer;
-  /** The message within a session, if it is that far. */
+  /** The message at this point, if messages are shown. */
   message: string | undefined;
 }
 
-interface Frame {
+interface FrameState {
   width: number;
   height: number;
   camera: Camera;
@@ -63,16 +63,16 @@ interface Frame {
   pointer: { x: number; y: number } | undefined;
 }
 
-/** Pixels that a layer needs to have its words beside it. */
-const LABEL = 20;
-/** Below so many pixels the layers of a tier are no longer told apart. */
-const APART = 3;
+/** The least height of a layer with a text beside it, in pixels. */
+const MIN_LABEL_PX = 20;
+/** Below this many pixels the layers of a tier cannot be distinguished. */
+const MIN_LAYER_PX = 3;
 const SLICES = 64;
 const COLUMN_GAP = 4;
-/** What lies so many pixels outside is still drawn: the ice is bent. */
-const REACH = 60;
-/** What was wrapped is kept for so many texts. */
-const MOST_WRAPPED = 4_000;
+/** How many pixels beyond the edge are still painted: the ice is curved. */
+const OVERSCAN_PX = 60;
+/** The most wrapped texts in the cache. */
+const MAX_WRAPPED_TEXTS = 4_000;
 
 function rgb(colour: string): Rgb {
   const hex = /^#([\da-f]{2})([\da-f]{2})([\da-f]{2})$/i.exec(colour);
@@ -83,8 +83,8 @@ const mix = (one: Rgb, other: Rgb, part: number): Rgb => [one[0] + (other[0] - o
 const css = (colour: Rgb, alpha = 1): string => `rgb(${colour[0] | 0} ${colour[1] | 0} ${colour[2] | 0} / ${alpha})`;
 const luminance = ([r, g, b]: Rgb): number => (0.299 * r + 0.587 * g + 0.114 * b) / 255;
 
-// A number between 0 and 1 that is always the same for a day: ice is never quite even.
-function grain(at: number): number {
+// A stable pseudo-random number between 0 and 1 per day: natural variation of the ice.
+function noise(at: number): number {
   let x = (at + 1) * 2_654_435_761;
   x = (x ^ (x >>> 15)) * 2_246_822_519;
   return ((x ^ (x >>> 13)) >>> 0) / 4_294_967_296;
@@ -99,23 +99,23 @@ function palette(): Palette {
   };
 }
 
-/** On a very wide screen, which is looked at from farther away, words are larger. */
-const unit = (width: number): number => (width > 1_250 ? 1.2 : 1);
+/** Text is larger on very wide screens, which are viewed from further away. */
+const textScale = (width: number): number => (width > 1_250 ? 1.2 : 1);
 
 /** The title of a layer. */
 export function title(layer: Layer): string {
   if (layer.tier !== 'session') return periodName(layer.id);
   const clock = (minutes: number): string => `${String(Math.floor(minutes / 60)).padStart(2, '0')}:${String(minutes % 60).padStart(2, '0')}`;
-  // Sessions are often named by when they began, which stands here already.
+  // Session names often end with their start time, which the title already has.
   const name = (layer.session ?? layer.conversation ?? 'session').replace(/[ T_-]*\d{1,2}:\d{2}(:\d{2})?$/, '') || layer.conversation || 'session';
   return `${clock(layer.from)}–${clock(layer.to)} ${name}`;
 }
 
-const PRESSED = ['not pressed yet', 'pressed into sessions', 'pressed into a day', 'pressed into a week', 'pressed into a month', 'pressed into a year'];
+const SUMMARIZED = ['not summarized yet', 'summarized by session', 'summarized into a day', 'summarized into a week', 'summarized into a month', 'summarized into a year'];
 
-/** How far a layer is pressed, in words. */
-export function pressedWords(layer: Layer): string {
-  return PRESSED[layer.pressed] ?? '';
+/** The highest tier that a layer is summarized into, as text. */
+export function summarizedLabel(layer: Layer): string {
+  return SUMMARIZED[layer.pressed] ?? '';
 }
 
 export class Painter {
@@ -130,17 +130,17 @@ export class Painter {
   #shade: { key: string; gradient: CanvasGradient } | undefined;
   #hatch: CanvasPattern | null = null;
   #snow: CanvasPattern | null = null;
-  #wrapped = new Map<string, string[]>();
+  #wrapCache = new Map<string, string[]>();
   #columns: { tier: Tier; x: number; width: number; alpha: number }[] = [];
   #left = 0;
   #coreWidth = 0;
-  /** What had room for words in the last frame, and the messages that had. */
-  labelled: Labelled[] = [];
-  #messages: { layer: Layer; word: Word; top: number; bottom: number }[] = [];
+  /** The layers with enough space for a text in the last frame. */
+  labelled: LabelledLayer[] = [];
+  #messages: { layer: Layer; word: MessageLabel; top: number; bottom: number }[] = [];
 
   constructor(canvas: HTMLCanvasElement, core: Core) {
     const context = canvas.getContext('2d');
-    if (!context) throw new Error('this browser draws no pictures; the list beside it has the same');
+    if (!context) throw new Error('this browser has no canvas; use the list beside the picture');
     this.#canvas = canvas;
     this.#context = context;
     this.#core = core;
@@ -148,7 +148,7 @@ export class Painter {
     this.theme();
   }
 
-  /** Takes the colours of the theme that is shown. */
+  /** Recomputes the colours for the current theme. */
   theme(): void {
     this.#palette = palette();
     this.#shade = undefined;
@@ -158,13 +158,13 @@ export class Painter {
     const ground = rgb(this.#palette.snow);
     let far = 0;
     for (let at = 0; at < core.days; at += 1) {
-      // A silent day lies as deep as those around it.
+      // A day without messages gets the colour of the days around it.
       const silent = core.ofDay[at] === -1;
       if (!silent) far = core.pressed[at] ?? 0;
       let colour = ice[far] ?? (ice[0] as Rgb);
-      // Loud days are clearer ice, silent ones cloudier.
+      // Busy days are clearer ice, quiet ones cloudier.
       const loud = Math.min(Math.sqrt((core.bytes[at] ?? 0) / core.usual), 2) - 1;
-      colour = mix(colour, ice[Math.min(far + 1, 5)] as Rgb, 0.14 * Math.max(loud, 0) + 0.1 * grain(at));
+      colour = mix(colour, ice[Math.min(far + 1, 5)] as Rgb, 0.14 * Math.max(loud, 0) + 0.1 * noise(at));
       if (loud < 0 && !silent) colour = mix(colour, light, -0.16 * loud);
       if (silent) colour = mix(colour, ground, 0.4);
       if (core.importance[at] === 0) colour = mix(colour, ground, 0.16);
@@ -181,10 +181,10 @@ export class Painter {
       }
       context.stroke();
     });
-    // Bubbles of air: what makes ice look like ice.
+    // Air bubbles make it look like ice.
     this.#snow = this.#pattern(96, (context) => {
       for (let at = 0; at < 130; at += 1) {
-        const [x, y, size] = [grain(at * 3) * 96, grain(at * 3 + 1) * 96, 0.35 + grain(at * 3 + 2) * 0.9];
+        const [x, y, size] = [noise(at * 3) * 96, noise(at * 3 + 1) * 96, 0.35 + noise(at * 3 + 2) * 0.9];
         context.fillStyle = at % 3 === 0 ? 'rgb(10 50 80 / 10%)' : 'rgb(255 255 255 / 26%)';
         context.beginPath();
         context.ellipse(x, y, size * 1.6, size, 0, 0, 7);
@@ -203,8 +203,8 @@ export class Painter {
     return this.#context.createPattern(tile, 'repeat');
   }
 
-  /** Draws a frame. */
-  paint(frame: Frame, words: Words): void {
+  /** Paints a frame. */
+  paint(frame: FrameState, words: LayerTexts): void {
     const { width, height, camera } = frame;
     const density = Math.min(window.devicePixelRatio || 1, 2);
     const canvas = this.#canvas;
@@ -216,17 +216,17 @@ export class Painter {
     const context = this.#context;
     context.setTransform(density, 0, 0, density, 0, 0);
     context.clearRect(0, 0, width, height);
-    this.#arrange(width, camera);
-    this.#labels(camera, height, words);
-    this.#ice(camera, width, height, density);
-    for (const column of this.#columns) this.#tier(column, frame);
-    this.#bracket(frame);
-    this.#words(frame, words);
-    this.#tip(frame);
+    this.#layout(width, camera);
+    this.#findLabels(camera, height, words);
+    this.#paintIce(camera, width, height, density);
+    for (const column of this.#columns) this.#paintTier(column, frame);
+    this.#paintSelection(frame);
+    this.#paintTexts(frame, words);
+    this.#paintTooltip(frame);
   }
 
-  // Where everything stands. A tier whose layers cannot be told apart takes no room.
-  #arrange(width: number, camera: Camera): void {
+  // Computes the layout. A tier whose layers cannot be distinguished gets no column.
+  #layout(width: number, camera: Camera): void {
     const narrow = width < 560;
     const core = this.#core;
     const shown: Tier[] = ['year', 'month', 'week', 'day'];
@@ -237,7 +237,7 @@ export class Painter {
       const count = core.tiers[tier].length;
       if (count === 0) return;
       const mean = (core.total / count) * camera.scale;
-      const alpha = Math.min(Math.max((mean - APART) / 4, 0), 1);
+      const alpha = Math.min(Math.max((mean - MIN_LAYER_PX) / 4, 0), 1);
       if (alpha <= 0) return;
       const wide = (room[at] ?? 20) * Math.min(alpha * 1.5, 1);
       this.#columns.push({ tier, x, width: wide, alpha });
@@ -251,8 +251,8 @@ export class Painter {
     return this.#left + this.#coreWidth;
   }
 
-  // Which layers have room for words: the smallest ones that do.
-  #labels(camera: Camera, height: number, words: Words): void {
+  // Finds the layers with enough space for a text: the smallest such ones.
+  #findLabels(camera: Camera, height: number, words: LayerTexts): void {
     const core = this.#core;
     this.labelled = [];
     this.#messages = [];
@@ -262,11 +262,11 @@ export class Painter {
       const tall = bottom - top;
       if (layer.tier === 'session') {
         const said = words.messages(layer);
-        if (said && tall / said.length >= LABEL) this.#sharedOut(layer, said, top, bottom, height);
-      } else if (tall >= LABEL * 2) {
+        if (said && tall / said.length >= MIN_LABEL_PX) this.#placeMessages(layer, said, top, bottom, height);
+      } else if (tall >= MIN_LABEL_PX * 2) {
         const below = TIERS[TIERS.indexOf(layer.tier) + 1] as Tier;
         const count = layer.tier === 'day' ? layer.sessions : core.from(below, layer.last + 1) - core.from(below, layer.first);
-        if (count > 0 && (tall / count >= LABEL * 1.5 || (count === 1 && tall >= LABEL * 4))) {
+        if (count > 0 && (tall / count >= MIN_LABEL_PX * 1.5 || (count === 1 && tall >= MIN_LABEL_PX * 4))) {
           for (const child of core.children(layer)) visit(child);
           return;
         }
@@ -279,19 +279,19 @@ export class Painter {
     for (let at = layers.length - 1; at >= 0; at -= 1) visit(layers[at] as Layer);
   }
 
-  #sharedOut(layer: Layer, said: readonly Word[], top: number, bottom: number, height: number): void {
-    const share = (word: Word): number => Math.sqrt(word.bytes + 60);
+  #placeMessages(layer: Layer, said: readonly MessageLabel[], top: number, bottom: number, height: number): void {
+    const share = (word: MessageLabel): number => Math.sqrt(word.bytes + 60);
     const whole = said.reduce((sum, word) => sum + share(word), 0);
     let lower = bottom;
     for (const word of said) {
       const upper = lower - ((bottom - top) * share(word)) / whole;
-      if (lower > -REACH && upper < height + REACH) this.#messages.push({ layer, word, top: upper, bottom: lower });
+      if (lower > -OVERSCAN_PX && upper < height + OVERSCAN_PX) this.#messages.push({ layer, word, top: upper, bottom: lower });
       lower = upper;
     }
   }
 
-  // The column of ice: colours are gathered for every row of pixels by how much of it each layer takes.
-  #ice(camera: Camera, width: number, height: number, density: number): void {
+  // Paints the column of ice: the colour of a pixel row is the average of its layers, weighted by their share.
+  #paintIce(camera: Camera, width: number, height: number, density: number): void {
     const core = this.#core;
     const context = this.#context;
     const { ice, light, edge, dark } = this.#palette;
@@ -330,11 +330,11 @@ export class Painter {
         add(top, bottom, r, g, b);
         continue;
       }
-      // Near enough to see sessions, each a shade of its own.
+      // Close enough to see sessions: each has its own shade.
       let drawn = false;
       for (let index = core.from('session', at); index < sessions.length && sessions[index]?.first === at; index += 1) {
         const session = sessions[index] as Layer;
-        const shade = (grain(index * 7) - 0.5) * 0.16;
+        const shade = (noise(index * 7) - 0.5) * 0.16;
         const colour = mix([r, g, b], shade > 0 ? light : edge, Math.abs(shade));
         add(session.top * scale + shift, session.bottom * scale + shift, colour[0], colour[1], colour[2]);
         drawn = true;
@@ -365,7 +365,7 @@ export class Painter {
         pixels[at + 2] = (pixels[at + 2] as number) * (1 - part) + colour[2] * part;
       }
     };
-    // The seams between layers, the wider the stronger.
+    // The seams between layers; stronger for higher tiers.
     const seam = dark ? rgb(this.#palette.snow) : mix(ice[5] as Rgb, [0, 0, 0], 0.1);
     TIERS.forEach((tier, rank) => {
       const layers = core.tiers[tier];
@@ -379,13 +379,13 @@ export class Painter {
         if (layer.bottom < core.total - 1e-9) blend(layer.bottom * scale + shift, (rank < 2 ? 1.6 : 1) * density, seam, alpha);
       }
     });
-    // Important days are bright, however thin they are.
+    // Important days stay bright, however thin they are.
     for (let at = newest; at >= oldest; at -= 1) {
       if (core.importance[at] !== 2) continue;
       const [top, bottom] = [(core.total - (core.cumulated[at + 1] as number)) * scale + shift, (core.total - (core.cumulated[at] as number)) * scale + shift];
       if (bottom - top < 3 * density) blend((top + bottom) / 2, 1.6 * density, light, 0.85);
     }
-    // What was said, each message a fine layer.
+    // Each message is a fine layer.
     for (const { word, top, bottom } of this.#messages) {
       const y = (top + swell * 2) * density;
       const tall = (bottom - top) * density;
@@ -397,18 +397,18 @@ export class Painter {
     pen.putImageData(this.#image, 0, 0);
     const [left, wide] = [this.#left, this.#coreWidth];
     const [from, to] = [-camera.top * camera.scale, (core.total - camera.top) * camera.scale];
-    this.#shadow(left, wide, from, to, swell, height, width);
-    // Bent around the column: slices, each a little lower towards the middle, and narrow where it turns away.
+    this.#paintShadow(left, wide, from, to, swell, height, width);
+    // Curves the column: vertical slices, lower towards the middle and narrower at the sides.
     for (let slice = 0; slice < SLICES; slice += 1) {
       const [from, to] = [slice / SLICES, (slice + 1) / SLICES].map((part) => (wide / 2) * (1 - Math.cos(Math.PI * part))) as [number, number];
       const lower = swell * Math.sin(Math.PI * ((slice + 0.5) / SLICES));
-      // Half a pixel over the next one, so that no ground shows between them.
+      // Half a pixel of overlap, so that no background shows between slices.
       context.drawImage(this.#strip, 0, 0, 1, rows, left + from, lower - swell * 2, Math.min(to - from + 0.5, wide - from), rows / density);
     }
-    this.#round(left, wide, Math.max(from, -swell * 3), Math.min(to, height + swell * 3), swell, camera, from > -swell * 2);
+    this.#paintShading(left, wide, Math.max(from, -swell * 3), Math.min(to, height + swell * 3), swell, camera, from > -swell * 2);
   }
 
-  #body(left: number, wide: number, from: number, to: number, swell: number): void {
+  #pathBody(left: number, wide: number, from: number, to: number, swell: number): void {
     const context = this.#context;
     const middle = left + wide / 2;
     context.beginPath();
@@ -420,7 +420,7 @@ export class Painter {
     context.closePath();
   }
 
-  #shadow(left: number, wide: number, from: number, to: number, swell: number, height: number, width: number): void {
+  #paintShadow(left: number, wide: number, from: number, to: number, swell: number, height: number, width: number): void {
     const context = this.#context;
     const { dark } = this.#palette;
     const [upper, lower] = [Math.max(from, -swell * 3), Math.min(to, height + swell * 3)];
@@ -438,11 +438,11 @@ export class Painter {
     context.fillRect(left - reach, upper, reach + 1, lower - upper);
   }
 
-  #round(left: number, wide: number, from: number, to: number, swell: number, camera: Camera, withTop: boolean): void {
+  #paintShading(left: number, wide: number, from: number, to: number, swell: number, camera: Camera, withTop: boolean): void {
     const context = this.#context;
     const { dark, edge, light, ice } = this.#palette;
     context.save();
-    this.#body(left, wide, from, to, swell);
+    this.#pathBody(left, wide, from, to, swell);
     context.clip();
     const key = `${left}|${wide}|${dark}`;
     if (this.#shade?.key !== key) {
@@ -460,7 +460,7 @@ export class Painter {
       this.#shade = { key, gradient };
     }
     if (this.#snow) {
-      // The bubbles stay where they are in the ice.
+      // The bubbles move with the ice.
       this.#snow.setTransform(new DOMMatrix().translate(left, ((-camera.top * camera.scale) % 96)));
       context.fillStyle = this.#snow;
       context.fillRect(left, from, wide, to - from + swell);
@@ -471,11 +471,11 @@ export class Painter {
     if (!dark) {
       context.strokeStyle = css(edge, 0.8);
       context.lineWidth = 1;
-      this.#body(left + 0.5, wide - 1, from, to, swell);
+      this.#pathBody(left + 0.5, wide - 1, from, to, swell);
       context.stroke();
     }
     if (!withTop) return;
-    // The surface: today's snow.
+    // The top surface.
     const middle = left + wide / 2;
     const snow = context.createRadialGradient(middle - wide * 0.15, from - swell * 0.2, 1, middle, from, wide / 2);
     snow.addColorStop(0, css(light));
@@ -489,8 +489,8 @@ export class Painter {
     context.stroke();
   }
 
-  // The layers of one tier, as bars: full if there is a summary, open if there is none yet.
-  #tier(column: { tier: Tier; x: number; width: number; alpha: number }, { camera, height, selected, hovered }: Frame): void {
+  // Paints the layers of one tier as bars: filled if there is a summary, outlined if not.
+  #paintTier(column: { tier: Tier; x: number; width: number; alpha: number }, { camera, height, selected, hovered }: FrameState): void {
     const core = this.#core;
     const context = this.#context;
     const { ice, warm, strong, dark, glacier, sans, ink } = this.#palette;
@@ -542,7 +542,7 @@ export class Painter {
       }
       const seen = lower - upper;
       if (width < 14 || seen < 11) continue;
-      const name = this.#short(layer, seen, width);
+      const name = this.#shortTitle(layer, seen, width);
       if (name === '') continue;
       context.fillStyle = made ? bright : ink;
       context.font = `600 11px ${sans}`;
@@ -560,7 +560,7 @@ export class Painter {
     context.globalAlpha = 1;
   }
 
-  #short(layer: Layer, room: number, width: number): string {
+  #shortTitle(layer: Layer, room: number, width: number): string {
     const fits = (text: string): boolean => room > text.length * 6.8 + 12;
     const from = layer.id;
     const choose = (...names: string[]): string => names.find((name) => (name.length <= 2 ? room >= 12 && width >= 15 : fits(name))) ?? '';
@@ -576,8 +576,8 @@ export class Painter {
     }
   }
 
-  // What is chosen, marked on the ice itself.
-  #bracket({ camera, selected, height }: Frame): void {
+  // Marks the selection on the ice.
+  #paintSelection({ camera, selected, height }: FrameState): void {
     const layer = selected === undefined ? undefined : this.#core.find(selected);
     if (!layer) return;
     const context = this.#context;
@@ -601,11 +601,11 @@ export class Painter {
     context.stroke();
   }
 
-  #words(frame: Frame, words: Words): void {
+  #paintTexts(frame: FrameState, words: LayerTexts): void {
     const { width, height, selected, hovered } = frame;
     const context = this.#context;
     const { ink, dim, line, warm, strong, glacier, sans } = this.#palette;
-    const u = unit(width);
+    const u = textScale(width);
     const line18 = Math.round(18 * u);
     const [plain, strongFont, small12] = [`${13 * u}px`, `600 ${13 * u}px`, `${12 * u}px`];
     const x = this.#right + 26;
@@ -624,11 +624,11 @@ export class Painter {
         context.beginPath();
         context.moveTo(this.#right + 8, bottom - 0.5);
         context.lineTo(x - 8, bottom - 0.5);
-        if (bottom - top >= LABEL) context.lineTo(x + room, bottom - 0.5);
+        if (bottom - top >= MIN_LABEL_PX) context.lineTo(x + room, bottom - 0.5);
         context.stroke();
       }
-      if (layer.importance === 2 && layer.tier === 'day' && bottom - top >= 4) this.#star(this.#right + 15, (upper + lower) / 2);
-      if (tall < LABEL - 4 || reading.has(layer.id)) continue;
+      if (layer.importance === 2 && layer.tier === 'day' && bottom - top >= 4) this.#paintStar(this.#right + 15, (upper + lower) / 2);
+      if (tall < MIN_LABEL_PX - 4 || reading.has(layer.id)) continue;
       const flagged = (layer.state & FLAGGED) !== 0;
       context.font = `${strongFont} ${sans}`;
       context.fillStyle = flagged ? warm : marked ? strong : ink;
@@ -640,7 +640,7 @@ export class Painter {
       let begins = x + context.measureText(shownName ?? '').width + 10;
       context.font = `${small12} ${sans}`;
       context.fillStyle = flagged ? warm : dim;
-      const figures = `${layer.messages > 0 ? many(layer.messages, 'message') : layer.events > 0 ? many(layer.events, 'event') : 'silence'}${flagged ? ', wants a look' : ''}`;
+      const figures = `${layer.messages > 0 ? plural(layer.messages, 'message') : layer.events > 0 ? plural(layer.events, 'event') : 'no messages'}${flagged ? ', needs review' : ''}`;
       if (begins + 90 < x + room) {
         context.fillText(figures, begins, base);
         begins += context.measureText(figures).width + 12;
@@ -683,7 +683,7 @@ export class Painter {
     }
   }
 
-  #star(x: number, y: number): void {
+  #paintStar(x: number, y: number): void {
     const context = this.#context;
     context.fillStyle = this.#palette.glacier;
     context.beginPath();
@@ -696,13 +696,13 @@ export class Painter {
 
   #wrap(key: string, text: string, room: number, font: string, most: number): string[] {
     const whole = `${key}|${Math.round(room / 4)}|${font}|${most}`;
-    const kept = this.#wrapped.get(whole);
+    const kept = this.#wrapCache.get(whole);
     if (kept) return kept;
     const context = this.#context;
     context.font = `${font} ${this.#palette.sans}`;
     const lines: string[] = [];
     let now = '';
-    // No more than what can be seen is measured.
+    // Measures only what can be visible.
     const said = text.slice(0, most * 200 + 200).replace(/\s+/g, ' ').trim();
     const fits = (one: string): boolean => context.measureText(one).width <= room;
     for (const word of said.split(' ')) {
@@ -722,19 +722,19 @@ export class Painter {
       while (cut.length > 1 && !fits(`${cut}…`)) cut = cut.slice(0, -1);
       lines[last] = `${cut.trimEnd()}…`;
     }
-    if (this.#wrapped.size > MOST_WRAPPED) this.#wrapped.clear();
-    this.#wrapped.set(whole, lines);
+    if (this.#wrapCache.size > MAX_WRAPPED_TEXTS) this.#wrapCache.clear();
+    this.#wrapCache.set(whole, lines);
     return lines;
   }
 
-  // What is under the pointer, where it is too thin to have words of its own.
-  #tip({ pointer, hovered, width }: Frame): void {
+  // Paints a tooltip for a layer that is too thin for a text.
+  #paintTooltip({ pointer, hovered, width }: FrameState): void {
     const layer = hovered === undefined ? undefined : this.#core.find(hovered);
     if (!pointer || !layer || pointer.x > this.#right + 10) return;
-    if (this.labelled.some((one) => one.layer === layer && one.bottom - one.top >= LABEL)) return;
+    if (this.labelled.some((one) => one.layer === layer && one.bottom - one.top >= MIN_LABEL_PX)) return;
     const context = this.#context;
     const { paper, line, ink, sans } = this.#palette;
-    const text = `${layer.tier === 'day' ? dayName(layer.id) : title(layer)} · ${compact(layer.messages)} messages${(layer.state & PROVISIONAL) !== 0 ? ' · provisional' : ''}${(layer.state & FLAGGED) !== 0 ? ' · wants a look' : ''}${layer.importance === 2 ? ' · important' : ''}`;
+    const text = `${layer.tier === 'day' ? dayName(layer.id) : title(layer)} · ${compact(layer.messages)} messages${(layer.state & PROVISIONAL) !== 0 ? ' · provisional' : ''}${(layer.state & FLAGGED) !== 0 ? ' · needs review' : ''}${layer.importance === 2 ? ' · important' : ''}`;
     context.font = `12px ${sans}`;
     const wide = context.measureText(text).width + 18;
     const x = Math.min(pointer.x + 16, width - wide - 6);
@@ -752,7 +752,7 @@ export class Painter {
     context.fillText(text, x + 9, y + 13);
   }
 
-  /** What is at a place of the picture. */
+  /** The layer and the message at a point. */
   hit(x: number, y: number, camera: Camera): Hit | undefined {
     const depth = camera.top + y / camera.scale;
     if (depth < 0 || depth > this.#core.total) return undefined;
@@ -766,7 +766,7 @@ export class Painter {
     if (message) return { layer: message.layer, message: message.word.id };
     const near = this.labelled.find((one) => one.top <= y && y <= one.bottom);
     if (!near) return undefined;
-    // On the ice itself one points at days, also where they have no words of their own yet.
+    // On the ice, the pointer hits days, even without a text.
     if (x <= this.#right && (near.layer.tier === 'year' || near.layer.tier === 'month' || near.layer.tier === 'week')) {
       const day = this.#core.at('day', depth);
       if (day && (day.bottom - day.top) * camera.scale >= 2) return { layer: day, message: undefined };

@@ -1,9 +1,9 @@
-// The house that the browser visits: a sample vault in a folder of its own, the program that serves it on the morning after its
-// last day, a model that plays a script, and a browser that writes down whatever must not happen.
+// The test harness: a sample vault in its own folder, a server for it with the clock of the morning after its last day, a scripted
+// model, and a browser that records every problem.
 //
-// Told by the environment: ICECORE_PROGRAM is the program, ICECORE_BROWSER_NPM the folder with playwright-core and axe-core, and
-// ICECORE_BROWSER_OUT a folder for pictures. With ICECORE_DIST, the pages come from that folder instead of the program, to try a
-// dashboard that is not built into it yet.
+// Environment: ICECORE_PROGRAM is the program, ICECORE_BROWSER_NPM the folder with playwright-core and axe-core, ICECORE_BROWSER_OUT a
+// folder for screenshots. With ICECORE_DIST, the pages come from that folder instead of the program, to test a dashboard that is not
+// built into it yet.
 
 import assert from 'node:assert/strict';
 import { execFile, spawn } from 'node:child_process';
@@ -16,39 +16,39 @@ import { createInterface } from 'node:readline';
 import { after } from 'node:test';
 import { promisify } from 'node:util';
 
-const told = (name) => process.env[name] ?? assert.fail(`${name} is not set; the tests of crates/icecore/tests/it/browser.rs do`);
-const npm = createRequire(join(resolve(told('ICECORE_BROWSER_NPM')), 'package.json'));
+const requiredEnv = (name) => process.env[name] ?? assert.fail(`${name} is not set; the tests of crates/icecore/tests/it/browser.rs do`);
+const npm = createRequire(join(resolve(requiredEnv('ICECORE_BROWSER_NPM')), 'package.json'));
 const { chromium } = npm('playwright-core');
 const run = promisify(execFile);
 
 export const HERE = import.meta.dirname;
-export const OUT = resolve(told('ICECORE_BROWSER_OUT'));
-export const PROGRAM = resolve(told('ICECORE_PROGRAM'));
+export const OUT = resolve(requiredEnv('ICECORE_BROWSER_OUT'));
+export const PROGRAM = resolve(requiredEnv('ICECORE_PROGRAM'));
 export const TOKEN = 'a-token-of-the-tests';
-/** The morning after the sample life. */
-const MORNING = '2026-05-17 07:00:00';
-/** Nothing here takes that long, however busy the machine is. */
-export const PATIENCE = 60_000;
+/** The morning after the last day of the sample vault. */
+const START_TIME = '2026-05-17 07:00:00';
+/** Longer than anything here takes, even on a busy machine. */
+export const TIMEOUT_MS = 60_000;
 const DIST = process.env.ICECORE_DIST;
-const KINDS = { html: 'text/html; charset=utf-8', js: 'text/javascript; charset=utf-8', css: 'text/css; charset=utf-8', svg: 'image/svg+xml' };
+const CONTENT_TYPES = { html: 'text/html; charset=utf-8', js: 'text/javascript; charset=utf-8', css: 'text/css; charset=utf-8', svg: 'image/svg+xml' };
 
 mkdirSync(OUT, { recursive: true });
-// What ends with the file of tests, the last begun first: pages before the server they look at.
-const endings = [];
-after(async () => { for (const end of endings.reverse()) await end(); });
+// Cleanups after a test file, in reverse order: pages before the server they use.
+const cleanups = [];
+after(async () => { for (const cleanup of cleanups.reverse()) await cleanup(); });
 export const axe = readFileSync(npm.resolve('axe-core/axe.min.js'), 'utf8');
 
-// What is flushed to memory is flushed at once; that it reaches a disk is proven elsewhere.
+// Syncing to memory is fast; other tests prove durability on disk.
 const shared = existsSync('/dev/shm') ? statfsSync('/dev/shm') : undefined;
 if (shared && shared.bavail * shared.bsize > 1 << 30) process.env.TMPDIR = '/dev/shm';
 
-/** Looks again and again until `look` returns something that holds. */
-export async function until(what, look, patience = PATIENCE) {
+/** Polls `look` until it returns something truthy. */
+export async function waitUntil(what, look, timeoutMs = TIMEOUT_MS) {
   const began = performance.now();
   for (;;) {
     const found = await look();
     if (found) return found;
-    assert.ok(performance.now() - began < patience, `${what} did not come`);
+    assert.ok(performance.now() - began < timeoutMs, `timed out waiting for ${what}`);
     await new Promise((done) => setTimeout(done, 50));
   }
 }
@@ -60,23 +60,23 @@ export function percentile(figures, part) {
   return sorted[Math.min(Math.floor(sorted.length * part), sorted.length - 1)];
 }
 
-/** How far this morning is from that one; both clocks go on from there together. */
-const AWAY_SECONDS = Math.round((Date.parse(`${MORNING.replace(' ', 'T')}Z`) - Date.now()) / 1_000);
-function morning() {
+/** The offset of the fake clock from the real one. */
+const CLOCK_OFFSET_SECS = Math.round((Date.parse(`${START_TIME.replace(' ', 'T')}Z`) - Date.now()) / 1_000);
+function fakeClock() {
   const found = readdirSync('/usr/lib').map((name) => `/usr/lib/${name}/faketime/libfaketime.so.1`).find((path) => existsSync(path));
   assert.ok(found, 'libfaketime is missing; tests/browser/install installs it');
-  return { LD_PRELOAD: found, FAKETIME: `${AWAY_SECONDS < 0 ? '' : '+'}${AWAY_SECONDS}`, FAKETIME_DONT_FAKE_MONOTONIC: '1', NO_FAKE_STAT: '1', TZ: 'UTC' };
+  return { LD_PRELOAD: found, FAKETIME: `${CLOCK_OFFSET_SECS < 0 ? '' : '+'}${CLOCK_OFFSET_SECS}`, FAKETIME_DONT_FAKE_MONOTONIC: '1', NO_FAKE_STAT: '1', TZ: 'UTC' };
 }
 
-/** Where a memory lives: a vault in a folder of its own, and what its environment says. */
-export class Home {
+/** A vault in its own folder, with the environment of its programs. */
+export class TestVault {
   folder = mkdtempSync(join(tmpdir(), 'icecore-browser-'));
-  vault = join(this.folder, 'vault');
-  environment = { PATH: process.env.PATH, HOME: this.folder, TMPDIR: this.folder, ICECORE_TOKEN: TOKEN, ...morning() };
+  path = join(this.folder, 'vault');
+  environment = { PATH: process.env.PATH, HOME: this.folder, TMPDIR: this.folder, ICECORE_TOKEN: TOKEN, ...fakeClock() };
   #servers = [];
 
   constructor() {
-    endings.push(async () => {
+    cleanups.push(async () => {
       for (const server of this.#servers) await server.stop();
       rmSync(this.folder, { recursive: true, force: true });
     });
@@ -84,7 +84,7 @@ export class Home {
 
   /** Runs the program; it must succeed. */
   async cli(...args) {
-    const { stdout } = await run(PROGRAM, ['--vault', this.vault, ...args], { env: this.environment, maxBuffer: 64 << 20 });
+    const { stdout } = await run(PROGRAM, ['--vault', this.path, ...args], { env: this.environment, maxBuffer: 64 << 20 });
     return stdout;
   }
 
@@ -96,7 +96,7 @@ export class Home {
     return (await this.json('remember', ...args)).event.id;
   }
 
-  /** Every event whatever became of it, by its id. */
+  /** All events in any state, by id. */
   async ledger() {
     return new Map((await this.json('events', '--all')).events.map((event) => [event.id, event]));
   }
@@ -108,26 +108,26 @@ export class Home {
   }
 }
 
-/** A vault with nothing in it. */
-export async function bare() {
-  const home = new Home();
-  await home.cli('init', '--tz', 'Europe/Berlin', '-q');
-  return home;
+/** Creates an empty vault. */
+export async function emptyVault() {
+  const vault = new TestVault();
+  await vault.cli('init', '--tz', 'Europe/Berlin', '-q');
+  return vault;
 }
 
-/** The sample life of the program's own demonstration, with a night's work done, chats, a page of a person and something in each view. */
-export async function sample() {
-  const home = new Home();
-  const { vault } = JSON.parse((await run(PROGRAM, ['demo', '--json'], { env: home.environment, maxBuffer: 64 << 20 })).stdout);
-  home.vault = vault;
-  await home.cli('consolidate', '-q');
-  await home.cli('snapshot', '-q');
-  await home.remember('The stall at the market costs 45 EUR a day', '--entity', 'market stall', '--priority', 'P1', '--tag', 'money');
-  await home.remember('The stall at the market costs 55 EUR a day', '--entity', 'market stall', '--priority', 'P1', '--tag', 'money');
+/** Creates the vault of `icecore demo`, consolidated, with a conflict, and with a chat model: every view has data. */
+export async function sampleVault() {
+  const vault = new TestVault();
+  const demo = JSON.parse((await run(PROGRAM, ['demo', '--json'], { env: vault.environment, maxBuffer: 64 << 20 })).stdout);
+  vault.path = demo.vault;
+  await vault.cli('consolidate', '-q');
+  await vault.cli('snapshot', '-q');
+  await vault.remember('The stall at the market costs 45 EUR a day', '--entity', 'market stall', '--priority', 'P1', '--tag', 'money');
+  await vault.remember('The stall at the market costs 55 EUR a day', '--entity', 'market stall', '--priority', 'P1', '--tag', 'money');
   const model = await Model.start((request) => REPLIES[request.messages.filter((one) => one.role === 'user').length - 1] ?? 'Yes.');
-  home.model = model;
-  Object.assign(home.environment, { ICECORE_CHAT_PROVIDER: 'openai', ICECORE_CHAT_BASE_URL: model.base, ICECORE_CHAT_MODEL: 'scripted' });
-  return home;
+  vault.model = model;
+  Object.assign(vault.environment, { ICECORE_CHAT_PROVIDER: 'openai', ICECORE_CHAT_BASE_URL: model.base, ICECORE_CHAT_MODEL: 'scripted' });
+  return vault;
 }
 
 const sorted = (order) => `def by_weight(crates):\n    return sorted(crates, key=lambda crate: crate.weight${order})\n`;
@@ -137,17 +137,17 @@ const REPLIES = [
   'Noted: the pick-up is at seven in the morning.',
 ];
 
-/** A chat of three turns that leaves facts and two versions of a program. */
-export async function chat(home, server, name = 'apple-crates') {
+/** Runs a chat of three turns that leaves facts and two versions of an artifact. */
+export async function chat(vault, server, name = 'apple-crates') {
   const messages = [];
   for (const words of ['We decided to pack the crates by weight. Write pack.py for it.', 'Please sort the heaviest first.', 'The pick-up is at 07:00 from now on.']) {
     messages.push({ role: 'user', content: words });
     messages.push({ role: 'assistant', content: await server.chat(name, messages) });
   }
-  await until('the last turn', async () => (await home.json('conversation', 'turns', name).catch(() => ({ turns: [] }))).turns.length >= 3);
+  await waitUntil('the last turn', async () => (await vault.json('conversation', 'turns', name).catch(() => ({ turns: [] }))).turns.length >= 3);
 }
 
-/** A model's server that says what a script says. */
+/** A model server with scripted answers. */
 class Model {
   static start(says) {
     const model = Object.assign(new Model(), { says });
@@ -159,7 +159,7 @@ class Model {
       response.setHeader('content-type', 'application/json');
       response.end(JSON.stringify({ id: 'c1', object: 'chat.completion', created: 1, model: 'scripted', choices: [choice], usage: { prompt_tokens: 9, completion_tokens: 9, total_tokens: 18 } }));
     });
-    endings.push(() => server.close());
+    cleanups.push(() => server.close());
     server.unref();
     return new Promise((done) => server.listen(0, '127.0.0.1', () => {
       model.base = `http://127.0.0.1:${server.address().port}/v1`;
@@ -168,27 +168,27 @@ class Model {
   }
 }
 
-/** The program, serving. */
+/** A running `icecore serve`. */
 class Server {
   log = '';
 
-  static async start(home, addr) {
+  static async start(vault, addr) {
     const server = new Server();
-    server.child = spawn(PROGRAM, ['--vault', home.vault, 'serve', '--json', '--addr', addr], { env: home.environment, stdio: ['ignore', 'pipe', 'pipe'] });
+    server.child = spawn(PROGRAM, ['--vault', vault.path, 'serve', '--json', '--addr', addr], { env: vault.environment, stdio: ['ignore', 'pipe', 'pipe'] });
     const gone = new Promise((done) => server.child.once('exit', done));
     server.gone = gone;
     server.child.stderr.setEncoding('utf8').on('data', (text) => { server.log += text; });
     const lines = createInterface({ input: server.child.stdout });
     const first = await Promise.race([new Promise((done) => lines.once('line', done)), gone.then(() => undefined)]);
     assert.ok(first?.startsWith('{'), `the server did not start: ${first} ${server.log}`);
-    // To whoever is no terminal the link is told only so.
+    // Without a terminal, the login link is only in this line.
     const { addr: listening, login } = JSON.parse(first);
     server.url = `http://${listening}`;
     server.code = /#code=(\w+)/.exec(login)[1];
     return server;
   }
 
-  /** Asks the API as a program does. */
+  /** Sends an API request with the token. */
   async ask(method, path, body) {
     const response = await fetch(this.url + path, {
       method,
@@ -218,10 +218,10 @@ class Server {
   }
 }
 
-/** What must not happen in a page, as it happened. */
-class Wrongs {
+/** The recorded problems of a page. */
+class Problems {
   list = [];
-  /** Words of wrongs that a test expects. */
+  /** Parts of the problems that a test expects. */
   expected = [];
 
   add(kind, text) {
@@ -234,11 +234,11 @@ class Wrongs {
 }
 
 let launched;
-/** One browser for a whole file of tests. Whatever asks for another machine comes to `trap`. */
+/** One browser per test file. Requests to other hosts go to the proxy `trap`, which records and refuses them. */
 export async function browser() {
   if (launched) return launched;
   const asked = [];
-  // The browser's maker is asked by the browser itself, whatever page is open; when its tunnels fail, also without one.
+  // Chromium's own background requests, independent of any page.
   const own = /^(CONNECT [\w.-]*\.(google|googleapis|gstatic)\.com:443$|POST http:\/\/update\.googleapis\.com\/service\/update2\/json\b)/;
   const trapped = (request) => {
     const what = `${request.method} ${request.url}`;
@@ -250,89 +250,89 @@ export async function browser() {
   trap.unref();
   const opened = await chromium.launch({
     executablePath: '/usr/bin/chromium',
-    // Loopback goes past the proxy by itself.
+    // Loopback addresses bypass the proxy.
     args: [`--proxy-server=http://127.0.0.1:${trap.address().port}`, '--no-sandbox', '--disable-gpu', '--disable-background-networking', '--disable-component-update', '--disable-sync', '--disable-default-apps', '--no-first-run', '--disable-dev-shm-usage', '--no-pings', '--force-color-profile=srgb', '--font-render-hinting=none'],
   });
-  endings.push(async () => { await opened.close(); trap.close(); });
+  cleanups.push(async () => { await opened.close(); trap.close(); });
   launched = { opened, asked };
   return launched;
 }
 
-/** Opens a page that is logged in, and watches it. Without a `border`, what it asks for is not looked at, which takes time. */
-export async function visit(server, { width = 1280, height = 800, theme = 'light', login = true, border = true, init } = {}) {
+/** Opens a logged-in page and records its problems. With `intercept: false`, requests are not inspected, which is faster. */
+export async function openPage(server, { width = 1280, height = 800, theme = 'light', login = true, intercept = true, init } = {}) {
   const { opened } = await browser();
   const context = await opened.newContext({ viewport: { width, height }, colorScheme: theme, locale: 'en-GB', timezoneId: 'Europe/Berlin', reducedMotion: 'reduce' });
-  context.setDefaultTimeout(PATIENCE / 2);
-  // Called within a test, this ends with it.
+  context.setDefaultTimeout(TIMEOUT_MS / 2);
+  // Within a test, this runs at its end.
   after(() => context.close().catch(() => {}));
-  const wrongs = new Wrongs();
-  await context.exposeBinding('wrong', (_, kind, text) => wrongs.add(kind, text));
+  const problems = new Problems();
+  await context.exposeBinding('reportProblem', (_, kind, text) => problems.add(kind, text));
   await context.addInitScript(() => {
-    document.addEventListener('securitypolicyviolation', (event) => window.wrong('policy', `${event.violatedDirective} ${event.blockedURI} ${event.sample}`));
-    window.addEventListener('unhandledrejection', (event) => window.wrong('rejection', String(event.reason)));
+    document.addEventListener('securitypolicyviolation', (event) => window.reportProblem('policy', `${event.violatedDirective} ${event.blockedURI} ${event.sample}`));
+    window.addEventListener('unhandledrejection', (event) => window.reportProblem('rejection', String(event.reason)));
   });
-  // The page's clock is the server's.
-  await context.addInitScript((away) => {
+  // The page has the server's clock.
+  await context.addInitScript((offsetMs) => {
     const Real = Date;
     window.Date = class extends Real {
       constructor(...parts) {
-        super(...(parts.length === 0 ? [Real.now() + away] : parts));
+        super(...(parts.length === 0 ? [Real.now() + offsetMs] : parts));
       }
       static now() {
-        return Real.now() + away;
+        return Real.now() + offsetMs;
       }
     };
-  }, AWAY_SECONDS * 1_000);
+  }, CLOCK_OFFSET_SECS * 1_000);
   if (init) await context.addInitScript(init);
   const asked = [];
-  const home = new URL(server.url).origin;
-  if (border || DIST) await context.route(() => true, async (route) => {
+  const origin = new URL(server.url).origin;
+  if (intercept || DIST) await context.route(() => true, async (route) => {
     const url = new URL(route.request().url());
     asked.push(url.href);
-    if (url.origin !== home && url.protocol !== 'data:' && url.protocol !== 'blob:') {
-      wrongs.add('foreign request', url.href);
+    if (url.origin !== origin && url.protocol !== 'data:' && url.protocol !== 'blob:') {
+      problems.add('foreign request', url.href);
       return route.abort();
     }
     const file = url.pathname === '/' ? 'index.html' : url.pathname.slice(1);
     if (DIST && existsSync(join(DIST, file))) {
       const real = await route.fetch().catch(() => undefined);
       if (!real) return route.abort('connectionrefused').catch(() => {});
-      const kind = KINDS[file.split('.').pop()];
-      const headers = { ...real.headers(), 'content-type': kind };
+      const type = CONTENT_TYPES[file.split('.').pop()];
+      const headers = { ...real.headers(), 'content-type': type };
       for (const name of ['content-encoding', 'content-length', 'etag', 'transfer-encoding']) delete headers[name];
       return route.fulfill({ status: 200, headers, body: readFileSync(join(DIST, file)) });
     }
     return route.fallback();
   });
   const page = await context.newPage();
-  watch(page, wrongs);
-  context.on('page', (another) => { if (another !== page) wrongs.add('window', another.url()); });
+  watch(page, problems);
+  context.on('page', (another) => { if (another !== page) problems.add('window', another.url()); });
   if (login) {
     const answer = await fetch(`${server.url}/api/login`, { method: 'POST', headers: { 'content-type': 'application/json' }, body: JSON.stringify({ token: TOKEN }) });
     assert.ok(answer.ok, await answer.text());
     const [name, value] = answer.headers.get('set-cookie').split(';')[0].split('=');
     await context.addCookies([{ name, value, url: server.url, httpOnly: true, sameSite: 'Strict' }]);
   }
-  return { context, page, wrongs, asked, url: server.url };
+  return { context, page, problems, asked, url: server.url };
 }
 
-function watch(page, wrongs) {
-  page.on('console', (message) => { if (['error', 'warning'].includes(message.type())) wrongs.add('console', `${message.text()} ${message.location().url}`); });
-  page.on('pageerror', (error) => wrongs.add('page', error.stack ?? String(error)));
-  page.on('dialog', (dialog) => { wrongs.add('dialog', dialog.message()); return dialog.dismiss().catch(() => {}); });
-  page.on('crash', () => wrongs.add('crash', page.url()));
-  page.on('download', (download) => wrongs.add('download', download.url()));
+function watch(page, problems) {
+  page.on('console', (message) => { if (['error', 'warning'].includes(message.type())) problems.add('console', `${message.text()} ${message.location().url}`); });
+  page.on('pageerror', (error) => problems.add('page', error.stack ?? String(error)));
+  page.on('dialog', (dialog) => { problems.add('dialog', dialog.message()); return dialog.dismiss().catch(() => {}); });
+  page.on('crash', () => problems.add('crash', page.url()));
+  page.on('download', (download) => problems.add('download', download.url()));
   page.on('requestfailed', (request) => {
-    // What nobody waits for any more is stopped, and says so like this.
-    if (request.failure()?.errorText !== 'net::ERR_ABORTED') wrongs.add('failed', `${request.method()} ${request.url()} ${request.failure()?.errorText}`);
+    // The dashboard aborts obsolete requests; they fail with this error.
+    if (request.failure()?.errorText !== 'net::ERR_ABORTED') problems.add('failed', `${request.method()} ${request.url()} ${request.failure()?.errorText}`);
   });
-  page.on('response', (response) => { if (response.status() >= 400) wrongs.add('refused', `${response.status()} ${response.url()}`); });
+  page.on('response', (response) => { if (response.status() >= 400) problems.add('refused', `${response.status()} ${response.url()}`); });
 }
 
-/** Waits until a view has what it asked for and stands still. */
-export async function settled(page) {
+/** Waits until a view has loaded and no longer changes. */
+export async function settle(page) {
   await page.waitForSelector('main#main', { state: 'attached' });
-  // The line on which changes are told stays open, so "no more requests" has to be counted without it.
+  // The event stream stays open, so waiting for an idle network is not possible.
   await page.waitForFunction(() => {
     const main = document.querySelector('main#main');
     return main !== null && main.querySelector('.loading') === null && (main.textContent ?? '').trim().length > 0;
@@ -351,8 +351,8 @@ export async function settled(page) {
   }));
 }
 
-/** The views as the rail lists them. */
-export async function rail(page) {
+/** The views in the navigation rail. */
+export async function railViews(page) {
   await page.waitForSelector('.rail nav a');
   return page.$$eval('.rail nav a', (links) => links.map((link) => ({
     title: link.querySelector('span').textContent, address: link.getAttribute('href'), key: /\(g (.)\)/.exec(link.title)?.[1],
@@ -360,8 +360,8 @@ export async function rail(page) {
   })));
 }
 
-/** Goes to an address of the dashboard and waits until it is there. */
-export async function to(page, address) {
+/** Goes to an address of the dashboard and waits until the view has loaded. */
+export async function goTo(page, address) {
   await page.evaluate((hash) => { location.hash = hash; }, address);
-  await settled(page);
+  await settle(page);
 }
