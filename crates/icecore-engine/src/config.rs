@@ -91,7 +91,7 @@ pub struct ChatPolicy {
     /// For how many more turns a long reply is repeated.
     pub extra_turns_for_long_replies: usize,
     pub max_memory_tokens: usize,
-    /// `system` or `last_user`.
+    /// `system` or `last_user_index`.
     placement: String,
     /// `augment` or `replace`.
     mode: String,
@@ -427,12 +427,12 @@ pub enum PolicyError {
     Value(String),
     /// A format below the first one.
     #[error(
-        "icecore.toml: format is {found}; the first format is 1. Write `format = {FORMAT}`, or leave the line out"
+        "icecore.toml: format is {found}; the first format is 1. Write `format = {FORMAT_VERSION}`, or leave the line out"
     )]
     NoFormat { found: i64 },
     /// A format that only newer versions know.
     #[error(
-        "this vault has format {found}, and this program knows formats up to {FORMAT}; install a newer icecore"
+        "this vault has format {found}, and this program knows formats up to {FORMAT_VERSION}; install a newer icecore"
     )]
     Newer { found: i64 },
     #[error("icecore.toml: {0}")]

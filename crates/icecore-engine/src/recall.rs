@@ -83,7 +83,7 @@ pub enum SessionKind {
 #[derive(Debug, Clone, Serialize)]
 pub struct TriggerList {
     pub triggers: Vec<TriggerInfo>,
-    /// The mistakes in `recall/triggers.json`.
+    /// The mistakes in `recall/list_triggers.json`.
     pub complaints: Vec<String>,
 }
 
@@ -194,7 +194,7 @@ impl Memory {
     }
 
     /// Reads everything that a recall pack is made from.
-    async fn read_recall_input(&self, vantage: AsOf, scopes: &[Scope]) -> Result<RecallInput> {
+    async fn read_recall_input(&self, vantage: AsOf, scopes: &[Scope]) -> Result<RecallContent> {
         let day = vantage.now.day();
         let knows = self.ledger_source(vantage).await?;
         let mut statements: BTreeMap<EventId, LedgerEntry> = BTreeMap::new();
@@ -338,7 +338,7 @@ impl Memory {
         let quarantined =
             self.select_events(&knows, &waiting).await?.iter().filter(|entry| seen(entry)).count();
         let troubles = self.pack_warnings(vantage).await?;
-        Ok(RecallInput {
+        Ok(RecallContent {
             day,
             statements: statements.into_values().collect(),
             open,
@@ -717,7 +717,7 @@ impl Memory {
         Ok(TriggerList { triggers: told.collect(), complaints })
     }
 
-    /// Appends the suggested triggers to `recall/triggers.json`, and returns how many were new.
+    /// Appends the suggested triggers to `recall/list_triggers.json`, and returns how many were new.
     pub async fn adopt_suggested_triggers(&self) -> Result<usize> {
         let place = doc_path(layout::TRIGGERS)?;
         let known = self.store.document(&place).await?;
@@ -1001,7 +1001,7 @@ fn ids_in(text: &str) -> Vec<EventId> {
 }
 
 /// The content of a recall pack.
-struct RecallInput {
+struct RecallContent {
     day: Date,
     statements: Vec<LedgerEntry>,
     open: Vec<LedgerEntry>,
@@ -1012,7 +1012,7 @@ struct RecallInput {
     quarantined: usize,
 }
 
-impl RecallInput {
+impl RecallContent {
     fn pack_input(&self) -> RecallInput<'_> {
         RecallInput {
             statements: &self.statements,

@@ -101,7 +101,7 @@ pub fn replace_file(
         file.sync_all()
     })();
     let still = written.map_err(|error| io_error("writing", place, error)).and_then(|()| {
-        if self::read_file(place)?.as_deref() != read {
+        if read_file(place)?.as_deref() != read {
             return Err(Error::Conflict { what: place.display().to_string() });
         }
         fs::rename(&temporary, place).map_err(|error| io_error("writing", place, error))
@@ -122,7 +122,7 @@ pub fn overwrite_in_place(place: &Path, bytes: &[u8]) -> Result<()> {
 
 /// Removes a file, if its content is still `read`.
 pub fn remove_file(place: &Path, read: &[u8]) -> Result<()> {
-    match self::read_file(place)? {
+    match read_file(place)? {
         None => return Ok(()),
         Some(now) if now != read => {
             return Err(Error::Conflict { what: place.display().to_string() });

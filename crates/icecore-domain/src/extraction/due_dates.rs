@@ -100,7 +100,12 @@ pub(crate) fn named_days(text: &str, said: Date) -> Vec<NamedDay> {
 
 /// The day that these words begin with, and the number of words that name it. Words that name a
 /// past or recurring day are skipped as a whole.
-fn parse_due_day(words: &[&str], raw: &str, before: &str, said: Date) -> Option<(Option<Date>, usize)> {
+fn parse_due_day(
+    words: &[&str],
+    raw: &str,
+    before: &str,
+    said: Date,
+) -> Option<(Option<Date>, usize)> {
     let plus = |days: i32| said.checked_add(days.days()).ok();
     let friday = |week: Week| week.day(Weekday::Friday);
     let this_week = || Some(friday(Week::containing(said)).max(said));

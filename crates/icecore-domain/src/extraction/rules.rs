@@ -598,7 +598,7 @@ fn is_procedure(text: &str, flat: &str) -> bool {
     }
     let Some(rest) = strip_phrase(flat, &["to", "in order to"]) else { return false };
     let Some((aim, how)) = text.split_once(',') else { return false };
-    let first = first_word(&super::normalized_text::normalize_sentence(how)).to_owned();
+    let first = first_word(&normalize_sentence(how)).to_owned();
     is_verb(first_word(rest))
         && aim.split_whitespace().count() <= 8
         && steps(0)

@@ -853,7 +853,7 @@ pub(crate) mod tests {
         fn nothing_that_stays_changes(
             plan in steps(40),
             later in 0_i32..120,
-            most in prop_oneof![Just(150_usize), 0_usize..30],
+            max_events in prop_oneof![Just(150_usize), 0_usize..30],
             odd in prop::collection::vec((0_usize..40, 0_u8..5), 0..4),
         ) {
             let (events, last) = life(&plan);

@@ -689,7 +689,7 @@ mod tests {
             let mut known = lines_of("\n---\n# Memory as of 2026-02-13");
             known.extend(["<!-- icecore:end -->", "<!-- icecore:begin pyramid 2026-02-13 -->"].map(String::from));
             known.extend(SECTION_TITLES.map(|title| format!("## {title}")));
-            from.records.iter().for_each(|record| known.extend(lines_of(&super::format_record(record))));
+            from.records.iter().for_each(|record| known.extend(lines_of(&format_record(record))));
             for told in &from.told {
                 known.extend(lines_of(&format!("### {}\n{}", told.period.title(), summary_text(told))));
                 let headline = told.headline.split_whitespace().collect::<Vec<_>>().join(" ");

@@ -189,7 +189,7 @@ mod tests {
             (state_project(&state), state_project("my own state")),
             (Some(Some("app")), None)
         );
-        assert_eq!(super::working_state(&[], &WorkingContext { wish: None, ..around }), None);
+        assert_eq!(working_state(&[], &WorkingContext { wish: None, ..around }), None);
     }
 
     proptest! {

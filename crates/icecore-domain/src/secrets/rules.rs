@@ -208,7 +208,7 @@ fn parse_format_line(line: &'static str) -> Option<Anchor> {
                 },
             )
         }
-        ["shape", text, shape] => anchor(text, AnchorRule::Shape(self::parse_program_rule(shape)?)),
+        ["shape", text, shape] => anchor(text, AnchorRule::Shape(parse_program_rule(shape)?)),
         [rule @ ("part" | "word"), text, kind, class] => {
             let class = match *class {
                 "password" => KeywordClass::Password,

@@ -1,6 +1,6 @@
 //! Prompts that the user typed while Claude Code was working. A transcript contains such a prompt
 //! several times: when it enters the queue (`enqueue`), when it leaves it (`dequeue`, `remove`,
-//! `popAll`), and, if it was delivered, as an ordinary message or as a `queued_command` attachment.
+//! `popAll`), and, if it was delivered, as an ordinary message or as a `read_queued_command` attachment.
 //! The queue is first in, first out; only the words link these lines.
 //!
 //! Each prompt becomes one turn: the delivered message if there is one. Most prompts are absorbed
@@ -105,7 +105,7 @@ impl PromptQueue {
         let whole = normalize_spaces(text);
         let lines = normalize_lines(text);
         self.waiting.retain(|queued| {
-            let is_part = || lines.contains(&self::normalize_lines(&queued.said.text));
+            let is_part = || lines.contains(&normalize_lines(&queued.said.text));
             !(normalize_spaces(&queued.said.text) == whole || (queued.is_sent && is_part()))
         });
     }
@@ -120,7 +120,7 @@ impl PromptQueue {
 
     fn take_matching(&mut self, text: &str) -> Option<QueuedPrompt> {
         let words = normalize_spaces(text);
-        let same = |queued: &QueuedPrompt| self::normalize_spaces(&queued.said.text) == words;
+        let same = |queued: &QueuedPrompt| normalize_spaces(&queued.said.text) == words;
         // Without words it is the first one.
         let at = self
             .waiting

@@ -552,7 +552,7 @@ impl Chats {
     }
 
     /// Stores an exchange durably, and returns what of it was cut. It is pending until
-    /// [`Chats::reflect`] has run.
+    /// [`Chats::reflection`] has run.
     pub async fn record_exchange(
         &self,
         begun: &PreparedChatTurn,

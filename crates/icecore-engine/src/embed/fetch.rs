@@ -130,7 +130,7 @@ pub enum FetchError {
     },
     /// The source has another file.
     #[error(
-        "{what} of {place} is not that of {MODEL}: its SHA-256 is {found}. Nothing was installed; name another source with `icecore model fetch SOURCE`"
+        "{what} of {place} is not that of {MODEL_NAME}: its SHA-256 is {found}. Nothing was installed; name another source with `icecore model fetch SOURCE`"
     )]
     WrongHash {
         place: String,
@@ -139,7 +139,9 @@ pub enum FetchError {
         found: Hash,
     },
     /// A file exceeds its size limit.
-    #[error("{place} is not {MODEL}: {what} is longer than {limit} bytes. Nothing was installed")]
+    #[error(
+        "{place} is not {MODEL_NAME}: {what} is longer than {limit} bytes. Nothing was installed"
+    )]
     TooBig {
         place: String,
         /// The file.

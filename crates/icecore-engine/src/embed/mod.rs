@@ -53,10 +53,10 @@ pub enum EmbedError {
     #[error("{} is damaged: {what}. Run `icecore model fetch` to install it again", file.display())]
     Damaged { file: PathBuf, what: String },
     /// A tensor has the wrong shape.
-    #[error("{} is not {MODEL}: {tensor} is {found}, not {wanted}. Run `icecore model fetch` to install the right one", file.display())]
+    #[error("{} is not {MODEL_NAME}: {tensor} is {found}, not {wanted}. Run `icecore model fetch` to install the right one", file.display())]
     WrongShape { file: PathBuf, tensor: String, found: String, wanted: String },
     /// The file belongs to another model.
-    #[error("{} is not of {MODEL}: {what}. Run `icecore model fetch` to install the right one", file.display())]
+    #[error("{} is not of {MODEL_NAME}: {what}. Run `icecore model fetch` to install the right one", file.display())]
     OtherModel { file: PathBuf, what: String },
     /// The file has an unknown hash.
     #[error(

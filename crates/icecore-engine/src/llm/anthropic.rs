@@ -107,7 +107,7 @@ fn parse_call_event(value: &Value, heard: &mut PartialAnswer) -> Result<(), Stri
 
 fn parse_event(value: &Value, heard: &mut PartialAnswer, wanted: &str) -> Result<(), String> {
     match value["type"].as_str().unwrap_or_default() {
-        "error" => return Err(error_message(value)),
+        "error" => return Err(reported_error(value)),
         "message_start" => read_usage(&value["message"]["usage"], heard),
         "content_block_delta" => {
             let delta = &value["delta"];
@@ -141,7 +141,7 @@ fn parse_reply(
     wanted: fn(&Value) -> Option<String>,
 ) -> Result<(), String> {
     if value["type"] == "error" || value["error"].is_object() {
-        return Err(error_message(value));
+        return Err(reported_error(value));
     }
     let Some(blocks) = value["content"].as_array() else {
         return Err("it is JSON, but holds no `content`".into());
@@ -152,7 +152,7 @@ fn parse_reply(
     Ok(())
 }
 
-fn error_message(value: &Value) -> String {
+fn reported_error(value: &Value) -> String {
     error_message(&value["error"]).unwrap_or_else(|| "an error without a message".into())
 }
 

@@ -91,7 +91,7 @@ pub enum ModelError {
     #[error("{place} answered {status}: {said}. {}", advice(*status))]
     Refused { place: String, status: u16, said: String },
     /// The server asked to try again later.
-    #[error("{place} answered {status}: {said}. It asks to wait {}; the work is deferred until then", wait_in_words(*retry_after))]
+    #[error("{place} answered {status}: {said}. It asks to wait {}; the work is deferred until then", wait_text(*retry_after))]
     RateLimited {
         place: String,
         status: u16,

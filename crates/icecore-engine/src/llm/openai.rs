@@ -129,7 +129,7 @@ impl Llm for OpenAiClient {
         heard: &(dyn Fn(usize) + Send + Sync),
     ) -> Result<ModelAnswer, ModelError> {
         let url = format!("{}/chat/completions", self.wire.endpoint());
-        let tongue = ReplyParser { event, whole };
+        let tongue = ReplyParser { event: parse_event, whole: parse_reply };
         let mut tries = RequestAttempts::default();
         let mut dialect = self.known_dialect();
         // Every round leaves out one field, so there are at most five.

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use icecore_domain::layout::{self, DocPath};
 use icecore_domain::secrets::MarkerKey;
-use icecore_engine::{Error, back_up, carry, check_backup, restore_backup};
+use icecore_engine::{Error, back_up, check_backup, restore_backup, transfer};
 use icecore_store::postgres::{Postgres, PostgresOptions};
 use icecore_store::testing::cluster::{Durability, TestCluster};
 use icecore_store::vault::Vault;

@@ -10,7 +10,7 @@ use icecore_engine::clock::FixedClock;
 use icecore_engine::embed::{EmbedError, Embedder, Embedding};
 use icecore_engine::{
     CaptureDefaults, Error, LiveSession, Memory, PackBudget, RememberRequest, RollupRequest,
-    SearchRequest, carry,
+    SearchRequest, transfer,
 };
 use icecore_store::Store;
 use icecore_store::postgres::{Postgres, PostgresOptions};

@@ -602,7 +602,7 @@ async fn records(store: &dyn Store) {
         both,
         digest(&own, "2026-02-13", "2026-02-13")
             .await
-            .with(digest(&own, "2026-02-14", "2026-02-14").await)
+            .combine(digest(&own, "2026-02-14", "2026-02-14").await)
     );
     assert_eq!((both.records, digest("nobody", "2026-02-13", "2026-02-14").await.records), (2, 0));
     store

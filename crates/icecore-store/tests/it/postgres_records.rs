@@ -140,7 +140,7 @@ fn both_homes_write_the_same_bytes_and_derive_the_same() {
                         match turn % 3 {
                             0 => store.put(one, &[&bytes[..], &own].concat()).await.unwrap(),
                             1 => store
-                                .grow(one, &own, ContentVersion::of(Some(&bytes)))
+                                .append_if_unchanged(one, &own, ContentVersion::of(Some(&bytes)))
                                 .await
                                 .unwrap(),
                             _ => store.remove(one).await.unwrap(),

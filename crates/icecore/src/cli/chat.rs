@@ -35,7 +35,7 @@ const SETTLE_TIMEOUT: Duration = Duration::from_secs(60);
 #[derive(Debug, Args)]
 pub struct ChatArgs {
     /// The conversation to continue
-    #[arg(long, value_name = "NAME", default_value = TERMINAL)]
+    #[arg(long, value_name = "NAME", default_value = DEFAULT_CONVERSATION)]
     conversation: String,
     /// In this end user's space
     #[arg(long, value_name = "NAME")]

@@ -181,11 +181,11 @@ pub async fn run_conversation(
         ConversationCommand::Facts(at) => {
             print_facts(&chats.facts(&at.one.name, at.turn).await?, out)
         }
-        ConversationCommand::Turns(turns) => self::list_turns(&chats, turns, out).await,
+        ConversationCommand::Turns(turns) => list_turns(&chats, turns, out).await,
         ConversationCommand::Artifacts(artifacts) => {
-            self::list_artifacts(&chats, artifacts, out).await
+            list_artifacts(&chats, artifacts, out).await
         }
-        ConversationCommand::Diff(diff) => self::print_fact_changes(&chats, diff, out).await,
+        ConversationCommand::Diff(diff) => print_fact_changes(&chats, diff, out).await,
         ConversationCommand::Retry(one) => retry_summaries(&chats, &one.name, out).await,
         ConversationCommand::Promote(promote) => {
             let event = chats.promote(&promote.one.name, promote.id).await?;
@@ -201,7 +201,7 @@ pub async fn run_conversation(
             Ok(())
         }
         ConversationCommand::Export(one) => out.json(&chats.export(&one.name).await?),
-        ConversationCommand::Delete(delete) => self::delete_conversation(&chats, delete, out).await,
+        ConversationCommand::Delete(delete) => delete_conversation(&chats, delete, out).await,
     }
 }
 
@@ -258,7 +258,7 @@ async fn show_conversation(chats: &Chats, name: &str, out: &mut Output) -> Resul
     }
     out.line(format!("{BOLD}{}{BOLD:#}", sanitize::one_line(name)))?;
     out.line("")?;
-    self::print_facts(&facts, out)?;
+    print_facts(&facts, out)?;
     if !turns.is_empty() {
         out.line("")?;
     }

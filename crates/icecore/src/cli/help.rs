@@ -361,7 +361,7 @@ mod tests {
                 for call in calls(line) {
                     *seen += 1;
                     let words = call.iter().map(OsString::from).collect();
-                    let parsed = Cli::parse_words(super::super::without_bullets(words));
+                    let parsed = Cli::parse_words(super::super::strip_copied_bullets(words));
                     assert!(parsed.is_ok(), "{line}\n{call:?}\n{}", parsed.unwrap_err());
                 }
             }

@@ -182,7 +182,7 @@ pub fn read_text(words: &[String]) -> Result<String> {
     })
 }
 
-pub fn parse_day(option: &str, text: Option<&str>, today: Date) -> Result<Option<Date>> {
+pub fn parse_day_option(option: &str, text: Option<&str>, today: Date) -> Result<Option<Date>> {
     let Some(text) = text else { return Ok(None) };
     match parse_day(text, today) {
         Some(day) => Ok(Some(day)),
@@ -228,7 +228,7 @@ pub async fn log(open: &OpenMemory, log: &LogArgs, out: &mut Output) -> Result<(
 
 pub async fn remember(open: &OpenMemory, said: &RememberArgs, out: &mut Output) -> Result<()> {
     let today = open.memory.now().day();
-    let due = parse_day("--due", said.due.as_deref(), today)?;
+    let due = parse_day_option("--due", said.due.as_deref(), today)?;
     let remembered = open
         .memory
         .remember(icecore_engine::RememberRequest {
@@ -410,8 +410,8 @@ pub async fn events(open: &OpenMemory, asked: &EventsArgs, out: &mut Output) -> 
         source: asked.source.clone(),
         session: asked.session.clone(),
         scope: asked.scope.clone(),
-        since: parse_day("--since", asked.since.as_deref(), today)?,
-        until: parse_day("--until", asked.until.as_deref(), today)?,
+        since: parse_day_option("--since", asked.since.as_deref(), today)?,
+        until: parse_day_option("--until", asked.until.as_deref(), today)?,
         text: (!asked.text.is_empty()).then(|| asked.text.join(" ")),
         limit: asked.limit,
         quarantined: asked.quarantined.then_some(true),

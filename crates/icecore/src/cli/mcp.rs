@@ -1,4 +1,4 @@
-//! `mcp`: the MCP server on standard input and output.
+//! `serve_mcp`: the MCP server on standard input and output.
 
 use std::sync::Arc;
 

@@ -84,7 +84,7 @@ impl Cli {
             .map_err(|error| error.format(&mut Self::command()))?;
         (cli.global.vault_is_meant, cli.global.space_is_meant) = (vault_is_meant, space_is_meant);
         cli.global.command = command;
-        match cli.global.contradiction() {
+        match cli.global.location_conflict() {
             Some(said) => {
                 Err(Self::command().error(clap::error::ErrorKind::ArgumentConflict, said))
             }
@@ -916,7 +916,7 @@ fn print_manual(names: &[String], out: &mut Output) -> Result<()> {
     }
     let mut text = Vec::new();
     clap_mangen::Man::new(at.clone()).render(&mut text)?;
-    self::print_text(String::from_utf8_lossy(&text).trim_end(), out)
+    print_text(String::from_utf8_lossy(&text).trim_end(), out)
 }
 
 /// Parsers of argument values, so that a wrong value is refused before anything is opened.

@@ -1,4 +1,4 @@
-//! `quarantine`: statements from tools and strangers, always shown as quotations with their
+//! `run_quarantine`: statements from tools and strangers, always shown as quotations with their
 //! speaker.
 
 use anyhow::Result;
@@ -77,7 +77,8 @@ pub struct DropQuarantinedArgs {
 
 impl QuarantineFilterArgs {
     fn to_query(&self, open: &OpenMemory) -> Result<QuarantineFilter> {
-        let since = ledger::parse_day("--since", self.since.as_deref(), open.memory.now().day())?;
+        let since =
+            ledger::parse_day_option("--since", self.since.as_deref(), open.memory.now().day())?;
         Ok(QuarantineFilter {
             origin: self.origin,
             session: self.session.clone(),

@@ -38,7 +38,7 @@ pub struct SearchArgs {
     before: Option<String>,
     /// Only this kind: message, state, event, summary, page, memory, log, artifact; may be given
     /// more than once
-    #[arg(long, value_name = "KIND", value_parser = kind)]
+    #[arg(long, value_name = "KIND", value_parser = parse_kind)]
     kind: Vec<PassageKind>,
     /// Only of this conversation
     #[arg(long, value_name = "NAME")]

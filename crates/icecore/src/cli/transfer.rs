@@ -9,7 +9,7 @@ use anyhow::{Context as _, Result};
 use clap::{Args, Subcommand};
 use icecore_domain::layout;
 use icecore_engine::clock::SystemClock;
-use icecore_engine::{Memory, TransferReport, back_up, carry, check_backup, restore_backup};
+use icecore_engine::{Memory, TransferReport, back_up, check_backup, restore_backup, transfer};
 use icecore_store::Progress;
 use icecore_store::staged_dir::StagedDir;
 use serde::Serialize;
@@ -311,7 +311,7 @@ pub async fn run_backup(
     match backup {
         BackupCommand::Create { file } => create_backup(global, file.as_deref(), out).await,
         BackupCommand::Verify { file, drill } => verify_backup(file, *drill, out).await,
-        BackupCommand::Restore { file } => restore_backup(global, file, out).await,
+        BackupCommand::Restore { file } => run_restore(global, file, out).await,
     }
 }
 
@@ -439,7 +439,7 @@ async fn drill_restore(file: &Path) -> Result<bool> {
     }
 }
 
-async fn restore_backup(global: &GlobalArgs, file: &Path, out: &mut Output) -> Result<()> {
+async fn run_restore(global: &GlobalArgs, file: &Path, out: &mut Output) -> Result<()> {
     // A broken backup is refused before anything is created.
     check_backup(open_backup(file)?, &|_, _| {})?;
     let place = bootstrap::new_location(global)?;

@@ -26,7 +26,7 @@ pub enum BodyError {
     /// A duplicate key: parsers differ on which one counts.
     #[error("{what} has the key `{key}` twice, so it is ambiguous; send it once")]
     Twice { what: String, key: String },
-    #[error("the body is nested deeper than {MOST_DEPTH} levels; flatten it")]
+    #[error("the body is nested deeper than {MAX_DEPTH} levels; flatten it")]
     TooDeep,
 }
 

@@ -109,7 +109,7 @@ pub struct ImportRun<'a> {
     /// The progress of earlier runs by file; empty with `--again`.
     known: HashMap<String, ImportProgress>,
     facts: Option<ImportedFacts>,
-    batch: ImportBatch,
+    batch: PendingImport,
     pub report: ImportReport,
     projects: RefCell<HashMap<String, Option<String>>>,
     gathered: usize,
@@ -118,7 +118,7 @@ pub struct ImportRun<'a> {
 
 /// Messages and facts to be stored together.
 #[derive(Default)]
-struct ImportBatch {
+struct PendingImport {
     said: Vec<IncomingMessage>,
     /// The source of each message: an index into `names`, and the number of its piece.
     places: Vec<(usize, usize)>,
@@ -144,7 +144,7 @@ impl<'a> ImportRun<'a> {
             gaps,
             known,
             facts: None,
-            batch: ImportBatch::default(),
+            batch: PendingImport::default(),
             report,
             projects: RefCell::default(),
             gathered: 0,
@@ -574,7 +574,7 @@ impl<'a> ImportRun<'a> {
     }
 }
 
-impl ImportBatch {
+impl PendingImport {
     fn name_index(&mut self, name: &str) -> usize {
         if self.names.last().is_none_or(|last| last != name) {
             self.names.push(name.to_owned());
