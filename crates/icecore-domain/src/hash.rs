@@ -10,7 +10,7 @@ use sha2::{Digest as _, Sha256};
 pub struct Hash([u8; 32]);
 
 impl Hash {
-    /// Hashes `as_bytes`.
+    /// Hashes `bytes`.
     pub fn of(bytes: &[u8]) -> Self {
         Self(Sha256::digest(bytes).into())
     }

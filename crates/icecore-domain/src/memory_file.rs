@@ -66,7 +66,7 @@ pub struct ParsedMemo {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MemoEdit {
     None,
-    /// A new file, or a changed one whose event is no longer active; `memory_file.event` then names the
+    /// A new file, or a changed one whose event is no longer active; `memo.event` then names the
     /// event.
     New {
         memo: Box<ParsedMemo>,
@@ -331,7 +331,7 @@ pub fn parse(text: &str) -> ParsedMemo {
     memo
 }
 
-/// The lines of a block, with a prefixed key if `renumber_file` is set.
+/// The lines of a block, with a prefixed key if `rename` is set.
 fn block_lines(block: &FrontMatterBlock<'_>, rename: bool) -> Vec<String> {
     let mut lines: Vec<String> = block.lines.iter().map(|line| (*line).to_owned()).collect();
     if let Some(first) = lines.first_mut().filter(|_| rename) {

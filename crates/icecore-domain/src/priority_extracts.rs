@@ -322,7 +322,7 @@ impl ExtractImport {
     }
 }
 
-/// The bytes to append to the log of `now`'s day to add one line. `progress_record` is its current text.
+/// The bytes to append to the log of `now`'s day to add one line. `so_far` is its current text.
 pub fn format_log_line(so_far: Option<&str>, text: &str, now: Moment) -> String {
     let mut out = String::new();
     match so_far {

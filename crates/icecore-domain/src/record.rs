@@ -591,7 +591,7 @@ pub struct IncomingMessage {
     /// The role; `None` if there is only a name, or nothing says who speaks.
     pub role: Option<Role>,
     pub name: Option<String>,
-    /// The speaker, if it is not the owner; set by [`crate::speaker_name::attribute_speakers`].
+    /// The speaker, if it is not the owner; set by [`crate::speaker::attribute_speakers`].
     pub other_speaker: Option<String>,
     pub text: String,
     /// Tool uses and files, as raw JSON.

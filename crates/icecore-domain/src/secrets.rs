@@ -1,6 +1,6 @@
 //! The secret filter: hides secrets before anything is stored.
 //!
-//! Invariants: - A secret is replaced by `[find_secret:kind:code]`. Equal secrets get equal marks, so a
+//! Invariants: - A secret is replaced by `[secret:kind:code]`. Equal secrets get equal marks, so a
 //! reader still   sees that two messages are about the same key. - The code is an HMAC under the
 //! memory's own key, so a mark cannot be used to test a guess. - A mark is never hidden again. A
 //! text without secrets is returned unchanged and borrowed. - An ambiguous string is a secret only
@@ -35,7 +35,7 @@ use crate::id::EventId;
 pub struct HiddenSecret {
     /// The kind: `github-token`, `password`, `private-key` …
     pub kind: &'static str,
-    /// The replacement: `[find_secret:kind:code]`.
+    /// The replacement: `[secret:kind:code]`.
     pub mark: String,
 }
 
@@ -231,7 +231,7 @@ fn is_in_class(byte: u8, classes: u16) -> bool {
     CLASSES[byte as usize] & classes != 0
 }
 
-/// The number of bytes of `parse_classes` at `from`, at most `most`.
+/// The number of bytes of `classes` at `from`, at most `most`.
 fn run_length(bytes: &[u8], from: usize, classes: u16, most: usize) -> usize {
     bytes.iter().skip(from).take(most).take_while(|byte| is_in_class(**byte, classes)).count()
 }
@@ -1867,7 +1867,7 @@ fn looks_like_password(value: &str) -> bool {
         .skip(1)
         .take(bytes.len().saturating_sub(2))
         .any(|byte| b"@#$%^&*!+=~?".contains(byte));
-    // `8-character`, `handle_v1.2.3`, `__u32`, and names of methods and events describe passwords and are
+    // `8-character`, `v1.2.3`, `__u32`, and names of methods and events describe passwords and are
     // none.
     let measure = core.split_once('-').is_some_and(|(a, b)| {
         a.bytes().all(|byte| is_in_class(byte, DIGIT))
@@ -1888,7 +1888,7 @@ fn looks_like_password(value: &str) -> bool {
     !named && (digits > 0 || symbol)
 }
 
-/// Generated keys and tokens. Directly after a keyword (`nearby_words`) less evidence is needed.
+/// Generated keys and tokens. Directly after a keyword (`near`) less evidence is needed.
 fn looks_like_token(value: &str, near: bool) -> bool {
     // The usual notation of secrets for one-time codes.
     let base32 = value.len() >= 16

@@ -96,7 +96,7 @@ impl Period {
         }
     }
 
-    /// The period of `for_tier` that covers `day`; none for sessions.
+    /// The period of `tier` that covers `day`; none for sessions.
     pub fn covering(tier: Tier, day: Date) -> Option<Self> {
         let week = Week::containing(day);
         match tier {

@@ -36,7 +36,7 @@ pub const MAX_DEPTH: usize = 100;
 pub const MAX_COMPLAINTS: usize = 1_000;
 /// The most kinds of skipped content that are counted separately.
 const MAX_KINDS: usize = 64;
-/// A picture or file inside a message is kept in `parts_json` up to this size; a larger one keeps only
+/// A picture or file inside a message is kept in `parts` up to this size; a larger one keeps only
 /// its description.
 const MAX_EMBEDDED_BYTES: usize = 2_048;
 /// The most lines of front matter.

@@ -20,7 +20,7 @@ const MAX_WATCHED_CONVERSATIONS: usize = 64;
 /// A part of a memory that can change.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct ChangedPart {
-    /// `ledger`, `conversation`, `summaries`, `runs`, `list_pending_reviews`, `knowledge`, `messages`, `logs` or
+    /// `ledger`, `conversation`, `summaries`, `runs`, `reviews`, `knowledge`, `messages`, `logs` or
     /// `config`.
     pub what: &'static str,
     /// The conversation, page or day, where there are several.

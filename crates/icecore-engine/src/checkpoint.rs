@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Memory, Result};
 
-/// The content of `memory/load_checkpoint.json`.
+/// The content of `memory/checkpoint.json`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Checkpoint {
     /// The last event that is on pages and memory files.

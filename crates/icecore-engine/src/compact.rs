@@ -66,7 +66,7 @@ fn describe_surplus(over: &LedgerOverflow) -> String {
 }
 
 impl Memory {
-    /// What `compact_ledger`, or with `prune_ledger` pruning alone, would do.
+    /// What `compact`, or with `prune` pruning alone, would do.
     pub async fn preview_compaction(&self, prune: bool) -> Result<CompactionReport> {
         let text = self.store.ledger().await?;
         let ledger = Ledger::parse(&text.bytes, None);

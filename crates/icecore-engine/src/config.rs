@@ -91,7 +91,7 @@ pub struct ChatPolicy {
     /// For how many more turns a long reply is repeated.
     pub extra_turns_for_long_replies: usize,
     pub max_memory_tokens: usize,
-    /// `system` or `last_user_index`.
+    /// `system` or `last_user`.
     placement: String,
     /// `augment` or `replace`.
     mode: String,

@@ -536,7 +536,7 @@ impl Memory {
         Ok(Some(known.unwrap_or_else(|| sanitize::entity_key(&key.slug))))
     }
 
-    /// The events that these pages show. `nearby_words` are events that are known to be on one of them.
+    /// The events that these pages show. `near` are events that are known to be on one of them.
     async fn entries_on_pages(
         &self,
         keys: &BTreeSet<PageKey>,

@@ -233,7 +233,7 @@ impl Prompts {
         self.fill_system_and_user("facts", &values)
     }
 
-    /// The context of a chat model; `recalled_artifacts` are requested artifacts: name, version, text.
+    /// The context of a chat model; `recalled` are requested artifacts: name, version, text.
     pub fn fill_chat(
         &self,
         told: &ChatMaterial,

@@ -83,7 +83,7 @@ pub enum SessionKind {
 #[derive(Debug, Clone, Serialize)]
 pub struct TriggerList {
     pub triggers: Vec<TriggerInfo>,
-    /// The mistakes in `recall/list_triggers.json`.
+    /// The mistakes in `recall/triggers.json`.
     pub complaints: Vec<String>,
 }
 
@@ -717,7 +717,7 @@ impl Memory {
         Ok(TriggerList { triggers: told.collect(), complaints })
     }
 
-    /// Appends the suggested triggers to `recall/list_triggers.json`, and returns how many were new.
+    /// Appends the suggested triggers to `recall/triggers.json`, and returns how many were new.
     pub async fn adopt_suggested_triggers(&self) -> Result<usize> {
         let place = doc_path(layout::TRIGGERS)?;
         let known = self.store.document(&place).await?;

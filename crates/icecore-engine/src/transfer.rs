@@ -38,7 +38,7 @@ const MAX_MANIFEST_BYTES: u64 = 256 << 20;
 /// The maximum size of a document; no store has larger ones.
 const MAX_DOCUMENT_BYTES: u64 = 1 << 30;
 /// The maximum compression ratio of a backup, against zip bombs. It applies only beyond
-/// `UNCHECKED_RATIO_BYTES`.
+/// `UNASKED_BYTES`.
 const MAX_COMPRESSION_RATIO: u64 = 400;
 const UNCHECKED_RATIO_BYTES: u64 = 256 << 20;
 /// How many bytes of a document are unpacked at once.

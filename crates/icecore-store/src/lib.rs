@@ -572,7 +572,7 @@ pub trait Store: search_index::SearchIndex {
     /// Writes a note atomically, without waiting for a lock.
     async fn put_note(&self, name: &DocPath, bytes: &[u8]) -> Result<()>;
 
-    /// Appends a line to a note without waiting for a lock; durably if `flush`. Beyond `max_answer_bytes`
+    /// Appends a line to a note without waiting for a lock; durably if `flush`. Beyond `most_bytes`
     /// the older half is dropped.
     async fn append_note(
         &self,
@@ -654,7 +654,7 @@ pub trait TurnLease: Send + Sync {
     async fn acquire(&self, conversation: &str, who: &str, lease: Duration) -> Result<Option<i64>>;
 
     /// Releases the conversation. With `again`, it becomes pending again after that time. Otherwise
-    /// it is no longer pending, unless records were written after the `contains_records` count.
+    /// it is no longer pending, unless records were written after the `known` count.
     async fn release(
         &self,
         conversation: &str,

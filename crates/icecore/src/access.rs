@@ -714,7 +714,7 @@ fn new_token(
     Ok(IssuedToken { token, secret: format!("{TOKEN_PREFIX}{}", random_hex::<SECRET_BYTES>()?) })
 }
 
-/// The moment that lies `parse_duration` after now.
+/// The moment that lies `lasts` after now.
 fn expiry_after(now: Timestamp, lasts: Option<SignedDuration>) -> Result<Option<Timestamp>> {
     let end = lasts.map(|lasts| now.checked_add(lasts)).transpose();
     Ok(end.map_err(|_| AppError::new(Exit::Usage, "the duration is too long"))?)

@@ -68,7 +68,7 @@ pub struct SpaceRegistry {
     turning: WorkerPool,
     /// Separate threads for reflection, so that no turn waits for it.
     reflecting: WorkerPool,
-    /// When the job backlog was last queried; the result is in `cached_backlog`.
+    /// When the job backlog was last queried; the result is in `known_backlog`.
     backlog: tokio::sync::Mutex<Option<tokio::time::Instant>>,
     known_backlog: Mutex<Vec<JobBacklog>>,
     log: Arc<dyn Fn(&str) + Send + Sync>,

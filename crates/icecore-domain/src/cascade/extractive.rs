@@ -105,7 +105,7 @@ pub fn classify_sentence(sentence: &str) -> SentenceKind {
 }
 
 /// Whether a line is labelled as a decision or as a fact to keep: `Decision:`, `Decided:`,
-/// `[decision]`, `[P0_SECTION]`, `[P1]`, `[P1 decision]`, in any case, after list marks, bold or not.
+/// `[decision]`, `[P0]`, `[P1]`, `[P1 decision]`, in any case, after list marks, bold or not.
 pub fn is_marked_to_keep(line: &str) -> bool {
     let text = strip_line_marks(line).text.trim_start_matches(['*', '_', ' ']);
     match parse_label(text) {

@@ -709,7 +709,7 @@ pub fn is_cascade_file(path: &str) -> bool {
     path == layout::LAST_MONTH || path.strip_prefix("memory/summaries/").is_some_and(year)
 }
 
-/// `conversations/MARKER_NAME`, for a file below it.
+/// `conversations/NAME`, for a file below it.
 pub fn conversation_folder(path: &str) -> Option<&str> {
     let rest = path.strip_prefix("conversations/")?;
     let end = rest.find('/')?;

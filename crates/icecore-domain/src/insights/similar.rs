@@ -89,7 +89,7 @@ impl SimilarityIndex {
         self.bags.insert(summary.period, bag);
     }
 
-    /// The summaries of the same tier that satisfy `find_conflicts` and have at least this similarity, most
+    /// The summaries of the same tier that satisfy `among` and have at least this similarity, most
     /// similar first.
     pub fn find_similar(
         &self,

@@ -131,7 +131,7 @@ impl LedgerPrefix {
 }
 
 /// Checks the ledger by itself. `archived` are ids that moved to an archive and still resolve;
-/// `parse_known_gaps` are ids whose loss a person has accepted.
+/// `known_gaps` are ids whose loss a person has accepted.
 pub fn check_ledger(
     ledger: &Ledger,
     archived: &HashSet<EventId>,

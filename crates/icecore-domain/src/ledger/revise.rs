@@ -60,7 +60,7 @@ pub fn check_revision_by(
     }
 }
 
-/// Checks whether `effect_of_act` is allowed on the event `id`, whose entry is `entry` if it exists.
+/// Checks whether `effect` is allowed on the event `id`, whose entry is `entry` if it exists.
 pub fn check_revision(
     id: EventId,
     entry: Option<&LedgerEntry>,

@@ -409,7 +409,7 @@ fn text_of(set: &BTreeSet<u8>, kind: bool) -> Vec<u8> {
     set.iter().flat_map(|&number| format!("{}\n", line_of(number, kind)).into_bytes()).collect()
 }
 
-/// A log with these entries; those from `below` on are under a heading of their own. `backfill_order`:
+/// A log with these entries; those from `below` on are under a heading of their own. `backwards`:
 /// the entries are not ordered by time.
 fn log_of(set: &BTreeSet<u8>, backwards: bool, below: u8) -> Vec<u8> {
     let entry = |number: &u8| format!("- 09:{:02} said {number}\n  by somebody\n", number % 7);

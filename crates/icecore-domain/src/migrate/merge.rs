@@ -22,7 +22,7 @@ pub(super) fn comparable_lines(text: &[u8]) -> impl Iterator<Item = &[u8]> {
     text.split(|&byte| byte == b'\n').map(line_key).filter(|line| !line.trim_ascii().is_empty())
 }
 
-/// What has to be appended to `progress_record`, the log of `day`, so that it has every line of `source`:
+/// What has to be appended to `so_far`, the log of `day`, so that it has every line of `source`:
 /// the missing lines, in order, under `title` and their headings. `None` if nothing is missing.
 pub(super) fn missing_lines(
     so_far: Option<&[u8]>,

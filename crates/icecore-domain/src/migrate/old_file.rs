@@ -30,9 +30,9 @@ pub(super) enum OldFileKind {
     /// `SOUL.md` or `USER.md`.
     Identity(&'static str),
     Ledger,
-    /// The long, curated `MEMORY_HEADER.md`.
+    /// The long, curated `MEMORY.md`.
     Curated,
-    /// A `MEMORY_HEADER.md` that only lists topic files.
+    /// A `MEMORY.md` that only lists topic files.
     Index,
     /// A single file of facts, the oldest layout.
     Facts,

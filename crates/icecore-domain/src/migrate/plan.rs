@@ -45,7 +45,7 @@ pub fn plan_migration(
     planner.finish()
 }
 
-/// The kind of each file; topic files are known only from the `MEMORY_HEADER.md` that lists them.
+/// The kind of each file; topic files are known only from the `MEMORY.md` that lists them.
 fn classify_files(found: &[SourceFile]) -> Vec<(OldFileKind, &SourceFile)> {
     let mut topics: HashSet<String> = HashSet::new();
     let mut indices: HashSet<&str> = HashSet::new();

@@ -496,7 +496,7 @@ pub(crate) fn front_matter_field<'a>(front_matter: &[&'a str], name: &str) -> Op
     front_matter.iter().find_map(value).filter(|value| !value.is_empty())
 }
 
-/// The topic files that a `MEMORY_HEADER.md` lists, if it contains nothing else.
+/// The topic files that a `MEMORY.md` lists, if it contains nothing else.
 pub(crate) fn listed_topics(text: &str) -> Option<BTreeSet<&str>> {
     let body = text.trim_start_matches('\u{feff}');
     let skip = front_matter(body).map_or(0, |lines| lines.len() + 2);

@@ -233,7 +233,7 @@ pub fn keep_foreign(existing: &str, rendered: &str, foreign: &BTreeSet<Period>) 
     render_blocks(&before, &blocks)
 }
 
-/// The file with only the entries that `is_vault_file` accepts, and the text before the first. If all
+/// The file with only the entries that `is_kept` accepts, and the text before the first. If all
 /// stay, the file is unchanged byte for byte.
 pub fn retain_blocks(existing: &str, is_kept: impl Fn(&PeriodBlock) -> bool) -> String {
     let (before, found) = parse_blocks(existing);

@@ -166,7 +166,7 @@ pub struct QuestionTimes {
     pub named: Vec<Range<i64>>,
 }
 
-/// Finds the candidates for a question. `matches` filters passages; `extra` passages are candidates
+/// Finds the candidates for a question. `admits` filters passages; `extra` passages are candidates
 /// whatever their words.
 pub fn find_candidates(
     corpus: &Corpus,

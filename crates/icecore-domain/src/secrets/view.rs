@@ -30,7 +30,7 @@ pub(super) fn find_views(text: &str) -> Vec<View> {
     stretches_with_escapes(text).into_iter().map(|stretch| build_view(text, stretch)).collect()
 }
 
-/// The character that an escape at `next_from` encodes, and the escape's length; `None` for an invisible
+/// The character that an escape at `at` encodes, and the escape's length; `None` for an invisible
 /// character.
 fn decode_escape(text: &str, at: usize) -> Option<(Option<char>, usize)> {
     let rest = &text[at..];
@@ -83,7 +83,7 @@ impl<'a> EscapeScanner<'a> {
         memchr::memchr3(0xC2, 0xE2, 0xEF, self.bytes.get(at..)?).map(|hit| at + hit)
     }
 
-    /// The first one at or after `next_from`.
+    /// The first one at or after `at`.
     fn next_from(&mut self, at: usize) -> Option<usize> {
         if self.ascii.is_some_and(|hit| hit < at) {
             self.ascii = self.next_ascii(at);

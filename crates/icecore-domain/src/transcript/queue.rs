@@ -1,6 +1,6 @@
 //! Prompts that the user typed while Claude Code was working. A transcript contains such a prompt
 //! several times: when it enters the queue (`enqueue`), when it leaves it (`dequeue`, `remove`,
-//! `popAll`), and, if it was delivered, as an ordinary message or as a `read_queued_command` attachment.
+//! `popAll`), and, if it was delivered, as an ordinary message or as a `queued_command` attachment.
 //! The queue is first in, first out; only the words link these lines.
 //!
 //! Each prompt becomes one turn: the delivered message if there is one. Most prompts are absorbed

@@ -362,7 +362,7 @@ impl Chats {
     /// Asks for a summary, and once more if the answer cannot be read; never longer than a few
     /// seconds.
     ///
-    /// `failed_tries` is the number of failed attempts. It makes this another question; otherwise the
+    /// `tries` is the number of failed attempts. It makes this another question; otherwise the
     /// stored answer of the first attempt would be used again.
     async fn ask_summarizer(
         &self,

@@ -23,7 +23,7 @@ pub fn jitter_seed(ask: &ModelRequest) -> u64 {
     hash.as_bytes().iter().take(8).fold(0, |seed, byte| (seed << 8) | u64::from(*byte))
 }
 
-/// The delay before the next request after `failed_tries` attempts that ended in `trouble`; `None` to give
+/// The delay before the next request after `tries` attempts that ended in `trouble`; `None` to give
 /// up.
 pub fn retry_delay(trouble: &ModelError, tries: u32, seed: u64, cap: Duration) -> Option<Duration> {
     if tries >= MAX_REQUESTS {

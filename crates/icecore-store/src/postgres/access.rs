@@ -140,7 +140,7 @@ fn count_column(row: &Row, at: usize) -> u64 {
 }
 
 impl Postgres {
-    /// What the token with this hash permits; `Unlimited` if it is unknown or no longer valid. Updates
+    /// What the token with this hash permits; `None` if it is unknown or no longer valid. Updates
     /// its last use once a minute.
     pub async fn authenticate_token(&self, hash: Hash) -> Result<Option<TokenGrant>> {
         self.check_schema().await?;

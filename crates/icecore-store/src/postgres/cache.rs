@@ -76,7 +76,7 @@ impl CacheEntry {
         Some(reading)
     }
 
-    /// Replaces the entry if it still has the `known_version` version; a newer one stays.
+    /// Replaces the entry if it still has the `known` version; a newer one stays.
     fn put<T: ParsedDocument>(&self, known: i64, look: DocumentMeta, reading: &Arc<T>) {
         let mut place = self.lock();
         if place

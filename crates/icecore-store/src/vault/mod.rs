@@ -380,7 +380,7 @@ impl Vault {
         Ok((held, conversation))
     }
 
-    /// Replaces the ledger if it is still at `with_root`. A line that another program appends at the last
+    /// Replaces the ledger if it is still at `at`. A line that another program appends at the last
     /// moment is not lost.
     fn replace_ledger_at(&self, held: &WriteLock, text: &[u8], at: Position) -> Result<()> {
         let look = self.fs.stat(&self.ledger)?;

@@ -2097,7 +2097,7 @@ enum CheckedPath {
 enum Placement {
     /// Done, nothing left to check.
     New,
-    /// Done; the old file is at `run_blocking`.
+    /// Done; the old file is at `aside`.
     Exchanged { aside: PathBuf, old: (File, FileStat), own: FileStat },
     /// The path has an unexpected state and stays as it is.
     Refused,

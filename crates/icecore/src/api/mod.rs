@@ -1,7 +1,7 @@
 //! The memory API: everything the command line can do, over HTTP.
 //!
 //! A request is checked against its declared route, handled on a blocking thread, and answered with
-//! the JSON that `--json_response` prints. `route` declares routes, `call` parses requests, `document` and
+//! the JSON that `--json` prints. `route` declares routes, `call` parses requests, `document` and
 //! `page` describe them, and the other modules are the handlers.
 
 pub mod access;

@@ -1,4 +1,4 @@
-//! `print_login_link`: asks a running server for a login link.
+//! `dashboard`: asks a running server for a login link.
 
 use std::net::SocketAddr;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! `serve_mcp`: the MCP server on standard input and output.
+//! `mcp`: the MCP server on standard input and output.
 
 use std::sync::Arc;
 

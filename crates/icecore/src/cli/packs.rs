@@ -1,4 +1,4 @@
-//! `print_pack_for` and `zoom`: context packs for a model, and the original words of any time.
+//! `pack` and `zoom`: context packs for a model, and the original words of any time.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! `run_quarantine`: statements from tools and strangers, always shown as quotations with their
+//! `quarantine`: statements from tools and strangers, always shown as quotations with their
 //! speaker.
 
 use anyhow::Result;

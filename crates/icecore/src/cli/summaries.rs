@@ -1,4 +1,4 @@
-//! `rollup`, `summary`, `jobs`, `run_daemon` and `model`: making and reviewing summaries, the schedule
+//! `rollup`, `summary`, `jobs`, `daemon` and `model`: making and reviewing summaries, the schedule
 //! and the models.
 
 use std::io::Write as _;

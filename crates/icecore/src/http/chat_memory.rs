@@ -90,9 +90,9 @@ impl NotReady {
 /// The chat API that a request uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ChatDialect {
-    /// `/handle_v1/chat/completions` and all other routes.
+    /// `/v1/chat/completions` and all other routes.
     OpenAi,
-    /// `/handle_v1/messages`.
+    /// `/v1/messages`.
     Anthropic,
 }
 

@@ -1,8 +1,8 @@
 //! The HTTP server: memory behind the chat APIs that clients already speak.
 //!
-//! `auth` authenticates and authorizes requests, `ids` finds the conversation and end user,
+//! `guard` authenticates and authorizes requests, `ids` finds the conversation and end user,
 //! `body`, `messages`, `openai` and `anthropic` read and edit requests, `proxy` and `upstream`
-//! carry them to the model, `stream_tap` copies the reply stream as it passes. `chat_memory` is the only
+//! carry them to the model, `tap` copies the reply stream as it passes. `chat_memory` is the only
 //! interface to memory.
 
 mod anthropic;

@@ -57,7 +57,7 @@ const MEMORY_HEADER: &str = "x-icecore-memory";
 /// The longest list of ids in a header.
 const MAX_IDS_BYTES: usize = 2_000;
 
-/// Handles everything below `/handle_v1`.
+/// Handles everything below `/v1`.
 pub(super) async fn handle_v1(State(house): State<Arc<AppState>>, request: Request) -> Response {
     let (head, body) = request.into_parts();
     let dialect = http_error::dialect_of(head.uri.path(), &head.headers);

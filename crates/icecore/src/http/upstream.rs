@@ -36,7 +36,7 @@ pub struct Upstream {
 /// Why a request got no response.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum UpstreamError {
-    /// A path that leaves `/handle_v1`.
+    /// A path that leaves `/v1`.
     #[error("the path is not one below /v1; leave `.` and `..` out of it")]
     Path,
     /// No connection, or it broke.
@@ -92,7 +92,7 @@ impl Upstream {
         self.silence
     }
 
-    /// Forwards a request. `path` begins with `/handle_v1/`; `query` has no question mark.
+    /// Forwards a request. `path` begins with `/v1/`; `query` has no question mark.
     pub async fn send(
         &self,
         method: &Method,
@@ -132,7 +132,7 @@ impl Upstream {
 
     fn url(&self, path: &str, query: Option<&str>) -> Option<Url> {
         let rest = path.strip_prefix("/v1/").filter(|rest| stays_below(rest))?;
-        // OpenAI-style base URLs include `/handle_v1` or the server's own prefix; Anthropic-style ones end
+        // OpenAI-style base URLs include `/v1` or the server's own prefix; Anthropic-style ones end
         // before it.
         let base = match self.provider {
             Provider::Anthropic => {

@@ -400,7 +400,7 @@ fn fill_buffer(stream: &mut impl Read, into: &mut [u8]) -> std::io::Result<usize
     Ok(filled)
 }
 
-/// Whether a file belongs to Claude Code's own memory: `PROJECT_FIELD/memory/*.md`, where PROJECT encodes
+/// Whether a file belongs to Claude Code's own memory: `PROJECT/memory/*.md`, where PROJECT encodes
 /// a folder.
 fn is_claude_memory(path: &Path, wanted: Option<ImportFormat>) -> bool {
     let Some(folder) =

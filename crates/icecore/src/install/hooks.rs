@@ -412,7 +412,7 @@ fn without_handlers(
     }
 }
 
-/// The text without one handler, and without containers that this empties unless they `is_exempt`.
+/// The text without one handler, and without containers that this empties unless they `stays`.
 fn without_handler(
     text: &str,
     place: &HandlerPosition,

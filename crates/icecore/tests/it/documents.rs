@@ -318,7 +318,7 @@ fn calls(text: &str) -> Vec<Call> {
     found
 }
 
-/// A word in capitals that a reader replaces, such as `CLIENT_OPTION`.
+/// A word in capitals that a reader replaces, such as `CLIENT`.
 fn is_placeholder(word: &str) -> bool {
     word.bytes().any(|b| b.is_ascii_uppercase())
         && word.bytes().all(|b| b.is_ascii_uppercase() || b == b'-' || b == b'_')

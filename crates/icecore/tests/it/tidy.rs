@@ -461,7 +461,7 @@ fn definition(line: &str) -> Option<(&str, &str)> {
     (known && !name.is_empty()).then_some((kind, name))
 }
 
-/// `MadeAnew` and `rebuild_derived` as their words.
+/// `MadeAnew` and `made_anew` as their words.
 fn words_of(name: &str) -> Vec<String> {
     let mut words = vec![String::new()];
     for c in name.chars() {

@@ -140,8 +140,8 @@ pub fn language_of_file(name: &str) -> Option<String> {
         .map(|(name, ..)| (*name).to_owned())
 }
 
-/// The file that a word of prose names, without surrounding punctuation: `**src/classify.py**:` is
-/// `src/classify.py`.
+/// The file that a word of prose names, without surrounding punctuation: `**src/sort.py**:` is
+/// `src/sort.py`.
 pub fn file_name(word: &str) -> Option<&str> {
     let word = word
         .trim_matches(|c: char| !(c.is_alphanumeric() || "._/\\-@".contains(c)))
@@ -289,7 +289,7 @@ pub fn parse_fence_info(text: &str) -> FenceInfo {
         .split([' ', '\t', ',', '{', '}', ';'])
         .filter(|word| !word.is_empty() && !word.contains('='));
     for (at, word) in words.enumerate().take(6) {
-        // `python:classify.py`, and `12:20:src/app.ts` as editors write it.
+        // `python:sort.py`, and `12:20:src/app.ts` as editors write it.
         for part in
             word.trim_matches(['(', ')', '[', ']']).split(':').filter(|part| !part.is_empty())
         {
@@ -320,7 +320,7 @@ fn can_hold_language(file: &str, language: Option<&str>) -> bool {
     }
 }
 
-/// The file that the line before a block names: `**src/classify.py**`, `In sort.py:`, `### sort.py`.
+/// The file that the line before a block names: `**src/sort.py**`, `In sort.py:`, `### sort.py`.
 pub fn name_before_block(line: &str, language: Option<&str>) -> Option<String> {
     let line = line.trim();
     if line.is_empty() || line.len() > 200 {

@@ -1,5 +1,5 @@
 //! References to artifacts in a text: "the version from turn 3", "der erste Entwurf",
-//! `[[artifact:classify.py@v2]]`.
+//! `[[artifact:sort.py@v2]]`.
 
 use std::borrow::Cow;
 use std::ops::Range;

@@ -441,7 +441,7 @@ impl ClaimReader<'_> {
     }
 
     /// The entity and attribute of a subject. The owner becomes part of the attribute if the event
-    /// has an entity of its own, unless that entity is only the `read_role_holder` of a role.
+    /// has an entity of its own, unless that entity is only the `holder` of a role.
     fn entity_and_attribute(&self, named: &NamedSubject, holder: Option<&str>) -> (String, String) {
         let head = named.head.clone();
         let key =

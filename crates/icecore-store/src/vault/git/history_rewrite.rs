@@ -116,7 +116,7 @@ pub(super) fn count_containing(root: &Path, scrub: &Scrub) -> Result<(usize, usi
         for (path, new) in &commit.changes {
             match new {
                 Some(new) if guilty.contains(new) || scrub.has_forgotten_name(path) => {
-                    drop(here.insert(path, new))
+                    here.insert(path, new);
                 }
                 _ => drop(here.remove(path.as_str())),
             }
