@@ -1,6 +1,6 @@
 //! Long documents: stored whole, version by version, with the changes between versions (C12).
 //!
-//! A document is an artifact of kind [`Kind::ImportDocument`](super::artifact::Kind). The same rules
+//! A document is an artifact of kind [`ArtifactKind::Document`](super::artifact::ArtifactKind). The same rules
 //! name, version and match it.
 
 use std::collections::HashMap;
