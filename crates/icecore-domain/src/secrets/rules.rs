@@ -2,6 +2,7 @@
 //! table for scanning. The parent module applies the rules; this module only parses and indexes
 //! them.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 use std::sync::LazyLock;
 
@@ -9,7 +10,7 @@ use super::{CLASSES, DIGIT, HEX, LOWER, UPPER};
 
 /// A string at which the scan stops, and the rule that applies there.
 pub(super) struct Anchor {
-    pub text: String,
+    pub text: Cow<'static, str>,
     /// The offset of the three bytes of `text` that the scan looks for: the rarest ones in prose.
     pub at: usize,
     pub sign: AnchorRule,
@@ -135,7 +136,7 @@ impl SecretRules {
     /// Parses the rules; invalid lines are skipped and reported.
     pub fn parse(formats: &'static str, words: &'static str) -> (Self, Vec<String>) {
         let mut faults = Vec::new();
-        let mut anchors = Vec::new();
+        let mut anchors = Vec::with_capacity(512);
         for (at, line) in formats
             .lines()
             .enumerate()
@@ -181,7 +182,14 @@ fn parse_format_line(line: &'static str) -> Option<Anchor> {
         }
         None => 0,
     };
-    let anchor = |text: &str, sign| Some(Anchor { text: text.replace('␣', " "), at, sign });
+    let anchor = |text: &'static str, sign| {
+        let text = if text.contains('␣') {
+            Cow::Owned(text.replace('␣', " "))
+        } else {
+            Cow::Borrowed(text)
+        };
+        Some(Anchor { text, at, sign })
+    };
     match fields.as_slice() {
         [rule @ ("key" | "wary"), text, kind, body, least] => anchor(
             text,
@@ -393,15 +401,17 @@ fn add_language_anchors(
         let kind = if class == KeywordClass::Pin { "pin" } else { "password" };
         let sign = AnchorRule::Word { kind, class, loose, own_is };
         // Beyond ASCII the scan is case-sensitive.
-        let mut forms = vec![word.to_owned()];
-        if !word.is_ascii() {
-            let mut letters = word.chars();
-            let title: String =
-                letters.next().into_iter().flat_map(char::to_uppercase).chain(letters).collect();
-            forms.extend([title, word.to_uppercase()]);
-            forms.dedup_by_key(|form| form.to_ascii_lowercase());
+        if word.is_ascii() {
+            anchors.push(Anchor { text: Cow::Borrowed(word), at, sign });
+            continue;
         }
-        anchors.extend(forms.into_iter().map(|text| Anchor { text, at, sign: sign.clone() }));
+        let mut letters = word.chars();
+        let title: String =
+            letters.next().into_iter().flat_map(char::to_uppercase).chain(letters).collect();
+        let mut forms = vec![word.to_owned(), title, word.to_uppercase()];
+        forms.dedup_by_key(|form| form.to_ascii_lowercase());
+        let anchor = |text| Anchor { text: Cow::Owned(text), at, sign: sign.clone() };
+        anchors.extend(forms.into_iter().map(anchor));
     }
 }
 

@@ -552,7 +552,7 @@ impl Chats {
     }
 
     /// Stores an exchange durably, and returns what of it was cut. It is pending until
-    /// [`Chats::reflection`] has run.
+    /// [`Chats::reflect`] has run.
     pub async fn record_exchange(
         &self,
         begun: &PreparedChatTurn,
