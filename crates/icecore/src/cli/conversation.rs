@@ -182,9 +182,7 @@ pub async fn run_conversation(
             print_facts(&chats.facts(&at.one.name, at.turn).await?, out)
         }
         ConversationCommand::Turns(turns) => list_turns(&chats, turns, out).await,
-        ConversationCommand::Artifacts(artifacts) => {
-            list_artifacts(&chats, artifacts, out).await
-        }
+        ConversationCommand::Artifacts(artifacts) => list_artifacts(&chats, artifacts, out).await,
         ConversationCommand::Diff(diff) => print_fact_changes(&chats, diff, out).await,
         ConversationCommand::Retry(one) => retry_summaries(&chats, &one.name, out).await,
         ConversationCommand::Promote(promote) => {
