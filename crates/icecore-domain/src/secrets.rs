@@ -2083,7 +2083,7 @@ mod tests {
             );
             let shadowed = rules.anchors[..at].iter().find(|other| {
                 matches!(other.sign, AnchorRule::Vendor { .. })
-                    && anchor.text.starts_with(&other.text)
+                    && anchor.text.starts_with(&*other.text)
                     && anchor.at == other.at
             });
             assert!(
@@ -2370,7 +2370,7 @@ mod tests {
 
     /// Text full of prefixes: random characters alone would hardly ever reach the rules.
     fn telling_text() -> impl Strategy<Value = String> {
-        let pieces = RULES.anchors.iter().map(|anchor| anchor.text.as_str()).chain([
+        let pieces = RULES.anchors.iter().map(|anchor| &*anchor.text).chain([
             ": ",
             "=",
             " is ",

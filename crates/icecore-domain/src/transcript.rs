@@ -2050,7 +2050,7 @@ fn parse_number(text: &str, most: usize) -> Option<(i16, usize, &str)> {
 }
 
 impl WrittenTime {
-    fn to_moment(&self, day: Date, offset: Offset, month_first: bool) -> Option<Moment> {
+    fn to_moment(self, day: Date, offset: Offset, month_first: bool) -> Option<Moment> {
         let date = match self.date {
             None => day,
             Some(WrittenDate::Day(date)) => date,

@@ -8,7 +8,7 @@
 //! - An environment variable (`ICECORE_SUMMARIZER_MODEL`) overrides the key of the file.
 //!
 //! - A key is bound to the address it was set for: an address from the environment never gets the
-//! key of the file.
+//!   key of the file.
 //!
 //! - No secret is ever shown.
 

@@ -160,7 +160,7 @@ fn about(command: &Command) -> String {
     command.get_about().map_or(String::new(), ToString::to_string)
 }
 
-fn visible<'a>(command: &'a Command) -> impl Iterator<Item = &'a Command> {
+fn visible(command: &Command) -> impl Iterator<Item = &Command> {
     command.get_subcommands().filter(|one| !one.is_hide_set())
 }
 
