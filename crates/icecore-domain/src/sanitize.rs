@@ -63,7 +63,7 @@ fn is_printable_ascii(text: &str) -> bool {
     text.bytes().all(|byte| matches!(byte, b' '..=b'~' | b'\n' | b'\t'))
 }
 
-/// Invisible characters that change how text is displayed: C0/C1 controls, bidirectional overrides,
+/// Invisible characters that change how text is displayed: control characters, bidirectional overrides,
 /// line separators, and the tag block that can smuggle invisible instructions.
 fn is_deceptive(c: char) -> bool {
     c.is_control()

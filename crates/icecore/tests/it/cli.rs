@@ -84,7 +84,7 @@ fn what_cannot_be_done_is_refused_with_a_reason() {
         &vault,
         &["remember", "x", "--type", "fact", "--due", "friday"],
         2,
-        "only a commitment is due",
+        "only a commitment has a due date",
     );
     check(&vault, &["remember", "x", "--scope", "galaxy"], 2, "everywhere, project:NAME");
     check(&vault, &["remember", "x", "--entity", "???"], 2, "no letter and no digit");
@@ -129,7 +129,7 @@ fn what_cannot_be_captured_pressed_or_found_is_refused_with_a_reason() {
         check(&vault, &[command, &[&binary]].concat(), 2, "is not a text file");
         check(&vault, &[command, &[&wide]].concat(), 2, "is not a text file");
     }
-    check(&vault, &["session", "add", &empty], 3, "nothing said in empty");
+    check(&vault, &["session", "add", &empty], 3, "no messages found in empty");
     check(
         &vault,
         &["session", "add", &prose, "--format", "tape"],
@@ -184,7 +184,7 @@ fn what_cannot_be_captured_pressed_or_found_is_refused_with_a_reason() {
         &vault,
         &["insights", "trends", "--about", "the"],
         2,
-        "name a word that says what it is about",
+        "needs a word with a meaning of its own",
     );
     check(&vault, &["search", " "], 2, "the query has no searchable word");
     check(&vault, &["search", "()*\"", "--json"], 2, "the query has no searchable word");
@@ -372,7 +372,7 @@ fn long_and_odd_texts_have_a_defined_result() {
 
     let odd = vault.run(&["remember", "a\u{1b}[31mred\u{7} \u{202e}txt.exe"]);
     assert_eq!(odd.code, Some(0));
-    assert!(odd.err.contains("3 control characters were taken out"), "{odd:?}");
+    assert!(odd.err.contains("3 control characters were removed"), "{odd:?}");
     for text in ["🎯 ünïcode 漢字", "\"quotes\" and \\ back", "שלום", "line\nbreak", "-5 degrees"]
     {
         vault.ok(&["remember", "--", text]);
@@ -968,7 +968,7 @@ fn looking_across_time_is_as_reviewed() {
     let said = vault.run(&["insights", "trends", "--when", "2023"]);
     assert!(said.err.contains("icecore insights trends --when 2025-01-01..2026-02-1"), "{said:?}");
     let said = vault.run(&["insights", "trends", "--about", "zeppelins"]);
-    assert!(said.out.contains("Nothing about zeppelins came up"), "{said:?}");
+    assert!(said.out.contains("No recurring topic about zeppelins in"), "{said:?}");
     let months = vault.json(&["insights", "trends", "--when", "2025", "--limit", "3"])["topics"][0]
         ["months"]
         .clone();

@@ -237,7 +237,7 @@ fn the_usual_folders_need_no_path() {
         told
     };
     let told = run(&["import", "claude-code", "--dry-run"]);
-    assert_eq!(told.out, "Would come in: 4 messages in 2 conversations of 2026-02-10, 1 fact\n");
+    assert_eq!(told.out, "Would import: 4 messages in 2 conversations of 2026-02-10, 1 fact\n");
     assert_eq!(
         run(&["import", "--format", "claude-code"]).out,
         "4 messages imported, 0 already stored, 0 lines refused\n1 fact learnt, 0 already known\n"

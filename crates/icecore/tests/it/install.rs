@@ -194,7 +194,7 @@ fn the_version_of_the_client_decides_what_is_written() {
                 person
                     .ok(&["install"])
                     .err
-                    .contains("`icecore install claude-code` brings Claude Code up to date")
+                    .contains("`icecore install claude-code` updates Claude Code.")
             );
             person.ok(&["install", "claude-code", "--yes"]);
             assert_eq!(events(&person), newer, "{script}");

@@ -360,7 +360,7 @@ fn what_people_wrote_on_both_is_for_a_person_to_put_together() {
     let before = machines.two.read("memory/ledger.jsonl");
     let said = machines.two.run(&["merge"]);
     assert!(
-        said.code == Some(4) && said.err.contains("EVT-20260213-001 was changed by hand"),
+        said.code == Some(4) && said.err.contains("EVT-20260213-001 was edited by hand"),
         "{said:?}"
     );
     assert!(machines.two.read("memory/ledger.jsonl").starts_with(&before), "ids are as they were");

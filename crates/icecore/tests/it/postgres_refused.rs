@@ -224,7 +224,7 @@ fn a_home_is_erased_with_everybody_in_it_and_its_log_stays() {
     house.ok(&["db", "token", "add", "--scope", "read", "--space", "chatter"]);
     house.ok(&["db", "space", "quota", "--bytes", "1000", "--space", "chat"]);
     let asked = house.run(&["db", "space", "erase", "--home", "--space", "chat"]);
-    check(&asked, 2, "the home `chat` with 2 end users (ann, ben)");
+    check(&asked, 2, "the store `chat` with 2 end users (ann, ben)");
     assert_eq!(
         house.run(&["db", "space", "erase", "ann", "--home", "--space", "chat"]).code,
         Some(2)
@@ -291,8 +291,8 @@ fn tokens_limits_and_names_are_what_they_say() {
         "cannot expire at once",
     );
     // Names leave room for those beneath them.
-    check(&house.run(&["init", "--space", &"h".repeat(344)]), 2, "at most 343 bytes");
-    check(&house.run(&["init", "--space", &"h".repeat(600)]), 2, "at most 343 bytes");
+    check(&house.run(&["init", "--space", &"h".repeat(344)]), 2, "at most 343 are allowed");
+    check(&house.run(&["init", "--space", &"h".repeat(600)]), 2, "at most 343 are allowed");
     house.ok(&["init", "--space", &"h".repeat(343)]);
     house.ok(&["init", "--space", &format!("{}/{}", "h".repeat(343), "u".repeat(256))]);
     // Nought is no limit, as in the settings; the others are told with their use.

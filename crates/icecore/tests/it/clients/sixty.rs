@@ -489,7 +489,7 @@ fn compares(story: &Story) {
 
 /// Every acknowledged word is there, word for word.
 fn nothing_is_lost(story: &Story) {
-    let exported = story.tells(&["vault", "export", "log"], "ann");
+    let exported = story.tells(&["export", "log"], "ann");
     let said: Vec<&str> = exported["messages"]
         .as_array()
         .unwrap()
