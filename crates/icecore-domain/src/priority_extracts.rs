@@ -13,6 +13,7 @@ use crate::id::EventId;
 use crate::layout::DocPath;
 use crate::ledger::{EventState, LedgerEntry};
 use crate::sanitize;
+use icecore_text::markdown::CodeFence;
 
 /// A line of a `## Priority Extracts` section.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -127,7 +128,7 @@ pub fn section_lines(log: &str) -> impl Iterator<Item = usize> + '_ {
 /// Parts of a log that contain neither headings nor extracts: fenced code and comments.
 #[derive(Default)]
 struct HiddenBlocks {
-    fence: sanitize::CodeFence,
+    fence: CodeFence,
     is_comment: bool,
 }
 

@@ -9,6 +9,7 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::LazyLock;
 
+use icecore_text::scripts::{is_han_or_kana, is_southeast_asian};
 use unicode_segmentation::UnicodeSegmentation;
 
 /// A source text: a message, a log line, or a group of lines of a child summary.
@@ -928,11 +929,9 @@ impl Vocabulary {
     }
 }
 
-/// Scripts without spaces: their terms are pairs of adjacent characters.
+/// Scripts without spaces: their terms are pairs of adjacent characters. Korean words have spaces.
 fn is_unspaced(c: char) -> bool {
-    // Thai and Lao, Burmese, Khmer, kana, Han.
-    matches!(c, '\u{0E00}'..='\u{0EFF}' | '\u{1000}'..='\u{109F}' | '\u{1780}'..='\u{17FF}')
-        || matches!(c, '\u{3040}'..='\u{30FF}' | '\u{3400}'..='\u{4DBF}' | '\u{4E00}'..='\u{9FFF}' | '\u{20000}'..='\u{3FFFF}')
+    is_han_or_kana(c) || is_southeast_asian(c)
 }
 
 /// A stem is the first letters of a word: `deploys`, `deployed` and `deployment` become equal.

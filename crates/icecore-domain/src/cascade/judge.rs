@@ -7,6 +7,7 @@
 use std::collections::HashSet;
 use std::fmt;
 
+use icecore_text::normalize::collapse_spaces;
 use jiff::civil::Date;
 use serde::Serialize;
 use unicode_segmentation::UnicodeSegmentation;
@@ -28,7 +29,7 @@ impl SummaryDraft {
     /// Sanitizes and normalizes the draft: a one-paragraph headline, a trimmed body.
     pub fn normalize(&self) -> Self {
         let headline = sanitize::strip_ornaments(&self.headline);
-        let headline = headline.split_whitespace().collect::<Vec<_>>().join(" ");
+        let headline = collapse_spaces(&headline);
         let headline = headline.trim_start_matches(['#', ' ', '-', '*', '>']).trim().to_owned();
         Self { headline, body: sanitize::strip_ornaments(&self.body).trim().to_owned() }
     }
@@ -53,7 +54,7 @@ pub struct RequiredItem {
 impl RequiredItem {
     /// The line in a summary.
     pub fn to_line(&self) -> String {
-        let text = self.text.split_whitespace().collect::<Vec<_>>().join(" ");
+        let text = collapse_spaces(&self.text);
         match &self.id {
             Some(id) => format!("- [{}] {text} ({id})", self.label),
             None => format!("- [{}] {text}", self.label),

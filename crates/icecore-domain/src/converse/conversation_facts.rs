@@ -8,6 +8,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
+use icecore_text::normalize::collapse_spaces;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
@@ -23,10 +24,10 @@ use crate::calendar::Moment;
 use crate::event::{Act, Event, EventDraft, EventType, Origin, Priority, Scope, guess_event_type};
 use crate::extraction::equivalence::{Equivalence, compare_statements};
 use crate::extraction::markers;
-use crate::extraction::normalized_text::{has_phrase, normalize_sentence};
 use crate::id::EventId;
 use crate::ledger::Ledger;
 use crate::sanitize;
+use icecore_text::phrase::{has_phrase, normalize_sentence};
 
 /// Maximum number of entries of a diff that are applied, over all three lists.
 pub const MAX_DIFF_ENTRIES: usize = 40;
@@ -128,7 +129,7 @@ const HARMLESS_IDIOMS: &[&str] = &[
 pub fn is_hard(text: &str) -> bool {
     let mut words = normalize_sentence(text);
     for idiom in HARMLESS_IDIOMS {
-        while let Some(at) = crate::extraction::normalized_text::find_phrase(&words, idiom) {
+        while let Some(at) = icecore_text::phrase::find_phrase(&words, idiom) {
             words.replace_range(at..at + idiom.len(), "");
         }
     }
@@ -355,7 +356,7 @@ fn bounded_entries(
         }
         *room -= 1;
         let cleaned = sanitize::clean(raw).text;
-        let line = cleaned.split_whitespace().collect::<Vec<_>>().join(" ");
+        let line = collapse_spaces(&cleaned);
         let line = line.trim_start_matches(['-', '*', '•', ' ']).trim();
         if !line.contains(char::is_alphanumeric) {
             notes.push(format!("an entry of `{list}` is empty; skipped"));

@@ -6,11 +6,10 @@
 
 use std::collections::BTreeSet;
 
-use unicode_normalization::UnicodeNormalization;
-use unicode_normalization::char::is_combining_mark;
+use icecore_text::normalize::fold_word;
 
-use crate::extraction::normalized_text::expand_contraction;
 use crate::extraction::{due_dates, equivalence};
+use icecore_text::phrase::expand_contraction;
 
 /// Maximum number of words of a statement that are read.
 const MAX_STATEMENT_WORDS: usize = 400;
@@ -132,19 +131,6 @@ const ROMANCE_DAYS: &[&str] = &[
     "enero", "febrero", "marzo", "abril", "mayo", "junio", "julio", "agosto", "septiembre", "octubre", "noviembre", "diciembre",
     "demain", "hier", "manana", "ayer", "hoy",
 ];
-
-/// Lower case, without accents.
-pub(crate) fn fold_word(word: &str) -> String {
-    let lower = word.to_lowercase();
-    if lower.is_ascii() {
-        return lower;
-    }
-    lower
-        .nfkd()
-        .filter(|&c| !is_combining_mark(c))
-        .flat_map(|c| if c == 'ß' { vec!['s', 's'] } else { vec![c] })
-        .collect()
-}
 
 fn singular(word: &str) -> String {
     let count = word.chars().count();

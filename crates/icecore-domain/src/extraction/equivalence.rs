@@ -12,12 +12,12 @@ use jiff::Timestamp;
 use jiff::tz::Offset;
 
 use super::due_dates;
-use super::normalized_text::{expand_contraction, has_phrase};
 use crate::calendar::Moment;
 use crate::event::{EventDraft, EventType, Priority};
 use crate::id::EventId;
 use crate::ledger::conflict;
 use crate::sanitize;
+use icecore_text::phrase::{expand_contraction, has_phrase};
 
 /// The relation between two statements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

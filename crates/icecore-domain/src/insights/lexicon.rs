@@ -2,6 +2,8 @@
 
 use std::collections::{HashMap, HashSet};
 
+use icecore_text::scripts::is_unspaced;
+
 use crate::rank::language::Language;
 use crate::rank::terms::{Analyzer, TextWord, tokenize};
 
@@ -109,10 +111,6 @@ impl Default for Lexicon {
 
 fn stem_of(reader: &Analyzer, word: &TextWord<'_>, language: Language) -> Option<String> {
     reader.word_terms(word, language).into_iter().next()
-}
-
-fn is_unspaced(c: char) -> bool {
-    matches!(c, '\u{0e00}'..='\u{0eff}' | '\u{3040}'..='\u{30ff}' | '\u{3400}'..='\u{9fff}' | '\u{ac00}'..='\u{d7af}')
 }
 
 /// Whether a word is a contraction without content: `he'd`, `y'all`, `shouldn't`.

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 
+use icecore_text::normalize::collapse_spaces;
 use jiff::ToSpan;
 use jiff::civil::Date;
 
@@ -160,7 +161,7 @@ impl PeriodBlock {
             Some((before, last)) if last.starts_with(MEMORIES_PREFIX) => before,
             _ => self.text.as_str(),
         };
-        text.split_whitespace().collect::<Vec<_>>().join(" ")
+        collapse_spaces(&text)
     }
 
     /// Renders the entry as it appears in the file.

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use icecore_text::normalize::collapse_spaces;
 use jiff::civil::Date;
 
 use super::language::Language;
@@ -514,7 +515,7 @@ fn first_person_form(text: &str, all: &[TextWord<'_>], is_voice: impl Fn(&str) -
         }
     }
     said.push_str(&text[from..]);
-    said.split_whitespace().collect::<Vec<_>>().join(" ")
+    collapse_spaces(&said)
 }
 
 #[cfg(test)]

@@ -6,7 +6,8 @@
 
 mod lexicon;
 
-use unicode_normalization::UnicodeNormalization;
+use icecore_text::normalize::collapse_spaces;
+use icecore_text::normalize::compose;
 
 use crate::event::{Event, EventType};
 use crate::sanitize;
@@ -56,7 +57,7 @@ pub fn claims(event: &Event) -> Vec<Claim> {
     {
         return Vec::new();
     }
-    let text: String = event.content.nfkc().map(|c| if c == '’' { '\'' } else { c }).collect();
+    let text: String = compose(&event.content).map(|c| if c == '’' { '\'' } else { c }).collect();
     let mut found = Vec::new();
     for sentence in split_sentences(&text).into_iter().take(MAX_SENTENCES) {
         let (words, key) = split_words(sentence);
@@ -171,7 +172,7 @@ struct ClaimReader<'a> {
 
 impl ClaimReader<'_> {
     fn new_claim(&self, entity: &str, what: &str, facet: &str, value: impl Into<String>) -> Claim {
-        let what = what.replace('|', " ").split_whitespace().collect::<Vec<_>>().join(" ");
+        let what = collapse_spaces(&what.replace('|', " "));
         Claim {
             attribute: format!("{}|{}|{what}|{facet}", entity.replace('|', " "), self.event.scope),
             value: value.into(),

@@ -9,6 +9,7 @@ use std::sync::LazyLock;
 
 use frostem::{Algorithm, Stemmer};
 
+use crate::scripts::is_cyrillic;
 use crate::string_enum::string_enum;
 
 string_enum! {
@@ -406,9 +407,7 @@ impl Language {
                     *count += usize::from(languages & language.bit() != 0);
                 }
             }
-            cyrillic += usize::from(
-                word.chars().next().is_some_and(|first| ('\u{400}'..='\u{52f}').contains(&first)),
-            );
+            cyrillic += usize::from(word.chars().next().is_some_and(|first| is_cyrillic(first)));
         }
         counts[Self::Russian as usize] += cyrillic;
         let most = counts.iter().copied().max().filter(|&most| most > 0)?;
@@ -422,7 +421,7 @@ impl Language {
     }
 
     /// A stemmer that can be reused for many words.
-    pub(super) fn stemmer(self) -> Stemmer {
+    pub(crate) fn stemmer(self) -> Stemmer {
         Stemmer::new(match self {
             Self::English => Algorithm::English,
             Self::German => Algorithm::German,
