@@ -7,6 +7,7 @@
 pub mod escapes;
 pub mod json;
 pub mod language;
+pub mod lexicon;
 pub mod markdown;
 pub mod normalize;
 pub mod phrase;

@@ -1,5 +1,7 @@
 //! Text normalized for phrase matching: lower case, contractions expanded, quotations removed.
 
+use crate::lexicon::WordList;
+
 /// A sentence's words separated by single spaces, with one at either end: ` we have not decided `.
 pub fn normalize_sentence(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 2);
@@ -76,6 +78,11 @@ fn strip_quotations(text: &str) -> String {
 /// Whether the normalized text contains one of the phrases.
 pub fn has_phrase(flat: &str, phrases: &[&str]) -> bool {
     phrases.iter().any(|phrase| find_phrase(flat, phrase).is_some())
+}
+
+/// Whether the normalized text contains a phrase of the list, in any language.
+pub fn has_listed_phrase(flat: &str, list: WordList) -> bool {
+    list.iter().any(|phrase| find_phrase(flat, phrase).is_some())
 }
 
 /// The position of a phrase of whole words in the normalized text.

@@ -4,7 +4,7 @@
 //! characters are counted and reported. Text of a model is also normalized typographically: no
 //! headings below `##`, no smart quotes, dashes or emoji.
 
-use crate::markdown::CodeFence;
+use crate::markdown::{CodeFence, heading};
 pub use crate::normalize::{entity_key, sameness_key};
 use crate::scripts::is_mark;
 
@@ -141,10 +141,8 @@ pub fn ornament_complaints(text: &str) -> Vec<String> {
 /// the start of the line.
 fn deep_heading(line: &str) -> Option<std::ops::Range<usize>> {
     let start = line.len() - line.trim_start().len();
-    let hashes = line[start..].bytes().take_while(|byte| *byte == b'#').count();
-    let heading = (3..=6).contains(&hashes)
-        && line[start + hashes..].chars().next().is_none_or(char::is_whitespace);
-    heading.then_some(start..start + hashes)
+    let (level, _) = heading(&line[start..]).filter(|(level, _)| *level > 2)?;
+    Some(start..start + level)
 }
 
 /// The kinds of ornament.

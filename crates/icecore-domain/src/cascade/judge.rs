@@ -7,6 +7,7 @@
 use std::collections::HashSet;
 use std::fmt;
 
+use icecore_text::lexicon;
 use icecore_text::normalize::collapse_spaces;
 use jiff::civil::Date;
 use serde::Serialize;
@@ -318,32 +319,12 @@ const COMMON_STARTERS: &[&str] = &[
 ];
 
 fn is_calendar_word(word: &str) -> bool {
-    const DAYS: &[&str] =
-        &["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"];
     let lower = word.to_lowercase();
-    month_number(&lower).is_some() || DAYS.contains(&lower.as_str())
+    month_number(&lower).is_some() || lexicon::weekday(&lower).is_some_and(|day| !day.is_short)
 }
 
 fn month_number(lower: &str) -> Option<i8> {
-    const MONTHS: &[&str] = &[
-        "january",
-        "february",
-        "march",
-        "april",
-        "may",
-        "june",
-        "july",
-        "august",
-        "september",
-        "october",
-        "november",
-        "december",
-    ];
-    let lower = lower.trim_end_matches('.');
-    let at = MONTHS
-        .iter()
-        .position(|month| *month == lower || (lower.len() == 3 && month.starts_with(lower)))?;
-    i8::try_from(at + 1).ok()
+    i8::try_from(lexicon::month(lower.trim_end_matches('.'))?.number).ok()
 }
 
 /// A word, and whether it starts a sentence.

@@ -8,6 +8,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
+use icecore_text::lexicon::WordList;
 use icecore_text::normalize::collapse_spaces;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
@@ -23,11 +24,10 @@ use crate::budget;
 use crate::calendar::Moment;
 use crate::event::{Act, Event, EventDraft, EventType, Origin, Priority, Scope, guess_event_type};
 use crate::extraction::equivalence::{Equivalence, compare_statements};
-use crate::extraction::markers;
 use crate::id::EventId;
 use crate::ledger::Ledger;
 use crate::sanitize;
-use icecore_text::phrase::{has_phrase, normalize_sentence};
+use icecore_text::phrase::{has_listed_phrase, normalize_sentence};
 
 /// Maximum number of entries of a diff that are applied, over all three lists.
 pub const MAX_DIFF_ENTRIES: usize = 40;
@@ -108,14 +108,6 @@ pub fn facts_on_path(ledger: &Ledger, conversation: &str, path: &TurnSet) -> Vec
     facts(&Ledger::from_events(shown.cloned()), conversation)
 }
 
-/// Hard words in languages that the extraction rules do not cover.
-#[rustfmt::skip]
-const FOREIGN_HARD_WORDS: &[&str] = &[
-    "must not", "may not", "shall not", "mustn't", "prohibited", "not permitted", "no exceptions", "darf kein", "darf keine", "dürfen keine",
-    "darf nie", "zwingend", "untersagt", "doit", "doivent", "ne doit pas", "jamais", "toujours", "interdit", "interdite", "au maximum",
-    "en aucun cas", "obligatoire", "ne peut pas", "debe", "deben", "nunca", "jamás", "siempre", "prohibido", "prohibida", "como máximo",
-    "en ningún caso", "obligatorio", "no puede", "no se puede", "il ne faut", "il faut toujours",
-];
 /// Idioms that contain a hard word but do not bind.
 #[rustfmt::skip]
 const HARMLESS_IDIOMS: &[&str] = &[
@@ -133,7 +125,8 @@ pub fn is_hard(text: &str) -> bool {
             words.replace_range(at..at + idiom.len(), "");
         }
     }
-    has_phrase(&words, markers::HARD_WORDS) || has_phrase(&words, FOREIGN_HARD_WORDS)
+    has_listed_phrase(&words, WordList::ModalPhrase)
+        || has_listed_phrase(&words, WordList::BindingPhrase)
 }
 
 /// The changes of the facts that a summarizer proposes.

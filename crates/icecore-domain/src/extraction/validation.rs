@@ -9,6 +9,7 @@ use std::borrow::Cow;
 use std::cell::OnceCell;
 use std::collections::BTreeSet;
 
+use icecore_text::lexicon::WordList;
 use icecore_text::normalize::collapse_spaces;
 use icecore_text::normalize::compose;
 use jiff::civil::Date;
@@ -30,7 +31,7 @@ use crate::event::{EntityKind, EventType, Origin, Priority};
 use crate::id::EventId;
 use crate::record::Trust;
 use crate::sanitize;
-use icecore_text::phrase::{has_phrase, normalize_sentence, strip_phrase};
+use icecore_text::phrase::{has_listed_phrase, has_phrase, normalize_sentence, strip_phrase};
 
 /// Maximum number of proposals validated at once; more is a flood, not a conversation.
 pub const MAX_VALIDATED_PROPOSALS: usize = 5_000;
@@ -543,7 +544,7 @@ fn limit_type_and_priority(
         changes.push("changed to a fact: there is nothing to do".into());
         kept.kind = EventType::Fact;
     }
-    let hard = has_phrase(&normalize_sentence(sentence), markers::HARD_WORDS);
+    let hard = has_listed_phrase(&normalize_sentence(sentence), WordList::ModalPhrase);
     let most = match Trust::from_origin(origin) {
         Trust::Low => Priority::P2,
         Trust::High => {
