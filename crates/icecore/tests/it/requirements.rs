@@ -111,16 +111,28 @@ fn the_page_of_requirements_lists_the_tests_of_every_demand() {
     assert!(list == expected, "docs/requirements.md is out of date; run `just requirements`");
 }
 
+/// The comment of a line, by the ending of its file; in Markdown all of it.
+fn comment_of<'a>(path: &str, line: &'a str) -> Option<&'a str> {
+    let marks: &[&str] = match path.rsplit('.').next() {
+        Some("md") => return Some(line),
+        Some("rs" | "ts" | "tsx") => &["//", " * "],
+        Some("mjs") => &["//"],
+        _ => &["# "],
+    };
+    marks.iter().find_map(|mark| line.split_once(mark)).map(|(_, comment)| comment)
+}
+
 #[test]
 fn every_demand_that_is_named_is_defined() {
     let page = fs::read_to_string(project_root().join("docs/requirements.md")).unwrap();
     let defined = defined_demands(&page);
+    let endings = [".rs", ".mjs", ".ts", ".tsx", ".py", ".yaml", ".toml", ".md", "justfile"];
     let mut unknown = Vec::new();
-    for (path, text) in project_files(".rs") {
+    for (path, text) in endings.into_iter().flat_map(project_files) {
         for (at, line) in text.lines().enumerate() {
-            let Some((_, comment)) = line.split_once("//") else { continue };
+            let Some(comment) = comment_of(&path, line) else { continue };
             let words = comment.split(|c: char| !c.is_ascii_alphanumeric() && c != '.');
-            // Priorities look like demands.
+            // Priorities look like demands, and so does `MiniLM-L6`.
             let cited =
                 words.filter(|word| is_demand(word) && !["P0", "P1", "P2", "P3"].contains(word));
             for word in cited.filter(|word| !defined.contains(&(*word).to_owned())) {
