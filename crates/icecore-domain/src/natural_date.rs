@@ -812,7 +812,7 @@ mod tests {
 
     // Y6
     #[test]
-    fn what_cannot_be_read_is_told_with_what_can_be_written() {
+    fn an_unreadable_date_is_refused_with_valid_examples() {
         for text in [
             "",
             "soon",

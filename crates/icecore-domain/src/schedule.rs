@@ -912,7 +912,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_schedule_is_told_with_the_job_and_a_right_one() {
+    fn an_invalid_schedule_is_reported_with_the_job_and_an_example() {
         for (text, why) in [
             ("", "0 fields"),
             ("@daily", "1 fields"),

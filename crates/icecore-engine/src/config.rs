@@ -720,7 +720,7 @@ mod tests {
 
     // K10
     #[test]
-    fn a_setting_that_does_not_exist_is_passed_over_and_told() {
+    fn an_unknown_setting_is_ignored_with_a_warning() {
         let zone = "zone = \"Europe/Berlin\"\n";
         for (own, warning) in [
             ("zon = \"UTC\"", "did you mean `zone`?"),

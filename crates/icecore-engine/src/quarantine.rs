@@ -46,7 +46,8 @@ pub struct QuarantinedEvent {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub quote: Option<String>,
     /// When it was said, else when it was recorded.
-    pub said: String,
+    #[serde(rename = "said")]
+    pub said_at: String,
     /// Where the original is.
     pub source: String,
     /// The session it was said in.

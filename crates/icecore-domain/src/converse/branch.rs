@@ -332,7 +332,7 @@ mod tests {
     }
 
     /// Exchanges as letters: the question, then the reply; `.` stands for a different reply.
-    fn shown(sent: &str, recorded: &str) -> Vec<usize> {
+    fn visible_positions(sent: &str, recorded: &str) -> Vec<usize> {
         let (sent, recorded): (Vec<&str>, Vec<&str>) =
             (sent.split_whitespace().collect(), recorded.split_whitespace().collect());
         let fit = |one: usize, other: usize| match (sent[one], recorded[other]) {
@@ -371,7 +371,7 @@ mod tests {
             // Nothing in common.
             ("xX yY", "aA bB", &[]),
         ] {
-            assert_eq!(shown(sent, recorded), expected, "{sent} / {recorded}");
+            assert_eq!(visible_positions(sent, recorded), expected, "{sent} / {recorded}");
         }
     }
 

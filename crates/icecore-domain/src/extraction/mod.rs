@@ -52,7 +52,7 @@ pub struct SourcePassage<'a> {
     /// The speaker, if it is not the owner.
     pub speaker: Option<&'a str>,
     /// When it was said; relative days such as `tomorrow` are resolved from here.
-    pub said: Moment,
+    pub said_at: Moment,
     pub session: Option<String>,
     /// Where its statements hold.
     pub scope: Scope,
@@ -507,7 +507,7 @@ mod tests {
 
     // L13
     #[test]
-    fn what_cannot_be_used_is_told_and_the_rest_taken() {
+    fn unusable_proposals_are_reported_and_the_rest_accepted() {
         let (found, complaints) = read(
             r#"{"events":[
               {"type":"todo","priority":"P1","content":"a","quote":"a","source":1},

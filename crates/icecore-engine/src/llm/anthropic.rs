@@ -70,7 +70,7 @@ impl Llm for AnthropicClient {
         heard: &(dyn Fn(usize) + Send + Sync),
     ) -> Result<ModelAnswer, ModelError> {
         // A model may add text to a forced call; only the call is the answer.
-        let tongue = if ask.schema.is_some() {
+        let parser = if ask.schema.is_some() {
             ReplyParser { event: parse_call_event, whole: parse_call_reply }
         } else {
             ReplyParser { event: parse_text_event, whole: parse_text_reply }
@@ -80,7 +80,7 @@ impl Llm for AnthropicClient {
                 &self.url("messages"),
                 &self.body(ask),
                 ask,
-                &tongue,
+                &parser,
                 &mut RequestAttempts::default(),
                 heard,
             )

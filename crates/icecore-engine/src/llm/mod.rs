@@ -193,7 +193,7 @@ pub struct ModelCheck {
     pub what: &'static str,
     pub ok: bool,
     /// What was observed.
-    pub said: String,
+    pub observation: String,
 }
 
 impl ModelCheck {

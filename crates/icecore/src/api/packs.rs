@@ -28,7 +28,7 @@ const DATE_FIELD: InputField =
     InputField::new("date", ValueType::When, "As of this date; default today");
 
 /// The smallest useful pack budget.
-const MIN_PACK_BUDGET: usize = 512;
+const MIN_PACK_BUDGET_BYTES: usize = 512;
 /// The default size of a session start pack, in characters.
 const DEFAULT_SESSION_START_CHARS: usize = 9_000;
 /// The most hits of one search.
@@ -108,7 +108,7 @@ pub const ROUTES: &[RouteSpec] = &[
         delta_pack,
     )
     .query(&[
-        InputField::text("prompt", "The prompt").required(),
+        InputField::text("prompt", "The prompt").require(),
         DATE_FIELD,
         InputField::new("budget", ValueType::Number, "Maximum size in characters"),
     ])
@@ -122,7 +122,7 @@ pub const ROUTES: &[RouteSpec] = &[
         chat_pack,
     )
     .query(&[
-        InputField::text("conversation", "The conversation").required(),
+        InputField::text("conversation", "The conversation").require(),
         InputField::text("prompt", "The user's next message"),
     ])
     .example("/api/packs/chat?conversation=trip", None),
@@ -140,7 +140,7 @@ pub const ROUTES: &[RouteSpec] = &[
             ValueType::When,
             "The time: yesterday, 2026-02-13, 2026-W07, feb 2026, last month",
         )
-        .required(),
+        .require(),
         InputField::text("conversation", "Only from this conversation"),
         InputField::new("summary", ValueType::Yes, "Return summaries instead of messages"),
     ])
@@ -172,7 +172,7 @@ pub const ROUTES: &[RouteSpec] = &[
             "q",
             "The question, or a few key words; \"in quotes\" for the exact words",
         )
-        .required(),
+        .require(),
         InputField::new("when", ValueType::When, "Only from this time"),
         InputField::new(
             "before",
@@ -203,9 +203,9 @@ pub const ROUTES: &[RouteSpec] = &[
     .example("/api/search?q=which%20port%20do%20we%20use&limit=5", None),
 ];
 
-fn min_budget(given: &ParsedInput, unit: &str) -> anyhow::Result<Option<usize>> {
-    match given.get_number("budget") {
-        Some(budget) if budget < MIN_PACK_BUDGET => {
+fn min_budget(input: &ParsedInput, unit: &str) -> anyhow::Result<Option<usize>> {
+    match input.get_number("budget") {
+        Some(budget) if budget < MIN_PACK_BUDGET_BYTES => {
             Err(usage_error(format!("`budget` must be at least {MIN_PACK_BUDGET} {unit}")))
         }
         budget => Ok(budget),
@@ -230,7 +230,7 @@ fn upload_pack(call: ApiCall) -> HandlerFuture {
             memory.policy().budget.upload_bytes,
         );
         let budget = call.query.get_number("budget");
-        if budget.is_some_and(|budget| !(MIN_PACK_BUDGET..=most).contains(&budget)) {
+        if budget.is_some_and(|budget| !(MIN_PACK_BUDGET_BYTES..=most).contains(&budget)) {
             return Err(usage_error(format!(
                 "`budget`: choose between {MIN_PACK_BUDGET} and {most} bytes"
             )));

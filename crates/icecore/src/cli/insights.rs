@@ -177,9 +177,9 @@ pub async fn lookback(open: &OpenMemory, asked: &LookbackArgs, out: &mut Output)
     Ok(())
 }
 
-fn print_no_lookback(looked: &LookbackReport, out: &mut Output) -> Result<()> {
-    out.line(format!("Nothing was recorded a month, half a year or years before {}.", looked.day))?;
-    match looked.begun {
+fn print_no_lookback(report: &LookbackReport, out: &mut Output) -> Result<()> {
+    out.line(format!("Nothing was recorded a month, half a year or years before {}.", report.day))?;
+    match report.first_day {
         None => out.info("Nothing was captured yet: `icecore import` imports a history, `icecore log` records what happens today."),
         Some(begun) => out.info(format!("Memory begins on {begun}: `icecore zoom {begun}`.")),
     }

@@ -105,7 +105,7 @@ pub async fn consolidate(
     let ran = ran?;
     // Consolidation is complete; a failure here must not hide that.
     if let Err(error) =
-        summaries::embed_new_passages(open, icecore_engine::EMBED_PER_NIGHTLY_RUN).await
+        summaries::embed_new_passages(open, icecore_engine::EMBED_NIGHTLY_PASSAGES).await
     {
         out.warn(format!("new passages have no vectors for semantic search: {error}"));
     }
@@ -368,7 +368,7 @@ pub async fn migrate(open: &OpenMemory, migrate: &MigrateArgs, out: &mut Output)
     out.line(format!(
         "{BOLD}{}{BOLD:#}  {} stored, {} learnt, {} moved to the archive, {} unchanged",
         if migrate.dry_run { "Would be" } else { "Done" },
-        pluralize(migrated.kept, "file"),
+        pluralize(migrated.stored, "file"),
         pluralize(migrated.learnt, "event"),
         pluralize(migrated.moved, "file"),
         migrated.unchanged

@@ -13,7 +13,7 @@ use icecore_domain::sanitize;
 use icecore_domain::schedule;
 use icecore_domain::summary::{Importance, Period, Tier};
 use icecore_engine::embed::{self, fetch::ModelSource};
-use icecore_engine::{EMBED_PER_ROUND, ModelBudget, ReviewDecision, RollupReport, RollupRequest};
+use icecore_engine::{EMBED_ROUND_PASSAGES, ModelBudget, ReviewDecision, RollupReport, RollupRequest};
 use serde_json::json;
 
 use super::event_format::one_line_excerpt;
@@ -155,12 +155,12 @@ pub fn named_progress_updater(
 /// Summarizes with the configured model, with a progress bar on a terminal.
 pub async fn run_rollup(
     open: &OpenMemory,
-    wish: &RollupRequest,
+    request: &RollupRequest,
     out: &Output,
 ) -> Result<RollupReport> {
     let (models, bar) = (bootstrap::open_models()?, out.step_bar("summarizing"));
     let asking = models.model_budget();
-    let rolled = open.memory.run_rollup(wish, asking.as_ref(), &named_progress_updater(&bar)).await;
+    let rolled = open.memory.run_rollup(request, asking.as_ref(), &named_progress_updater(&bar)).await;
     bar.finish_and_clear();
     Ok(rolled?)
 }
@@ -261,15 +261,15 @@ async fn backfill(open: &OpenMemory, out: &mut Output) -> Result<()> {
 }
 
 /// Prints the new summaries, or that nothing was due.
-pub fn print_rollup(rolled: &RollupReport, out: &mut Output) -> Result<()> {
-    print_summaries(rolled, out)?;
-    if rolled.is_idle() { out.line("Nothing is due.") } else { Ok(()) }
+pub fn print_rollup(report: &RollupReport, out: &mut Output) -> Result<()> {
+    print_summaries(report, out)?;
+    if report.is_idle() { out.line("Nothing is due.") } else { Ok(()) }
 }
 
 /// Prints the new summaries.
-pub fn print_summaries(rolled: &RollupReport, out: &mut Output) -> Result<()> {
+pub fn print_summaries(report: &RollupReport, out: &mut Output) -> Result<()> {
     const MAX_SHOWN_SUMMARIES: usize = 40;
-    let rows = rolled.pressed.iter().take(MAX_SHOWN_SUMMARIES).map(|node| {
+    let rows = report.summaries.iter().take(MAX_SHOWN_SUMMARIES).map(|node| {
         let made = if node.provisional {
             format!("{} (provisional)", node.made_by)
         } else {
@@ -287,13 +287,13 @@ pub fn print_summaries(rolled: &RollupReport, out: &mut Output) -> Result<()> {
     if !rows.is_empty() {
         out.table(&["summary", "by", "bytes", "headline"], rows)?;
     }
-    if rolled.pressed.len() > MAX_SHOWN_SUMMARIES {
+    if report.summaries.len() > MAX_SHOWN_SUMMARIES {
         out.line(format!(
             "{DIM}and {} more; `icecore jobs runs` lists them{DIM:#}",
-            rolled.pressed.len() - MAX_SHOWN_SUMMARIES
+            report.summaries.len() - MAX_SHOWN_SUMMARIES
         ))?;
     }
-    for flagged in &rolled.flagged {
+    for flagged in &report.flagged {
         out.warn(format!(
             "the draft of {} was refused: {}. `icecore summary review {}` shows it",
             flagged.period,
@@ -301,25 +301,25 @@ pub fn print_summaries(rolled: &RollupReport, out: &mut Output) -> Result<()> {
             flagged.period
         ));
     }
-    let deferred = &rolled.deferred;
+    let deferred = &report.deferred;
     for one in deferred.iter().take(5) {
         out.warn(format!("{} is deferred: {}", one.period, sanitize::one_line(&one.why)));
     }
     if deferred.len() > 5 {
         out.warn(format!("and {} more", deferred.len() - 5));
     }
-    for period in &rolled.files.adopted {
+    for period in &report.files.adopted {
         out.info(format!(
             "{period} was written or edited by hand; that text is its newest version"
         ));
     }
-    for file in &rolled.files.left {
+    for file in &report.files.left {
         out.warn(format!(
             "{file} was saved by hand meanwhile and is unchanged; the next run adopts it"
         ));
     }
-    if rolled.files.archived > 0 {
-        out.info(format!("{} primers were moved to primers/archive", rolled.files.archived));
+    if report.files.archived > 0 {
+        out.info(format!("{} primers were moved to primers/archive", report.files.archived));
     }
     Ok(())
 }
@@ -592,7 +592,7 @@ pub async fn run_daemon(
                 } else {
                     1
                 };
-                let done = ran.rolled.pressed.len()
+                let done = ran.rolled.summaries.len()
                     + ran.rolled.flagged.len()
                     + usize::from(ran.consolidated.is_some());
                 if out.is_json() && done > 0 {
@@ -699,7 +699,7 @@ async fn run_round(
     let models = bootstrap::open_models()?;
     let asking: Option<ModelBudget<'_>> = models.model_budget();
     let ran = open.memory.run_due_jobs(asking.as_ref(), &|_, _, _| {}).await?;
-    Ok((ran, embed_new_passages(&open, EMBED_PER_ROUND).await.err()))
+    Ok((ran, embed_new_passages(&open, EMBED_ROUND_PASSAGES).await.err()))
 }
 
 /// Computes vectors for new passages, if the embedding model is installed.

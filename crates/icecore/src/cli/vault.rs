@@ -384,12 +384,12 @@ pub async fn doctor(open: &OpenMemory, doctor: &DoctorArgs, out: &mut Output) ->
 
 /// Prints the failures of hooks in the last days.
 fn print_hook_failures(troubles: &[HookFailure], out: &mut Output) -> Result<()> {
-    const MAX_SHOWN: usize = 10;
+    const MAX_SHOWN_FAILURES: usize = 10;
     if troubles.is_empty() {
         return Ok(());
     }
     out.line(format!("{YELLOW}Hooks failed{YELLOW:#}"))?;
-    for trouble in troubles.iter().take(MAX_SHOWN) {
+    for trouble in troubles.iter().take(MAX_SHOWN_FAILURES) {
         let at = trouble.ts.get(..16).unwrap_or(&trouble.ts).replace('T', " ");
         out.line(format!(
             "  {DIM}{at}{DIM:#} {CYAN}{}{CYAN:#} {}",
@@ -397,8 +397,8 @@ fn print_hook_failures(troubles: &[HookFailure], out: &mut Output) -> Result<()>
             sanitize::one_line(&trouble.what)
         ))?;
     }
-    if troubles.len() > MAX_SHOWN {
-        out.line(format!("  and {} more", troubles.len() - MAX_SHOWN))?;
+    if troubles.len() > MAX_SHOWN_FAILURES {
+        out.line(format!("  and {} more", troubles.len() - MAX_SHOWN_FAILURES))?;
     }
     out.line("")
 }

@@ -24,7 +24,7 @@ pub struct HookPayload {
     pub agent_id: Option<String>,
     pub agent_transcript: Option<String>,
     /// The user's instructions for a compaction.
-    pub wish: Option<String>,
+    pub instructions: Option<String>,
     /// The result of a compaction.
     pub summary: Option<String>,
 }
@@ -83,7 +83,7 @@ impl HookPayload {
             agent: name("agent_type"),
             agent_id: name("agent_id"),
             agent_transcript: text("agent_transcript_path"),
-            wish: text("custom_instructions"),
+            instructions: text("custom_instructions"),
             summary: text("compact_summary"),
         }
     }

@@ -59,7 +59,8 @@ pub struct ImportReport {
     pub first_day: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_day: Option<String>,
-    pub taken: CaptureReport,
+    #[serde(rename = "taken")]
+    pub capture: CaptureReport,
     /// Facts that became events.
     pub learnt: usize,
     pub facts_known: usize,
@@ -133,7 +134,7 @@ impl<'a> ImportRun<'a> {
     /// Starts a run. `moved` receives the bytes read since its last call.
     pub fn new(
         memory: &'a Memory,
-        gaps: CaptureDefaults,
+        defaults: CaptureDefaults,
         known: HashMap<String, ImportProgress>,
         dry_run: bool,
         moved: &'a dyn Fn(u64),
@@ -141,7 +142,7 @@ impl<'a> ImportRun<'a> {
         let report = ImportReport { dry_run, ..ImportReport::default() };
         Self {
             memory,
-            gaps,
+            gaps: defaults,
             known,
             facts: None,
             batch: PendingImport::default(),

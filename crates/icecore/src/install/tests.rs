@@ -14,7 +14,7 @@ fn plain() -> Invocation {
     Invocation { command: "icecore".into(), vault: None, version: Some(NEWEST) }
 }
 
-fn bound() -> Invocation {
+fn bound_invocation() -> Invocation {
     Invocation {
         command: "/opt/my tools/icecore".into(),
         vault: Some("/home/ann/it's here".into()),
@@ -111,10 +111,10 @@ fn cases() -> Vec<(&'static str, SettingsPart, Invocation, String)> {
         (
             "claude-code hooks: one line, bound to a vault",
             CLAUDE,
-            bound(),
+            bound_invocation(),
             r#"{"model":"opus"}"#.into(),
         ),
-        ("codex hooks: missing, bound to a vault", CODEX, bound(), String::new()),
+        ("codex hooks: missing, bound to a vault", CODEX, bound_invocation(), String::new()),
         (
             "codex hooks: with a description",
             CODEX,
@@ -128,11 +128,11 @@ fn cases() -> Vec<(&'static str, SettingsPart, Invocation, String)> {
             plain(),
             "{\n  \"mcpServers\": {\n    \"other\": {},\n  },\n}\n".into(),
         ),
-        ("server: an older entry of ours", SERVER, bound(), OLDER_SERVER.into()),
+        ("server: an older entry of ours", SERVER, bound_invocation(), OLDER_SERVER.into()),
         (
             "server: settings of everything else",
             SERVER,
-            bound(),
+            bound_invocation(),
             "{\n  \"numStartups\": 3,\n  \"projects\": {}\n}".into(),
         ),
         (
@@ -142,7 +142,7 @@ fn cases() -> Vec<(&'static str, SettingsPart, Invocation, String)> {
             "{\n\t// asked for\n\t\"inputs\": [],\n\t\"servers\": {\n\t\t// none yet\n\t}\n}\n"
                 .into(),
         ),
-        ("codex server: missing", SettingsPart::Toml, bound(), String::new()),
+        ("codex server: missing", SettingsPart::Toml, bound_invocation(), String::new()),
         ("codex server: others and comments", SettingsPart::Toml, plain(), CONFIG.into()),
         (
             "codex server: CRLF, no line end",
@@ -150,7 +150,7 @@ fn cases() -> Vec<(&'static str, SettingsPart, Invocation, String)> {
             plain(),
             crlf(CONFIG).trim_end().to_owned(),
         ),
-        ("codex server: an older entry of ours", SettingsPart::Toml, bound(), OLDER_CONFIG.into()),
+        ("codex server: an older entry of ours", SettingsPart::Toml, bound_invocation(), OLDER_CONFIG.into()),
         (
             "codex server: servers in one line",
             SettingsPart::Toml,
@@ -161,7 +161,7 @@ fn cases() -> Vec<(&'static str, SettingsPart, Invocation, String)> {
 }
 
 /// Bytes that cannot be seen, made to be seen.
-fn seen(text: &str) -> String {
+fn escape_invisible(text: &str) -> String {
     text.replace('\u{FEFF}', "<BOM>").replace('\r', "<CR>").replace('\t', "<TAB>")
 }
 
@@ -175,8 +175,8 @@ fn every_file_is_changed_as_reviewed() {
         assert_eq!(part.connect(&after, &caller).unwrap(), after, "{name}: a second time");
         told.push_str(&format!(
             "=== {name}\n--- before\n{}\n--- after\n{}\n",
-            seen(&before),
-            seen(&after)
+            escape_invisible(&before),
+            escape_invisible(&after)
         ));
     }
     insta::assert_snapshot!("settings_before_and_after", told);
@@ -237,7 +237,7 @@ fn what_was_put_in_is_taken_out_without_a_trace() {
     assert_eq!(left, "\n# the next one\n[mcp_servers.other]\ncommand = \"npx\"\n");
 }
 
-// What cannot be read is refused with its place, and what is somebody else's is left alone
+// Unreadable settings are refused with the place of the error, and foreign entries are left alone
 #[test]
 fn what_is_not_understood_is_refused_with_its_place() {
     for (part, text, why) in [
@@ -328,7 +328,7 @@ fn the_hooks_are_those_that_the_clients_know() {
     assert_eq!(told, expected);
     for part in [CLAUDE, CODEX] {
         let told: serde_json::Value =
-            serde_json::from_str(&part.connect("", &bound()).unwrap()).unwrap();
+            serde_json::from_str(&part.connect("", &bound_invocation()).unwrap()).unwrap();
         for hook in HOOKS {
             let handler = &told["hooks"][hook.event][0]["hooks"][0];
             assert_eq!(
@@ -340,11 +340,11 @@ fn the_hooks_are_those_that_the_clients_know() {
             );
         }
     }
-    assert_eq!(CODEX.bound_vault(&CODEX.connect("", &bound()).unwrap()), bound().vault);
+    assert_eq!(CODEX.bound_vault(&CODEX.connect("", &bound_invocation()).unwrap()), bound_invocation().vault);
     for part in PARTS {
         assert_eq!(
-            part.bound_vault(&part.connect("", &bound()).unwrap()),
-            bound().vault,
+            part.bound_vault(&part.connect("", &bound_invocation()).unwrap()),
+            bound_invocation().vault,
             "{part:?}"
         );
         assert_eq!(part.bound_vault(&part.connect("", &plain()).unwrap()), None, "{part:?}");
@@ -580,7 +580,7 @@ fn a_program_is_called_by_name_only_where_that_leads_to_it() {
     assert_eq!(command(ClientApp::VsCode, Some(found), true), "icecore");
 }
 
-/// A value of settings, and how somebody writes it.
+/// A value of settings, and a style of writing it.
 #[derive(Debug, Clone)]
 enum SampleJson {
     Plain(&'static str),
@@ -599,7 +599,7 @@ struct WritingStyle {
     last_line_end: bool,
 }
 
-fn made() -> impl Strategy<Value = SampleJson> {
+fn sample_json() -> impl Strategy<Value = SampleJson> {
     let plain = prop_oneof![
         Just("1"),
         Just("-2.5e3"),
@@ -655,12 +655,12 @@ fn settings() -> impl Strategy<Value = SampleJson> {
         )
     });
     let servers = || {
-        prop::collection::vec(("other[a-z]", made()), 0..3).prop_map(|mut fields| {
+        prop::collection::vec(("other[a-z]", sample_json()), 0..3).prop_map(|mut fields| {
             fields.dedup_by(|a, b| a.0 == b.0);
             SampleJson::Object(fields)
         })
     };
-    let rest = prop::collection::vec(("[a-g]{2}", made()), 0..4);
+    let rest = prop::collection::vec(("[a-g]{2}", sample_json()), 0..4);
     (prop::option::of(hooks), prop::option::of(servers()), prop::option::of(servers()), rest)
         .prop_map(|(hooks, common, code, mut rest)| {
             rest.sort_by(|a, b| a.0.cmp(&b.0));
@@ -689,7 +689,7 @@ fn hand() -> impl Strategy<Value = WritingStyle> {
         })
 }
 
-fn written(made: &SampleJson, hand: &WritingStyle, depth: usize) -> String {
+fn write_json(made: &SampleJson, hand: &WritingStyle, depth: usize) -> String {
     let block = |open: char, items: Vec<String>, close: char| {
         if items.is_empty() {
             return format!("{open}{close}");
@@ -720,11 +720,11 @@ fn written(made: &SampleJson, hand: &WritingStyle, depth: usize) -> String {
     match made {
         SampleJson::Plain(text) => (*text).to_owned(),
         SampleJson::List(items) => {
-            block('[', items.iter().map(|item| written(item, hand, depth + 1)).collect(), ']')
+            block('[', items.iter().map(|item| write_json(item, hand, depth + 1)).collect(), ']')
         }
         SampleJson::Object(fields) => {
             let field = |(name, value): &(String, SampleJson)| {
-                format!("\"{name}\": {}", written(value, hand, depth + 1))
+                format!("\"{name}\": {}", write_json(value, hand, depth + 1))
             };
             block('{', fields.iter().map(field).collect(), '}')
         }
@@ -736,7 +736,7 @@ fn text_of(made: &SampleJson, hand: &WritingStyle) -> String {
     let head = if hand.comments { format!("// settings{}", hand.line_end) } else { String::new() };
     format!(
         "{mark}{head}{}{}",
-        written(made, hand, 0),
+        write_json(made, hand, 0),
         if hand.last_line_end { hand.line_end } else { "" }
     )
 }
@@ -772,7 +772,7 @@ proptest! {
     fn any_settings_come_back_byte_for_byte(made in settings(), hand in hand(), tied in any::<bool>()) {
         let text = text_of(&made, &hand);
         prop_assert_eq!(value(&json::parse(&text).unwrap().unwrap()), same(&made));
-        let caller = if tied { bound() } else { plain() };
+        let caller = if tied { bound_invocation() } else { plain() };
         for part in [CLAUDE, SERVER, VS_CODE] {
             let after = part.connect(&text, &caller).unwrap();
             prop_assert_ne!(&after, &text);
@@ -813,9 +813,9 @@ proptest! {
         run(plan_connect(&places, &plain(), None, &records).unwrap());
         prop_assert!(!plan_connect(&places, &plain(), None, &records).unwrap()[0].has_effect());
         // Another version, another vault: the way back stays the same.
-        run(plan_connect(&places, &bound(), None, &records).unwrap());
+        run(plan_connect(&places, &bound_invocation(), None, &records).unwrap());
         prop_assert_eq!(connection_state(&place, &plain()).0, ConnectionState::Outdated);
-        prop_assert_eq!(connection_state(&place, &bound()).0, ConnectionState::Connected);
+        prop_assert_eq!(connection_state(&place, &bound_invocation()).0, ConnectionState::Connected);
         run(plan_disconnect(&places, None, &records).unwrap());
         prop_assert_eq!(foreign_files::read_file(&place.path).unwrap().map(|bytes| String::from_utf8(bytes).unwrap()), text.clone());
         let left: Vec<_> = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();

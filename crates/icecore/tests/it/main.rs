@@ -1,4 +1,4 @@
-//! The whole program under test: what a person types, what breaks under it, and the rules of the
+//! End-to-end tests of the program: its commands, its behaviour under faults, and the rules of the
 //! project.
 #![allow(clippy::disallowed_methods, reason = "tests set up and damage files on purpose")]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails loudly")]
@@ -8,7 +8,7 @@ mod browser;
 mod chaos;
 mod cli;
 mod clients;
-mod crowd;
+mod concurrent_writers;
 mod dashboard;
 mod documents;
 mod faults;
@@ -18,11 +18,11 @@ mod gate;
 mod hooks;
 mod import;
 mod install;
-mod machines;
-mod many;
+mod two_machines;
+mod database_transfer;
 mod mcp;
 mod model;
-mod person;
+mod test_user;
 mod postgres;
 mod postgres_deploy;
 mod postgres_refused;
@@ -31,4 +31,4 @@ mod requirements;
 mod sweep;
 mod tenants;
 mod tidy;
-mod walks;
+mod client_walkthroughs;

@@ -277,7 +277,7 @@ fn the_documents_mention_every_command_and_the_change_log_this_version() {
     );
     // Every command of the help is in the README or a guide.
     let docs: String = project_files(".md").into_iter().map(|(_, text)| text).collect();
-    let help = crate::program::said(
+    let help = crate::program::command_output(
         crate::program::bare(crate::program::program())
             .args(["help", "--all", "--json"])
             .output()
@@ -344,7 +344,7 @@ fn package_installs_wait_for_a_held_lock() {
     let run = || {
         let _ = fs::remove_file(&calls);
         let words = ["-euc", ". tests/packages.sh; get_packages --no-install-recommends one two"];
-        crate::program::said(
+        crate::program::command_output(
             crate::program::bare("bash")
                 .args(words)
                 .env("PATH", &path)

@@ -17,7 +17,7 @@ pub const DAY_SCENES: &[DemoScene] = &[
     },
     DemoScene {
         at: "2026-02-02T09:10:00+01:00",
-        why: "A commitment with a due date, waiting on somebody",
+        why: "A commitment with a due date, waiting on someone",
         command: &[
             "remember",
             "Send the offer to Client X",
