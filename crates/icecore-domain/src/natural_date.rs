@@ -70,7 +70,7 @@ impl fmt::Display for NaturalDate {
     }
 }
 
-/// Why a text is no date.
+/// Why a text is not a date.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DateError {
     /// The text cannot be parsed.

@@ -65,7 +65,7 @@ pub const DEFAULT_TIMETABLE: &[(Job, &str)] = &[
     (Job::Check, "0 4 * * SUN"),
 ];
 
-/// Why a text is no schedule for a job.
+/// Why a text is not a schedule for a job.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "`{text}` is no schedule for the job {job}: {why}. Write minute, hour, day, month and weekday, such as `15 22 * * SUN` for \

@@ -78,7 +78,7 @@ pub fn redact_for_display(text: &str) -> String {
     strip_mark_codes(&redact(text, &MarkerKey::new([0; 32])).text).into_owned()
 }
 
-/// A longer value is no key but a file.
+/// A longer value is not a key but a file.
 const MAX_VALUE_BYTES: usize = 512;
 /// The maximum distance of a key block's END line.
 const MAX_KEY_BLOCK_BYTES: usize = 32 * 1024;
@@ -1441,7 +1441,7 @@ fn is_camel_case_boundary(bytes: &[u8], start: usize) -> bool {
     bytes[start].is_ascii_uppercase() && bytes[start - 1].is_ascii_lowercase()
 }
 
-/// The kind of key by the word before `key`; `None` if it is no credential.
+/// The kind of key by the word before `key`; `None` if it is not a credential.
 fn classify_key_word(bytes: &[u8], start: usize) -> Option<(&'static str, KeywordClass)> {
     const NAMED: [(&str, &str); 4] = [
         ("api", "api-key"),

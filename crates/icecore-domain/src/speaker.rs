@@ -1,9 +1,10 @@
 //! Speaker attribution: the one rule that decides whose words a message contains.
 //!
-//! A role decides: `user` is the owner of this memory, `assistant` an assistant. A name is no role.
-//! A speaker with only a name is another person, unless the owner has that name, or is the only
-//! human beside an assistant in a complete conversation. Another person's words are of low trust:
-//! they can be found and confirmed, but they create no rules, wishes or promises of the owner.
+//! A role decides: `user` is the owner of this memory, `assistant` an assistant. A name is not a
+//! role. A speaker with only a name is another person, unless the owner has that name, or is the
+//! only human beside an assistant in a complete conversation. Another person's words are of low
+//! trust: they can be found and confirmed, but they create no rules, wishes or promises of the
+//! owner.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -918,7 +918,7 @@ impl LineReader {
             Some(author) => author.first_text(&["role", "name"]),
             None => author.and_then(text_value).map(Cow::into_owned),
         };
-        // The type of a Responses item is no speaker.
+        // The type of a Responses item is not a speaker.
         let word = word.filter(|word| word != "message" && !word.trim().is_empty());
         let role = word.as_deref().and_then(Role::from_alias);
         let named = object
@@ -1451,7 +1451,7 @@ impl FrontMatter {
             if content.is_empty() || content.starts_with([' ', '\t', '#', '-']) {
                 continue;
             }
-            // Two rules with a sentence between them are no front matter.
+            // Two rules with a sentence between them are not front matter.
             let Some((key, value)) = content
                 .split_once(':')
                 .filter(|(key, _)| !key.trim().contains(char::is_whitespace))
@@ -1680,7 +1680,7 @@ fn closed_tags(text: &str) -> HashSet<&str> {
 }
 
 /// Selects the marks where a speaker really begins. Answers are full of lines such as `Budget: 5`,
-/// so a name that is no word for a role needs evidence: a time, opening the conversation, or
+/// so a name that is not a word for a role needs evidence: a time, opening the conversation, or
 /// occurring again.
 fn choose_speaker_marks<'a>(
     marks: Vec<SpeakerMark<'a>>,
@@ -1945,7 +1945,7 @@ fn parse_role(label: &str) -> Option<SpeakerLabel<'_>> {
     })
 }
 
-/// Words that come before a colon and are no speakers.
+/// Words that come before a colon and are not speakers.
 static NON_SPEAKER_LABELS: LazyLock<HashSet<&str>> = LazyLock::new(|| {
     "note notes nb ps todo todos fixme decision decisions error errors warning warn info debug trace fatal exception \
     traceback hint tip tips example examples summary tldr question questions answer answers result results output input \

@@ -145,7 +145,7 @@ impl Memory {
         let read = serde_json::from_str::<BTreeMap<String, Box<RawValue>>>(&passed).ok();
         match read.and_then(|fields| fields.into_iter().next()) {
             Some((name, raw)) => (name, raw.get().to_owned()),
-            // A value that is no valid JSON afterwards is hidden as a whole.
+            // A value that is not valid JSON afterwards is hidden as a whole.
             None => (name, format!("\"{}\"", self.marker_key.mark("field", raw.as_bytes()))),
         }
     }

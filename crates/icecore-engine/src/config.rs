@@ -588,7 +588,7 @@ pub(crate) fn rename_old_keys(
             file.remove(old_section);
         }
         let to = file.entry(section).or_insert_with(|| Value::Table(Table::new()));
-        // A new section that is no table is reported when the file is read.
+        // A new section that is not a table is reported when the file is read.
         let has_both = to.as_table().is_none_or(|to| to.contains_key(key));
         if let (Value::Table(to), false) = (to, has_both) {
             to.insert(key.to_owned(), value);

@@ -975,7 +975,7 @@ fn preview_of(scrub: &Scrub, found: &ForgetMatches, touched: &[ScrubbedFile]) ->
         .iter()
         .filter(|one| one.outcome != ScrubOutcome::Untouched && !is_remade(&one.path))
         .collect();
-    // Views of everything are always rebuilt; alone they are no reason to forget.
+    // Views of everything are always rebuilt; alone they do not count as a match.
     let places = kept.iter().map(|one| ForgottenFile {
         path: one.path.clone(),
         lines: if let ScrubOutcome::Changed(lines) = one.outcome { Some(lines) } else { None },

@@ -173,7 +173,7 @@ impl Memory {
     ) -> Result<MigrationPlan> {
         let mut documents: HashMap<DocPath, Vec<u8>> = HashMap::new();
         for path in self.store.documents("").await? {
-            // Records are no target of a migration, and there may be very many.
+            // Records are not migrated, and there may be very many.
             if path.record_day().is_none()
                 && let Some(bytes) = self.store.document(&path).await?
             {

@@ -79,7 +79,7 @@ enum EditImport {
     Blocked,
 }
 
-/// The warning about a file in the pages folder that is no page.
+/// The warning about a file in the pages folder that is not a page.
 fn misnamed_page_warning(path: &DocPath) -> Option<String> {
     let name = path.name().strip_suffix(".md")?;
     let mut folders = path.as_str().split('/').skip(1);

@@ -1297,7 +1297,7 @@ pub(crate) fn parse_draft(text: &str) -> SummaryDraft {
     let text = reply::without_thinking(text);
     let text = text.trim();
     if text.starts_with('{') || text.starts_with('[') {
-        // Text that looks like another JSON object is no draft.
+        // Text that looks like another JSON object is not a draft.
         return SummaryDraft::default();
     }
     let (headline, body) = text.split_once("\n\n").unwrap_or((text, ""));

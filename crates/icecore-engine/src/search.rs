@@ -87,7 +87,7 @@ pub struct SearchHit {
     pub unconfirmed: bool,
     /// Whether it is a message that was edited or deleted later.
     pub withdrawn: bool,
-    /// Duplicates with the same words, which are no hits of their own.
+    /// Duplicates with the same words, which are not hits of their own.
     pub also: Vec<String>,
     /// The neighbouring passages in order, including this one; empty if none were requested.
     pub around: Vec<Passage>,

@@ -1125,7 +1125,7 @@ mod tests {
             strangers <= MAX_UNKNOWN_LOOKUPS as u64,
             "{strangers} connections for tokens that nobody has shown before"
         );
-        // A caller whose token was valid is served beside them.
+        // A caller with a cached token is served meanwhile.
         let grant = Arc::new(Grant::read_only());
         access
             .lock_tokens()

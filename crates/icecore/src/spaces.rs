@@ -678,7 +678,7 @@ mod tests {
         chatting.persist_reply(&begun, reply()).await.unwrap();
         assert!(spaces.wait_for_reflections(Duration::from_secs(10)).await);
         drop(begun);
-        // As if the server had been started again.
+        // As after a restart of the server.
         spaces.open.lock().unwrap().clear();
         spaces.reflect_pending().await.unwrap();
         let known =
@@ -706,7 +706,7 @@ mod tests {
         let chatting = Arc::new(SpacesChatMemory(spaces.clone()));
         let chats = spaces.chats(Some("ann")).await.unwrap();
         chats.set_wait_for_summary(true);
-        // Nothing is remembered for now.
+        // Recording fails for now.
         let places = spaces
             .at_once
             .clone()
@@ -822,7 +822,7 @@ mod tests {
         assert!(!spaces.has_space(Some("ann")).await.unwrap());
     }
 
-    // C14: what is written before is taken away with the rest, what is written after stays.
+    // C14: what is written before is erased with the rest, what is written after stays.
     #[tokio::test(flavor = "multi_thread")]
     async fn a_space_in_a_database_is_taken_away_once_and_not_under_anybodys_hands() {
         let cluster = TestCluster::start(Durability::Unflushed);

@@ -807,7 +807,7 @@ fn find_cues(words: &[ClassifiedWord<'_>]) -> SentenceCues {
         {
             cues.marks.insert(SentenceKind::Commitment);
         }
-        // `I have always loved it` is no rule; `Never deploy on Fridays` is.
+        // `I have always loved it` is not a rule; `Never deploy on Fridays` is.
         let imperative =
             at == 0 || ["must", "should", "shall", "please", "p0", "p1"].contains(&before(1));
         if imperative && ["never", "always", "nie", "immer"].contains(&word.text) {

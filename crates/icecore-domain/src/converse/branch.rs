@@ -361,7 +361,7 @@ mod tests {
             ("sS cC", "aA bB cC", &[0, 1, 2]),
             // The first was edited, the rest kept.
             ("xX bB", "aA bB", &[1]),
-            // Begun elsewhere; one turn was not recorded.
+            // The chat began elsewhere; one turn was not recorded.
             ("xX yY aA", "aA", &[0]),
             ("aA xX bB", "aA bB", &[0, 1]),
             // A reply in other words is the same exchange; of two candidates the right one is

@@ -420,7 +420,7 @@ fn check_supported(
     Ok(())
 }
 
-/// A name at the start of the content that the source lacks; a capital letter alone is no evidence
+/// A name at the start of the content that the source lacks; a capital letter alone is not evidence
 /// there.
 fn unsupported_leading_name(content: &str, source: &ParsedPassage<'_>) -> Option<String> {
     let mut words = content.split_whitespace();

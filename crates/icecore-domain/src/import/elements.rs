@@ -416,7 +416,6 @@ mod tests {
             prop_assert_eq!(found, list);
         }
 
-        // C1 row 16
         #[test]
         fn no_bytes_make_it_fall(bytes in prop::collection::vec(prop_oneof![prop::sample::select(b"[]{},:\"\\ a1\n".to_vec()), any::<u8>()], 0..200), chunk in 1..20_usize) {
             let found = scan_elements(&bytes, &[], chunk);

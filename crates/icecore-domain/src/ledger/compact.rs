@@ -7,7 +7,6 @@
 //! The invariant: **compaction never changes the state of a retained event.** Every event that
 //! determines its state is retained too. All steps are linear in the number of events; shrinking to
 //! the limit adds a logarithmic factor.
-//! limit: times the logarithm).
 
 use std::collections::{HashMap, HashSet};
 

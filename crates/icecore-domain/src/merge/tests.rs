@@ -49,7 +49,7 @@ fn the_ledger_has_what_either_added_and_neither_took_out() {
     check(ledger, &[one, two], &[two, three], &[two, four], &[two, three, four]);
     // Both added it: it exists once.
     check(ledger, &[one], &[one, two, three], &[one, two, four], &[one, two, three, four]);
-    // A line that is no event is a line.
+    // A line that is not an event is a line.
     check(ledger, &[one, "what?"], &[one, two], &[one, "what?", three], &[one, two, three]);
 }
 

@@ -1,7 +1,7 @@
 //! Parsing of old files: statements in Markdown, lines of an older ledger, an index of topic files,
 //! summaries of days.
 //!
-//! Parsing never fails. What is no statement stays text, and every old text is stored whole
+//! Parsing never fails. What is not a statement stays text, and every old text is stored whole
 //! elsewhere.
 
 use std::collections::BTreeSet;
@@ -112,7 +112,7 @@ struct OpenItem {
 #[derive(Default)]
 struct StatementParser {
     which: StatementSelection,
-    /// The headings above the current line, outermost first. The document title is no context of a
+    /// The headings above the current line, outermost first. The document title is not a context of a
     /// line.
     headings: Vec<(usize, String, bool)>,
     titled: bool,

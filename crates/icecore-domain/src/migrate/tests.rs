@@ -470,7 +470,7 @@ fn in_place_old_files_move_once_they_are_kept_and_empty_folders_go() {
             "remove summaries/weekly",
         ]
     );
-    // What is no memory is not moved.
+    // A file that is not a memory is not moved.
     for path in [
         "src/main.rs",
         "heartbeat-state.json",

@@ -1107,7 +1107,7 @@ mod tests {
         ids.collect()
     }
 
-    /// The same content as it may stand in a pack.
+    /// The content as a pack contains it.
     fn pack_text(content: &str) -> String {
         let line =
             crate::sanitize::one_line(&content.split_whitespace().collect::<Vec<_>>().join(" "));

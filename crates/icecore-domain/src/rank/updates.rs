@@ -153,7 +153,7 @@ mod tests {
         );
         assert_eq!(order_with_updates_first(&[old.clone(), other.clone(), new.clone()]), [2, 0, 1]);
         assert_eq!(order_with_updates_first(&[new.clone(), old.clone()]), [0, 1]);
-        // A change of another speaker or subject is no update.
+        // A change of another speaker or subject is not an update.
         assert_eq!(
             order_with_updates_first(&[
                 old.clone(),

@@ -336,7 +336,7 @@ mod tests {
             };
             assert_eq!(notices, expected, "{more}");
         }
-        // A path is no command.
+        // A path is not a command.
         assert_eq!(
             read_texts(&[put("/etc/hosts is wrong"), last]),
             ["09:03 user: do that instead", "09:01 user: /etc/hosts is wrong"]

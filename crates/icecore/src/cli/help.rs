@@ -328,7 +328,7 @@ mod tests {
         check(&build_command(), "icecore");
     }
 
-    /// The calls of icecore in a line of examples: without pipes, redirections and remarks.
+    /// The calls of icecore in a line of examples: without pipes, redirections and comments.
     fn calls(line: &str) -> Vec<Vec<String>> {
         let (mut calls, mut words, mut word) = (Vec::new(), Vec::new(), String::new());
         let (mut quote, mut blanks) = (None, 0);

@@ -222,7 +222,7 @@ pub async fn rollup(open: &OpenMemory, rollup: &RollupArgs, out: &mut Output) ->
         return print_rollup(&ran.rolled, out);
     }
     let rolled = run_rollup(open, &wish, out).await?;
-    // The sessions of a day are no summary of their own.
+    // The sessions of a day are not a summary of their own.
     if let Some(period) =
         rollup.period.filter(|period| rolled.is_idle() && wish.tier == Some(period.tier()))
     {

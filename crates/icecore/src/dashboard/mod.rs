@@ -161,7 +161,7 @@ pub fn router<S: Clone + Send + Sync + 'static>() -> Router<S> {
 mod tests {
     use super::*;
 
-    /// What is sent the first time, in all.
+    /// All files that the first visit downloads.
     const MOST_BYTES: usize = 150_000;
 
     fn request_headers(headers: &[(HeaderName, &'static str)]) -> HeaderMap {

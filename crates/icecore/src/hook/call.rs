@@ -170,7 +170,7 @@ pub fn is_hook_call(words: &[OsString], is_command: impl Fn(&str) -> bool) -> bo
         return false;
     }
     match plain.iter().position(|word| word.to_str().is_some_and(&is_command)) {
-        // `icecore hook log` is no event but a command for people.
+        // `icecore hook log` is not an event but a command for people.
         Some(at) => {
             plain[at] == HOOK_COMMAND && plain.get(at + 1).is_none_or(|event| *event != LOG)
         }

@@ -176,7 +176,7 @@ impl ServerToken {
     }
 }
 
-/// The token in the file that icecore created; if others can read it, it is no secret any more.
+/// The token in the file that icecore created; if others can read it, it is not a secret any more.
 fn read_private_file(file: &Path) -> anyhow::Result<String> {
     let found =
         std::fs::metadata(file).with_context(|| format!("{} cannot be read", file.display()))?;
@@ -920,7 +920,7 @@ mod tests {
             ("//livez", vec![host], 401),
             ("/metrics", vec![host], 401),
             ("/unknown", vec![host], 401),
-            // The host name; a page that rebinds its own name is stopped by it.
+            // The host name; it stops DNS rebinding.
             ("/v1/x", vec![("host", "localhost"), token], 200),
             ("/v1/x", vec![("host", "LOCALHOST:1"), token], 200),
             ("/v1/x", vec![("host", "[::1]:7431"), token], 200),
@@ -974,7 +974,7 @@ mod tests {
         ] {
             assert_eq!(check(&door, path, &headers), status, "{path} {headers:?}");
         }
-        // Listening everywhere, any address is accepted, but no name.
+        // When listening on all addresses, any address is accepted, but no name.
         let wide = self::guard_for("0.0.0.0:7431");
         assert_eq!(check(&wide, "/v1/x", &[("host", "192.168.0.7:7431"), token]), 200);
         assert_eq!(check(&wide, "/v1/x", &[("host", "evil.example"), token]), 403);

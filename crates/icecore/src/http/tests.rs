@@ -633,7 +633,7 @@ async fn an_unreachable_upstream_is_reported_in_the_clients_format() {
             .await;
     assert_eq!(scene.get("/v1/models").send().await.unwrap().status(), 503);
     scene.running.stop().await.unwrap();
-    // It is there and says nothing.
+    // It accepts connections and never answers.
     let mut answer = stream(&STREAM[..2]);
     answer.does.push(Does::Hangs);
     let fake = Fake::new(answer).await;
@@ -793,7 +793,7 @@ async fn a_client_that_goes_away_ends_the_request_and_what_came_is_kept() {
     timeout(Duration::from_secs(5), scene.mind.told.notified()).await.expect("memory must be told");
     assert_eq!(scene.replies(), [AssistantReply { status: 499, ..AssistantReply::default() }]);
     scene.running.stop().await.unwrap();
-    // While the last event is held: memory is told once, and may finish.
+    // While the last event is held: the exchange is persisted once, and may finish.
     let fake = Fake::new(stream(&STREAM)).await;
     let scene = Scene::over(&fake, Script { keeps: Semaphore::new(0), ..Script::default() }).await;
     let mut response = scene.post("/v1/chat/completions", CHAT).send().await.unwrap();
@@ -831,7 +831,7 @@ async fn a_stream_that_breaks_does_not_look_whole() {
             .as_bytes()
             .starts_with(&sofar[..sofar.len().min(STREAM[..2].concat().len())])
     );
-    // A complete reply that breaks is reported as such.
+    // A complete reply whose connection breaks is reported as such.
     let answer = Answer {
         head: "HTTP/1.1 200 OK\r\ncontent-type: application/json".into(),
         does: vec![Does::Sends(b"{".to_vec()), Does::Breaks],

@@ -160,7 +160,7 @@ fn cases() -> Vec<(&'static str, SettingsPart, Invocation, String)> {
     ]
 }
 
-/// Bytes that cannot be seen, made to be seen.
+/// Makes invisible bytes visible.
 fn escape_invisible(text: &str) -> String {
     text.replace('\u{FEFF}', "<BOM>").replace('\r', "<CR>").replace('\t', "<TAB>")
 }
@@ -182,7 +182,7 @@ fn every_file_is_changed_as_reviewed() {
     insta::assert_snapshot!("settings_before_and_after", told);
 }
 
-// The other endings of lines and indentations give the same file, but for those
+// Other line endings and indentations give the same file, except for those
 #[test]
 fn line_ends_and_indentation_are_the_files_own() {
     for (name, part, caller, before) in cases()
@@ -207,7 +207,7 @@ fn what_was_put_in_is_taken_out_without_a_trace() {
     {
         let after = part.connect(&before, &caller).unwrap();
         let left = part.disconnect(&after, Some(&before)).unwrap();
-        // A file that was missing, or had nothing in it, is brought back from what is kept of it.
+        // A file that was missing, or empty, is restored from its backup.
         if part.is_blank(&before) {
             assert!(part.is_blank(&left), "{name}: {left}");
         } else if part == SettingsPart::Toml && !before.ends_with('\n') {
@@ -217,7 +217,7 @@ fn what_was_put_in_is_taken_out_without_a_trace() {
         }
         assert_eq!(part.disconnect(&left, Some(&before)).unwrap(), left, "{name}: a second time");
     }
-    // An older entry of ours goes like a new one; others stay.
+    // An older entry of icecore is removed like a new one; others stay.
     for (part, before) in
         [(CLAUDE, OLDER_HOOKS), (SERVER, OLDER_SERVER), (SettingsPart::Toml, OLDER_CONFIG)]
     {
@@ -319,8 +319,8 @@ fn the_hooks_are_those_that_the_clients_know() {
         "SessionEnd": [{ "hooks": [{ "type": "command", "command": "icecore hook session-end", "timeout": 5 }] }],
     }});
     assert_eq!(told, expected);
-    // Codex differs by what it grants: three seconds at the end of a session, and a warning about
-    // more at every start.
+    // Codex has other limits: three seconds at the end of a session, and one more warning at every
+    // start.
     let mut expected = expected;
     expected["hooks"]["SessionEnd"][0]["hooks"][0]["timeout"] = 3.into();
     let told: serde_json::Value =
@@ -357,7 +357,7 @@ fn events(text: &str) -> Vec<String> {
     told["hooks"].as_object().unwrap().keys().cloned().collect()
 }
 
-// A version gets what it reads: one event that it does not know makes a whole file invalid for some
+// A version gets the events it supports: an unknown event makes a whole file invalid for some
 #[test]
 fn only_what_a_version_knows_is_written() {
     let all = [
@@ -376,7 +376,7 @@ fn only_what_a_version_knows_is_written() {
         (Some(Version(2, 1, 75)), &["PostCompact"]),
         (Some(Version(2, 1, 39)), &["PostCompact"]),
         (Some(Version(1, 0, 85)), &["PostCompact"]),
-        // One that does not tell its version.
+        // A client that does not report its version.
         (None, &["PostCompact"]),
         (Some(Version(1, 0, 84)), &["PostCompact", "SessionEnd"]),
         (Some(Version(1, 0, 61)), &["PostCompact", "SessionEnd", "SessionStart"]),
@@ -397,12 +397,12 @@ fn only_what_a_version_knows_is_written() {
         let known: Vec<&str> = all.into_iter().filter(|event| !without.contains(event)).collect();
         assert_eq!(events(&text), known, "{version:?}");
         assert!(!text.contains("args"), "{version:?}");
-        // An upgrade adds what was missing, and going back takes it out again.
+        // An upgrade adds what was missing, and a downgrade removes it again.
         let newest = CLAUDE.connect(&text, &plain()).unwrap();
         assert_eq!(events(&newest), all, "{version:?}");
         assert_eq!(events(&CLAUDE.connect(&newest, &caller).unwrap()), known, "{version:?}");
     }
-    // One that has no hooks gets none, and ours go.
+    // A version without hooks gets none, and icecore's are removed.
     let none = Invocation { version: Some(Version(1, 0, 37)), ..plain() };
     assert_eq!(
         CLAUDE.connect("{ \"model\": \"opus\" }", &none).unwrap(),
@@ -463,7 +463,7 @@ fn the_plugin_is_made_of_the_same_table() {
         read("icecore/.mcp.json"),
         json::render_document(&servers::all_servers(servers::COMMON_FORMAT, &plain()))
     );
-    // A time on the end of a session would promise what a plugin is not given.
+    // A timeout at the end of a session would promise what a plugin does not get.
     assert!(
         json("icecore/hooks/hooks.json")["hooks"]["SessionEnd"][0]["hooks"][0]
             .get("timeout")
@@ -488,7 +488,7 @@ fn the_plugin_is_made_of_the_same_table() {
         house.join("plugin").join(source).join(".claude-plugin/plugin.json").is_file(),
         "{source}"
     );
-    // What a skill must be to be read at all.
+    // The fields that a skill needs to be loaded.
     let skills: Vec<PathBuf> = std::fs::read_dir(house.join("plugin/icecore/skills"))
         .unwrap()
         .map(|entry| entry.unwrap().path())
@@ -575,7 +575,8 @@ fn a_program_is_called_by_name_only_where_that_leads_to_it() {
     let command = |client, found, shared| invocation_for(client, own, found, shared).command;
     assert_eq!(command(ClientApp::ClaudeCode, Some(found), false), "icecore");
     assert_eq!(command(ClientApp::ClaudeCode, None, false), "/build/icecore");
-    // What is started from a desktop has no search path of a shell; what a project shares has to.
+    // Programs started from a desktop have no shell's search path; shared project settings need
+    // one.
     assert_eq!(command(ClientApp::ClaudeDesktop, Some(found), false), "/usr/bin/icecore");
     assert_eq!(command(ClientApp::VsCode, Some(found), true), "icecore");
 }
@@ -622,7 +623,7 @@ fn sample_json() -> impl Strategy<Value = SampleJson> {
     })
 }
 
-/// Settings as a client has them: other things around, others' hooks and servers among them.
+/// A client's settings: with other entries around, among them foreign hooks and servers.
 fn settings() -> impl Strategy<Value = SampleJson> {
     let handler = Just(SampleJson::Object(vec![
         ("type".into(), SampleJson::Plain("\"command\"")),
@@ -741,7 +742,7 @@ fn text_of(made: &SampleJson, hand: &WritingStyle) -> String {
     )
 }
 
-/// The same without comments and commas that plain JSON does not know.
+/// The same without comments and commas that plain JSON does not allow.
 fn value(node: &JsonNode) -> serde_json::Value {
     match &node.kind {
         json::NodeKind::Object(members) => {
@@ -766,8 +767,8 @@ fn same(made: &SampleJson) -> serde_json::Value {
 }
 
 proptest! {
-    // Whatever settings say and however they are written: connecting keeps all of it, is done once,
-    // and is undone to the byte
+    // Whatever the settings and their style: connecting keeps all of it, is idempotent, and is
+    // undone to the byte
     #[test]
     fn any_settings_come_back_byte_for_byte(made in settings(), hand in hand(), tied in any::<bool>()) {
         let text = text_of(&made, &hand);
@@ -797,7 +798,7 @@ proptest! {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(40))]
-    // Through the files themselves: identity, whatever was there
+    // Through the files themselves: the identity, whatever was there
     #[test]
     fn files_come_back_with_their_mode_and_nothing_is_left(text in prop::option::of((settings(), hand()).prop_map(|(made, hand)| text_of(&made, &hand))), mode in prop_oneof![Just(0o600), Just(0o644), Just(0o664)]) {
         use std::os::unix::fs::PermissionsExt as _;
@@ -812,7 +813,7 @@ proptest! {
         let run = |changes: Vec<SettingsChange>| changes.iter().for_each(|change| change.write(&records).unwrap());
         run(plan_connect(&places, &plain(), None, &records).unwrap());
         prop_assert!(!plan_connect(&places, &plain(), None, &records).unwrap()[0].has_effect());
-        // Another version, another vault: the way back stays the same.
+        // Another version, another vault: uninstalling still restores the original.
         run(plan_connect(&places, &bound_invocation(), None, &records).unwrap());
         prop_assert_eq!(connection_state(&place, &plain()).0, ConnectionState::Outdated);
         prop_assert_eq!(connection_state(&place, &bound_invocation()).0, ConnectionState::Connected);

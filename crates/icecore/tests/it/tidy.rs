@@ -452,34 +452,11 @@ const IRREGULAR_PARTICIPLES: &[&str] = &[
 /// Words in `ed` that are verbs, or that field names and libraries prescribe.
 const VERBS_IN_ED: &[&str] = &["embed", "exceed", "feed", "need", "proceed", "seed"];
 
-/// The last words of constants that are numbers without a unit.
+/// Words in the names of constants that are numbers without a unit.
 const UNITLESS: &[&str] = &[
-    "bit",
-    "count",
-    "damping",
-    "depth",
-    "divisor",
-    "factor",
-    "id",
-    "length",
-    "len",
-    "level",
-    "lift",
-    "log2",
-    "number",
-    "penalty",
-    "percent",
-    "position",
-    "ratio",
-    "section",
-    "share",
-    "shift",
-    "similarity",
-    "size",
-    "step",
-    "version",
-    "weight",
-    "width",
+    "bit", "bm25", "count", "damping", "depth", "divisor", "factor", "id", "length", "len",
+    "level", "lift", "ln", "log2", "number", "penalty", "percent", "position", "ratio", "section",
+    "share", "shift", "similarity", "size", "step", "version", "weight", "width",
 ];
 
 /// The kind and the name of what a line of Rust defines.
@@ -627,8 +604,12 @@ fn numeric_constants_carry_their_unit() {
 
 /// Texts that people read or grep, with what is checked of each: everything, or comments only.
 fn prose() -> Vec<(String, String)> {
-    let is_fixture = |path: &str| {
-        path == "docs/STYLE.md" || path.ends_with("tidy.rs") || path.contains("/data/")
+    // A database stores the hash of each migration it has applied, comments included.
+    let is_fixed = |path: &str| {
+        path == "docs/STYLE.md"
+            || path.ends_with("tidy.rs")
+            || path.contains("/data/")
+            || path.contains("/migrations/")
     };
     let comments = |text: &str| -> String {
         let lines = text.lines().map(|line| match line.trim_start() {
@@ -642,7 +623,7 @@ fn prose() -> Vec<(String, String)> {
     let endings =
         [".md", ".ts", ".tsx", ".mjs", ".yaml", ".toml", ".service", ".sh", ".sql", "justfile"];
     let others = endings.into_iter().flat_map(project_files);
-    sources().into_iter().chain(tests).chain(others).filter(|(path, _)| !is_fixture(path)).collect()
+    sources().into_iter().chain(tests).chain(others).filter(|(path, _)| !is_fixed(path)).collect()
 }
 
 #[test]
@@ -650,6 +631,10 @@ fn texts_are_in_plain_words() {
     let mut broken = Vec::new();
     for (path, text) in prose() {
         for (at, line) in text.lines().enumerate() {
+            // Lists of words that users write.
+            if line.trim_start().starts_with('"') && line.contains("\", \"") {
+                continue;
+            }
             let lower = line.to_lowercase();
             for phrase in BANNED_PHRASES {
                 let found = lower.match_indices(phrase).any(|(start, _)| {

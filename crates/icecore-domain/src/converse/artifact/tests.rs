@@ -8,7 +8,8 @@ fn ts() -> Moment {
     Moment::parse("2026-02-13T09:30:00+01:00").unwrap().moment
 }
 
-/// One line per candidate: speaker, kind, language, name (`!` if it was given), extent, first line.
+/// One line per candidate: speaker, kind, language, name (`!` if the user named it), extent, first
+/// line.
 fn describe_candidates(user: &str, assistant: &str) -> Vec<String> {
     let tell = |one: &ArtifactCandidate| {
         let name = one.name.clone().unwrap_or_else(|| "?".to_owned());
