@@ -374,7 +374,9 @@ mod tests {
         );
         assert_eq!(extract_lines(&LOG.replace('\n', "\r\n")).len(), 3);
         assert_eq!(
-            extract_lines("### priority extracts:\n* [p1 commitment] **x**\n+ [ ] [P2] y\n- **[P3]** z\n"),
+            extract_lines(
+                "### priority extracts:\n* [p1 commitment] **x**\n+ [ ] [P2] y\n- **[P3]** z\n"
+            ),
             ["2:P1 commitment **x**", "3:P2 fact y", "4:P3 fact z"]
         );
         assert_eq!(

@@ -1294,7 +1294,9 @@ fn is_in_brackets(text: &str, start: usize) -> bool {
     const MAX_BRACKET_BYTES: usize = 200;
     let bytes = text.as_bytes();
     let mut depth = 0;
-    for byte in bytes[..start].iter().rev().take(MAX_BRACKET_BYTES).take_while(|byte| **byte != b'\n') {
+    for byte in
+        bytes[..start].iter().rev().take(MAX_BRACKET_BYTES).take_while(|byte| **byte != b'\n')
+    {
         match byte {
             b')' | b']' | b'}' => depth += 1,
             b'(' | b'[' | b'{' if depth == 0 => return true,
@@ -1321,9 +1323,10 @@ fn is_assigned(text: &str, start: usize, link: &ValueLink) -> bool {
 fn is_being_set(text: &str, start: usize) -> bool {
     const MAX_VERB_BYTES: usize = 96;
     let ends = ['.', '\n', ';'];
-    let before = text[text.floor_char_boundary(start.saturating_sub(MAX_VERB_BYTES))..start].to_lowercase();
-    let after =
-        text[start..text.ceil_char_boundary((start + MAX_VERB_BYTES).min(text.len()))].to_lowercase();
+    let before =
+        text[text.floor_char_boundary(start.saturating_sub(MAX_VERB_BYTES))..start].to_lowercase();
+    let after = text[start..text.ceil_char_boundary((start + MAX_VERB_BYTES).min(text.len()))]
+        .to_lowercase();
     // Some languages put the verb at the end.
     let sentence = [before.rsplit(ends).next(), after.split(ends).next()];
     let mut words =
@@ -2032,7 +2035,8 @@ mod tests {
     #[test]
     fn keys_of_vendors_are_hidden_wherever_they_stand() {
         for anchor in &RULES.anchors {
-            let (Some(key), AnchorRule::Vendor { kind, .. }) = (sample_key(anchor), &anchor.sign) else {
+            let (Some(key), AnchorRule::Vendor { kind, .. }) = (sample_key(anchor), &anchor.sign)
+            else {
                 continue;
             };
             hides("", &key, "", kind);

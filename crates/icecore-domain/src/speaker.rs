@@ -89,7 +89,8 @@ impl Speakers {
         let only_one = self.named.len() == 1 && !self.has_unnamed_user;
         owner.0.is_empty()
             && only_one
-            && (message.role.is_some() || (extent == ConversationExtent::Whole && self.has_assistant))
+            && (message.role.is_some()
+                || (extent == ConversationExtent::Whole && self.has_assistant))
     }
 }
 

@@ -2207,7 +2207,7 @@ mod tests {
 
     fn check_as(shape: TranscriptFormat, text: &str, turns: &[&str]) -> Transcript {
         let read = reading(text, Some(shape));
-        assert_eq!(read.turns.iter().map(shown).collect::<Vec<_>>(), turns, "{text}");
+        assert_eq!(read.turns.iter().map(format_message).collect::<Vec<_>>(), turns, "{text}");
         // The same with another system's line breaks and byte order mark.
         let foreign = reading(&format!("\u{feff}{}", text.replace('\n', "\r\n")), Some(shape));
         assert_eq!(foreign.turns, read.turns, "{text}");

@@ -186,8 +186,11 @@ impl PrivacyFilter<'_> {
             return Some(message);
         }
         let session = message.session.clone().or_else(|| defaults.session.clone());
-        let noted =
-            message.extra.iter().find(|(name, _)| name == record::PROJECT_FIELD).map(|(_, raw)| raw);
+        let noted = message
+            .extra
+            .iter()
+            .find(|(name, _)| name == record::PROJECT_FIELD)
+            .map(|(_, raw)| raw);
         let project = match (noted, &message.folder) {
             (Some(raw), _) => serde_json::from_str(raw).ok(),
             (None, Some(folder)) => {
@@ -239,8 +242,14 @@ impl Memory {
         self.refresh_tombstones().await?;
         let mut taken = CaptureReport::default();
         let pauses = self.pauses().await?;
-        let records =
-            self.filter_messages(message, defaults, self.now(), &pauses, &message_label, &mut taken);
+        let records = self.filter_messages(
+            message,
+            defaults,
+            self.now(),
+            &pauses,
+            &message_label,
+            &mut taken,
+        );
         let records = self.match_stored_ids(records, false, &mut taken).await?;
         self.append_records(records, &mut taken).await?;
         Ok(taken)
@@ -545,8 +554,9 @@ impl Memory {
             *same += 1;
             record::derived_id(session.as_deref(), role, name.as_deref(), &words, told, *same - 1)
         });
-        let title =
-            message.title.map(|title| sanitize::one_line(self.filter_text(&title, report).text.trim()));
+        let title = message
+            .title
+            .map(|title| sanitize::one_line(self.filter_text(&title, report).text.trim()));
         let title = title
             .filter(|title| !title.is_empty())
             .map(|title| title[..title.floor_char_boundary(MAX_NAME_BYTES)].to_owned());
@@ -719,7 +729,7 @@ impl Memory {
             shape: read.shape.to_string(),
             turns,
             skipped: read.skipped,
-            taken,
+            capture: taken,
             sessions,
         })
     }
@@ -745,7 +755,7 @@ impl Memory {
             snapshot: record.path().to_string(),
             entered: why_not.is_none(),
             why_not,
-            taken,
+            capture: taken,
         })
     }
 

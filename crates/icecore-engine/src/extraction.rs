@@ -488,7 +488,7 @@ fn piece_of_record(record: &Record) -> SourcePassage<'_> {
         text: &record.text,
         origin: record.origin,
         speaker: record.other_speaker.as_deref(),
-        said: record.ts,
+        said_at: record.ts,
         session: Some(session),
         scope: record.project().map_or(Scope::Everywhere, Scope::Project),
     }
@@ -546,7 +546,7 @@ impl LogLine {
             text: &self.text,
             origin: Origin::File,
             speaker: None,
-            said: self.said_at,
+            said_at: self.said,
             session: None,
             scope: Scope::Everywhere,
         }

@@ -178,7 +178,11 @@ impl Memory {
     }
 
     /// Removes forgotten text from a record; `None` if the record itself was forgotten.
-    pub(crate) fn scrub_record(&self, record: Record, report: &mut CaptureReport) -> Option<Record> {
+    pub(crate) fn scrub_record(
+        &self,
+        record: Record,
+        report: &mut CaptureReport,
+    ) -> Option<Record> {
         let stones = self.tombstones();
         if stones.is_empty() {
             return Some(record);
@@ -303,7 +307,7 @@ impl Memory {
         let mut forgot = ForgetReport {
             tombstone: None,
             gone: ForgetPlan::default(),
-            pressed: Vec::new(),
+            rebuilt: Vec::new(),
             rewritten: None,
             snapshots: None,
             notes: Vec::new(),
@@ -338,7 +342,9 @@ impl Memory {
             self.rebuild_views(&touched, &taken_in, &mut curated).await?;
             self.refresh_open_loops().await?;
             match self.rebuild_summaries(&scrub, budget, progress).await {
-                Ok(summaries) => forgot.rebuilt = summaries.iter().map(ToString::to_string).collect(),
+                Ok(summaries) => {
+                    forgot.rebuilt = summaries.iter().map(ToString::to_string).collect()
+                }
                 Err(Error::Busy(why)) => {
                     forgot.notes.push(format!("summaries are not rebuilt yet: {why}"))
                 }
@@ -525,7 +531,11 @@ impl Memory {
                 sessions: head.session.map(|key| vec![key]),
             };
             pressed.extend(
-                self.run_rollup(&wish, budget, progress).await?.summaries.iter().map(|node| node.period),
+                self.run_rollup(&wish, budget, progress)
+                    .await?
+                    .summaries
+                    .iter()
+                    .map(|node| node.period),
             );
         }
         Ok(pressed)

@@ -97,9 +97,9 @@ impl Memory {
 
     /// Stores filtered messages.
     pub async fn append_filtered(&self, gated: FilteredBatch) -> Result<CaptureReport> {
-        let FilteredBatch { records, mut taken } = gated;
-        self.append_records(records, &mut taken).await?;
-        Ok(taken)
+        let FilteredBatch { records, mut report } = gated;
+        self.append_records(records, &mut report).await?;
+        Ok(report)
     }
 
     /// Reads the facts that were imported before.

@@ -262,7 +262,7 @@ impl Memory {
             seen = look.is_some();
             looks.extend(look);
         }
-        Ok(LookbackReport { day, looks, begun: memory.map(|memory| memory.first) })
+        Ok(LookbackReport { day, looks, first_day: memory.map(|memory| memory.first) })
     }
 
     /// The summary of a period and similar ones. Without a period: the latest week with a similar

@@ -597,7 +597,7 @@ impl Memory {
             shape: ImportFormat::ClaudeCode.to_string(),
             turns,
             skipped,
-            taken,
+            capture: taken,
             sessions,
         })
     }
@@ -692,7 +692,11 @@ impl Memory {
 
     /// Appends records. If the store is unavailable, or older records are pending, they become
     /// pending too.
-    async fn append_or_defer(&self, records: Vec<Record>, report: &mut CaptureReport) -> Result<()> {
+    async fn append_or_defer(
+        &self,
+        records: Vec<Record>,
+        report: &mut CaptureReport,
+    ) -> Result<()> {
         if !self.flush_leaves_pending(report).await {
             match self.append_records(records.clone(), report).await {
                 Err(error) if !is_busy(&error) => report
@@ -861,8 +865,11 @@ impl Memory {
             own = self.store.recent_records(TRANSCRIPTS_CONVERSATION, MAX_RECENT_RECORDS).await?;
             own.retain(|record| is_own(&record));
         }
-        let around =
-            WorkingContext { session: &session.session, project: session.project.as_deref(), instructions };
+        let around = WorkingContext {
+            session: &session.session,
+            project: session.project.as_deref(),
+            instructions,
+        };
         let Some(mut state) = working::working_state(&own, &around) else { return Ok(None) };
         let last = records.iter().rev().find(|record| record.kind == RecordKind::State);
         if let Some(last) = last.filter(|last| {

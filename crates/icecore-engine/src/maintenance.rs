@@ -383,7 +383,9 @@ impl Memory {
             done.extend(self.repair_checkpoint().await?);
             done.extend(self.accept_gaps().await?);
         }
-        if self.tombstones().unfinished_tombstones().next().is_some() || self.has_unfinished_history().await? {
+        if self.tombstones().unfinished_tombstones().next().is_some()
+            || self.has_unfinished_history().await?
+        {
             self.forget(
                 &ForgetRequest { by: "doctor --fix".into(), ..ForgetRequest::default() },
                 None,

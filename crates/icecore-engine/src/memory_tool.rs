@@ -263,8 +263,9 @@ impl Memory {
             None => None,
         };
         let Some(bytes) = bytes else { return Err(memory_tool::missing_path_message(path).into()) };
-        String::from_utf8(bytes)
-            .map_err(|_| ToolError::Answer(format!("Error: {} is not a text", path.requested_path())))
+        String::from_utf8(bytes).map_err(|_| {
+            ToolError::Answer(format!("Error: {} is not a text", path.requested_path()))
+        })
     }
 
     /// Filters `text` and writes it in place of what was read. Returns what was written.

@@ -294,11 +294,7 @@ impl Memory {
         }
     }
 
-    async fn run_migration(
-        &self,
-        plan: MigrationPlan,
-        report: &mut MigrationReport,
-    ) -> Result<()> {
+    async fn run_migration(&self, plan: MigrationPlan, report: &mut MigrationReport) -> Result<()> {
         let mut known: BTreeMap<String, EventId> = plan.known_old_ids.into_iter().collect();
         let mut waiting: Vec<(EventDraft, Option<String>)> = Vec::new();
         for step in plan.steps {
@@ -318,9 +314,9 @@ impl Memory {
                     draft.related.extend(related.iter().filter_map(|was| known.get(was)));
                     match self.filter_draft(draft, &mut report.secrets).sanitize() {
                         Ok((draft, _)) => waiting.push((draft, was)),
-                        Err(unfit) => report
-                            .complaints
-                            .push(format!("{from}:{line} was not added: {unfit}")),
+                        Err(unfit) => {
+                            report.complaints.push(format!("{from}:{line} was not added: {unfit}"))
+                        }
                     }
                 }
                 // If another process was faster, the next run starts from the new content.

@@ -348,8 +348,8 @@ impl Memory {
             system: before.system.clone(),
             files: before.files.clone(),
             records,
-            told,
-            untold: telling.uncovered_days,
+            summaries: told,
+            uncovered_days: telling.uncovered_days,
         };
         Ok(pyramid::pyramid_pack(today, &from, room))
     }

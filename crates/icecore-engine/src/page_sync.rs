@@ -529,8 +529,7 @@ impl Memory {
         }
         if report.things.is_none() {
             let names = self.store.entities().await?;
-            report.things =
-                Some(names.into_iter().map(|name| (page::slug(&name), name)).collect());
+            report.things = Some(names.into_iter().map(|name| (page::slug(&name), name)).collect());
         }
         let known = report.things.as_ref().and_then(|things| things.get(&key.slug)).cloned();
         Ok(Some(known.unwrap_or_else(|| sanitize::entity_key(&key.slug))))

@@ -69,7 +69,7 @@ impl QuarantinedEvent {
             trust: Trust::from_origin(event.origin),
             content: event.content.clone(),
             quote: event.extra_field::<String>(QUOTE_FIELD),
-            said: event
+            said_at: event
                 .extra_field::<String>(SAID_AT_FIELD)
                 .unwrap_or_else(|| event.ts.to_string()),
             source: event.source.clone(),

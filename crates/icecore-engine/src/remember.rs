@@ -74,10 +74,13 @@ impl Memory {
     /// Appends a statement to the ledger.
     pub async fn remember(&self, request: RememberRequest) -> Result<RememberReport> {
         self.refresh_tombstones().await?;
-        let names = [request.entity.as_deref(), request.waiting_on.as_deref(), request.session.as_deref()]
-            .into_iter()
-            .flatten();
-        for text in names.chain(request.tags.iter().map(String::as_str)).chain([request.text.as_str()]) {
+        let names =
+            [request.entity.as_deref(), request.waiting_on.as_deref(), request.session.as_deref()]
+                .into_iter()
+                .flatten();
+        for text in
+            names.chain(request.tags.iter().map(String::as_str)).chain([request.text.as_str()])
+        {
             self.refuse_forgotten(&self.scrub_text(text.to_owned()))?;
         }
         let request = RememberRequest { text: self.scrub_text(request.text), ..request };

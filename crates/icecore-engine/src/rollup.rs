@@ -377,7 +377,11 @@ impl Memory {
     }
 
     /// What is due, without a run.
-    pub async fn plan_rollup(&self, request: &RollupRequest, has_model: bool) -> Result<RollupPlan> {
+    pub async fn plan_rollup(
+        &self,
+        request: &RollupRequest,
+        has_model: bool,
+    ) -> Result<RollupPlan> {
         let known = self.planning_input(has_model).await?;
         let mut outlook = RollupPlan::default();
         for tier in requested_tiers(request) {
@@ -998,7 +1002,13 @@ impl Memory {
                 + 200;
         let tokens_out = u64::from(ask.max_tokens).max(model_budget.output_tokens);
         let reserved = match self
-            .reserve_tokens(job, &model_budget.llm.name(), tokens_in, tokens_out, model_budget.ceiling)
+            .reserve_tokens(
+                job,
+                &model_budget.llm.name(),
+                tokens_in,
+                tokens_out,
+                model_budget.ceiling,
+            )
             .await?
         {
             Ok(reserved) => reserved,

@@ -483,7 +483,7 @@ impl Memory {
         let rendered = states::render_thirty_days(today, span, &days, &months, &memories);
         self.refresh_cascade_file(&doc_path(layout::LAST_MONTH)?, &rendered, &days, report).await?;
         let pressed: BTreeSet<i16> = report
-            .pressed
+            .summaries
             .iter()
             .filter_map(|node| {
                 if let Period::Month(month) = node.period {

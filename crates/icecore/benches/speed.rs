@@ -11,12 +11,12 @@
 mod assistants;
 #[path = "speed/chats.rs"]
 mod chats;
-#[path = "speed/doors.rs"]
-mod imports;
-#[path = "speed/homes.rs"]
+#[path = "speed/database.rs"]
 mod database;
 #[path = "speed/hooks.rs"]
 mod hooks;
+#[path = "speed/imports.rs"]
+mod imports;
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs::{self, OpenOptions};
@@ -154,10 +154,10 @@ const SECTIONS: &[Named] = &[
     ("night", nights_in_turn),
     ("search", searches),
     ("chats", chats::chats),
-    ("homes", database::measure_database),
+    ("database", database::measure_database),
     ("assistants", assistants::assistants),
     ("hooks", hooks::hooks),
-    ("imports-doors", imports::measure_imports),
+    ("imports-formats", imports::measure_imports),
 ];
 
 fn main() {

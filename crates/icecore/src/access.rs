@@ -679,8 +679,13 @@ pub async fn add_token(
     }
     let user = wanted.user.map(|name| call::parse_user_name(&name)).transpose()?;
     let scopes = rights.names().into_iter().map(Into::into).collect();
-    let made =
-        new_token(postgres.space_name(user.as_deref()), wanted.label, scopes, wanted.lasts, by.now)?;
+    let made = new_token(
+        postgres.space_name(user.as_deref()),
+        wanted.label,
+        scopes,
+        wanted.lasts,
+        by.now,
+    )?;
     let deed =
         by.audit_event(&made.token.space, "token add", &format!("{} {rights}", made.token.id));
     postgres.database.add_token(&made.token, Hash::of(made.secret.as_bytes()), &deed).await?;
@@ -805,14 +810,16 @@ pub async fn erase_store(postgres: &DatabaseStore, by: &Actor) -> Result<usize> 
         // Tokens of users without a space are not deleted with a space.
         let known = postgres.database.list_tokens(&postgres.name, None, i64::MAX).await?;
         for token in known.iter().filter(|token| token.revoked.is_none()) {
-            postgres.database
+            postgres
+                .database
                 .revoke_token(token, &by.audit_event(&token.space, "token revoke", &token.id))
                 .await?;
         }
         for space in postgres.database.list_spaces_below(&postgres.name).await? {
             let user = postgres.user_of(&space).ok().flatten().unwrap_or_default();
             erased += usize::from(
-                postgres.database
+                postgres
+                    .database
                     .erase_space_audited(&space, &by.audit_event(&space, "space erase", user))
                     .await?,
             );
@@ -820,8 +827,12 @@ pub async fn erase_store(postgres: &DatabaseStore, by: &Actor) -> Result<usize> 
         set_quota(postgres, None, &Quota::default(), by).await?;
         // The main space last: without it an interrupted call could not be repeated. A running
         // server may have created another user's space meanwhile.
-        postgres.database
-            .erase_space_audited(&postgres.name, &by.audit_event(&postgres.name, "space erase", &postgres.name))
+        postgres
+            .database
+            .erase_space_audited(
+                &postgres.name,
+                &by.audit_event(&postgres.name, "space erase", &postgres.name),
+            )
             .await?;
         if postgres.database.list_spaces_below(&postgres.name).await?.is_empty() {
             return Ok(erased);

@@ -429,7 +429,11 @@ mod tests {
             (hidden(33), "400".into()),
             (" \n ".into(), "home".into()),
         ] {
-            assert_eq!(outcome_of(&whole, &Method::GET, "/api/status", Some(&name)), expected, "{name}");
+            assert_eq!(
+                outcome_of(&whole, &Method::GET, "/api/status", Some(&name)),
+                expected,
+                "{name}"
+            );
             let other = if expected == "home" { "ann" } else { "404" };
             assert_eq!(
                 outcome_of(&bound, &Method::GET, "/api/status", Some(&name)),
@@ -582,7 +586,12 @@ mod tests {
             }
         }
         assert_eq!(
-            outcome_of(&grant(&[Permission::Read], Some("ann b")), &get, "/api/events", Some(" ann  b ")),
+            outcome_of(
+                &grant(&[Permission::Read], Some("ann b")),
+                &get,
+                "/api/events",
+                Some(" ann  b ")
+            ),
             outcome_of(
                 &grant(&[Permission::Read], Some("ann b")),
                 &get,

@@ -171,7 +171,12 @@ impl SpaceRegistry {
     ) -> Result<Arc<Self>> {
         location.check_can_have_users()?;
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-        Self::with_threads((TURN_THREADS_PER_CORE * cores).max(MIN_TURN_THREADS), location, models, log)
+        Self::with_threads(
+            (TURN_THREADS_PER_CORE * cores).max(MIN_TURN_THREADS),
+            location,
+            models,
+            log,
+        )
     }
 
     fn with_threads(
@@ -633,7 +638,7 @@ mod tests {
     fn by() -> Actor {
         Actor {
             token: "home".into(),
-            door: "api",
+            interface: "api",
             who: String::new(),
             now: jiff::Timestamp::UNIX_EPOCH,
         }
@@ -695,7 +700,11 @@ mod tests {
             raw,
             has_tools: false,
         };
-        TurnRequest { conversation: Some(conversation.into()), messages: vec![told], ..heard(user) }
+        TurnRequest {
+            conversation: Some(conversation.into()),
+            messages: vec![told],
+            ..turn_request(user)
+        }
     }
 
     // C8
@@ -719,7 +728,9 @@ mod tests {
             .map(|n| {
                 let chatting = chatting.clone();
                 tokio::spawn(async move {
-                    chatting.begin_turn(turn_request_in("ann", "slow", &format!("what now, {n}?"))).await
+                    chatting
+                        .begin_turn(turn_request_in("ann", "slow", &format!("what now, {n}?")))
+                        .await
                 })
             })
             .collect();

@@ -150,9 +150,9 @@ fn importance_code(importance: Importance) -> u8 {
 
 /// The coarsest tier whose summary covers a day.
 fn summarized_level(summarized: &BTreeSet<Period>, day: Date, has_sessions: bool) -> u8 {
-    let covered = [Tier::Year, Tier::Month, Tier::Week, Tier::Day]
-        .into_iter()
-        .find(|&tier| Period::covering(tier, day).is_some_and(|period| summarized.contains(&period)));
+    let covered = [Tier::Year, Tier::Month, Tier::Week, Tier::Day].into_iter().find(|&tier| {
+        Period::covering(tier, day).is_some_and(|period| summarized.contains(&period))
+    });
     covered.map_or(u8::from(has_sessions), tier_level)
 }
 
@@ -306,7 +306,15 @@ pub fn build_timeline(ground: TimelineInput<'_>, within: Option<Days>, tiers: &[
                 (Days { first: day, last: day }, state(head), importance(Period::Day(day), head));
             told.layer.push(
                 origin,
-                TimelineRow { period: name, days, said, summary_tier: far, head, state, importance },
+                TimelineRow {
+                    period: name,
+                    days,
+                    said,
+                    summary_tier: far,
+                    head,
+                    state,
+                    importance,
+                },
             );
             told.conversation.push(names.intern(&stat.key.conversation));
             told.name.push(

@@ -420,7 +420,7 @@ pub(crate) mod testing {
             text,
             origin,
             speaker: None,
-            said: now(),
+            said_at: now(),
             session: Some("s1".into()),
             scope: Scope::Everywhere,
         }

@@ -102,7 +102,7 @@ struct ParsedPassage<'a> {
     /// Its text without injected blocks.
     text: Cow<'a, str>,
     folded: OnceCell<NormalizedText>,
-    said: OnceCell<SourceIndex>,
+    spoken: OnceCell<SourceIndex>,
     stems: OnceCell<BTreeSet<String>>,
     named: OnceCell<String>,
     days: OnceCell<BTreeSet<Date>>,
@@ -114,7 +114,7 @@ impl<'a> ParsedPassage<'a> {
             piece,
             text: capture_filter::strip_blocks(piece.text).text,
             folded: OnceCell::new(),
-            said: OnceCell::new(),
+            spoken: OnceCell::new(),
             stems: OnceCell::new(),
             named: OnceCell::new(),
             days: OnceCell::new(),
@@ -134,7 +134,7 @@ impl<'a> ParsedPassage<'a> {
     }
 
     fn speech_profile(&self) -> &SourceIndex {
-        self.said_at.get_or_init(|| SourceIndex::from_text(&self.text_with_speaker()))
+        self.spoken.get_or_init(|| SourceIndex::from_text(&self.text_with_speaker()))
     }
 
     fn stems(&self) -> &BTreeSet<String> {
@@ -332,24 +332,26 @@ fn check_no_instructions(
     sentence: &str,
     changes: &mut Vec<String>,
 ) -> Result<(), String> {
-    let orders = [proposal.content.as_str(), proposal.quote.as_str(), sentence].into_iter().any(|text| {
-        // Quotation marks do not make an instruction harmless here.
-        let bare: String = text
-            .chars()
-            .filter(|c| {
-                !matches!(
-                    c,
-                    '"' | '“' | '”' | '„' | '«' | '»' | '`' | '*' | '_' | '\u{200b}'..='\u{200f}'
-                )
-            })
-            .collect();
-        let folded: String =
-            unicode_normalization::UnicodeNormalization::nfkc(bare.as_str()).collect();
-        let words = normalize_sentence(&folded);
-        has_phrase(&words, markers::INSTRUCTION_PHRASES)
-            || (Trust::from_origin(origin) == Trust::Low
-                && has_phrase(&words, markers::PERSUASION_PHRASES))
-    });
+    let orders =
+        [proposal.content.as_str(), proposal.quote.as_str(), sentence].into_iter().any(|text| {
+            // Quotation marks do not make an instruction harmless here.
+            let bare: String = text
+                .chars()
+                .filter(|c| {
+                    !matches!(
+                        c,
+                        '"' | '“' | '”' | '„' | '«' | '»' | '`' | '*' | '_' | '\u{200b}'
+                            ..='\u{200f}'
+                    )
+                })
+                .collect();
+            let folded: String =
+                unicode_normalization::UnicodeNormalization::nfkc(bare.as_str()).collect();
+            let words = normalize_sentence(&folded);
+            has_phrase(&words, markers::INSTRUCTION_PHRASES)
+                || (Trust::from_origin(origin) == Trust::Low
+                    && has_phrase(&words, markers::PERSUASION_PHRASES))
+        });
     if !orders {
         return Ok(());
     }
@@ -523,7 +525,10 @@ fn check_details(
         changes.push("removed the entity kind: there is no entity".into());
     }
     if proposal.entity_kind == Some(EntityKind::Person)
-        && proposal.entity.as_deref().is_some_and(|name| name.contains(|c: char| c.is_ascii_digit()))
+        && proposal
+            .entity
+            .as_deref()
+            .is_some_and(|name| name.contains(|c: char| c.is_ascii_digit()))
     {
         changes.push("a name with digits is no person's".into());
         proposal.entity_kind = None;
@@ -570,8 +575,10 @@ fn limit_type_and_priority(
         });
         proposal.priority = most;
     }
-    let is_rule =
-        matches!(proposal.kind, EventType::Constraint | EventType::Preference | EventType::Procedure);
+    let is_rule = matches!(
+        proposal.kind,
+        EventType::Constraint | EventType::Preference | EventType::Procedure
+    );
     // What another person promises is not the owner's commitment.
     let is_theirs = piece.speaker.is_some() && proposal.kind == EventType::Commitment;
     if Trust::from_origin(origin) == Trust::Low && (is_rule || is_theirs) {
@@ -593,7 +600,11 @@ fn limit_type_and_priority(
 }
 
 /// Attributes another person's words to that person, even if they are confirmed later.
-fn attribute_to_speaker(proposal: &mut Proposal, piece: &SourcePassage<'_>, changes: &mut Vec<String>) {
+fn attribute_to_speaker(
+    proposal: &mut Proposal,
+    piece: &SourcePassage<'_>,
+    changes: &mut Vec<String>,
+) {
     let Some(speaker) = piece.speaker else { return };
     if !proposal.content.to_lowercase().starts_with(&format!("{} ", speaker.to_lowercase())) {
         changes

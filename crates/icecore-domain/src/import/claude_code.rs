@@ -126,7 +126,9 @@ impl ClaudeCodeReader {
         }
         let message = about.message.clone();
         let known = self.waiting.iter_mut().find(|waiting| {
-            message.is_some() && waiting.message == message && waiting.said.session == incoming.session
+            message.is_some()
+                && waiting.message == message
+                && waiting.said.session == incoming.session
         });
         if let Some(known) = known {
             known.said.text.push_str("\n\n");

@@ -372,7 +372,10 @@ mod tests {
     // P1
     #[test]
     fn what_is_broken_costs_itself() {
-        assert_eq!(scan_elements(b"[1,{\"a\":", &[], 3), [Ok("1".to_owned()), Err(ElementError::CutOff)]);
+        assert_eq!(
+            scan_elements(b"[1,{\"a\":", &[], 3),
+            [Ok("1".to_owned()), Err(ElementError::CutOff)]
+        );
         let deep = format!("[{}{},7]", "[".repeat(MAX_DEPTH + 1), "]".repeat(MAX_DEPTH + 1));
         assert_eq!(
             scan_elements(deep.as_bytes(), &[], 64),

@@ -466,8 +466,8 @@ impl TrendCounter {
             // `Mirabel called` is about Mirabel; in `New York` both words are capitalized.
             let named = |tally: Tally| tally.marked * 2 > tally.mentions;
             let of_a_name = match common {
-                [true, false] => topic_counts(other) && !self.is_capitalized_in(key.0, tally),
-                [false, true] => topic_counts(one) && !self.is_capitalized_in(key.1, tally),
+                [true, false] => named(other) && !self.is_capitalized_in(key.0, tally),
+                [false, true] => named(one) && !self.is_capitalized_in(key.1, tally),
                 _ => false,
             };
             let chance =

@@ -492,7 +492,10 @@ mod tests {
         assert_eq!(all.chain(all.entries()[0].event.id).len(), 2);
         // A run that died before the ledger was rewritten: counted once, in its place.
         let both = ledger_as_of(lines.concat().as_bytes(), &[&archive, &archive], when.timestamp());
-        assert_eq!(event_states(&both), event_states(&Ledger::parse(lines.concat().as_bytes(), None)));
+        assert_eq!(
+            event_states(&both),
+            event_states(&Ledger::parse(lines.concat().as_bytes(), None))
+        );
         // ... and archived the line again afterwards: until then it was in the ledger.
         let again = format_batch(
             at("2026-03-02T03:00:00+01:00"),

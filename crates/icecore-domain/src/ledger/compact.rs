@@ -803,8 +803,10 @@ pub(crate) mod tests {
         prop_assert_eq!(ids.len(), plan.compacted.len() + plan.pruned.len());
         let (kept, gone) = split_ledger(text, &ids);
         let after = Ledger::parse(&kept, None);
-        let expected: Vec<_> =
-            event_states(&before).into_iter().filter(|(event, ..)| !ids.contains(&event.id)).collect();
+        let expected: Vec<_> = event_states(&before)
+            .into_iter()
+            .filter(|(event, ..)| !ids.contains(&event.id))
+            .collect();
         prop_assert_eq!(event_states(&after), expected);
         for entry in before.entries().iter().filter(|entry| ids.contains(&entry.event.id)) {
             let active = entry.event.is_statement() && entry.state.is_active();

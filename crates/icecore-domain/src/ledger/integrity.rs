@@ -379,7 +379,10 @@ mod tests {
             &[three[0].as_str(), "not json\n", &three[1]].concat(),
             &["line 2 is not a JSON object"],
         );
-        check(&ledger_lines("f s9 f").concat(), &["supersedes EVT-20260213-009, which does not exist"]);
+        check(
+            &ledger_lines("f s9 f").concat(),
+            &["supersedes EVT-20260213-009, which does not exist"],
+        );
         check(&ledger_lines("f s3 f").concat(), &["comes after it"]);
         check(&ledger_lines("f s2").concat(), &["supersedes itself"]);
         check(&ledger_lines("f x7").concat(), &["refers to EVT-20260213-007"]);

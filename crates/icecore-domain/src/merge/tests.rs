@@ -34,7 +34,11 @@ fn merge_lines(
 /// The merge in both directions has the same result.
 fn check(path: &str, base: &[&str], ours: &[&str], theirs: &[&str], wanted: &[&str]) {
     assert_eq!(merge_lines(path, base, ours, theirs).unwrap(), wanted, "{path}");
-    assert_eq!(merge_lines(path, base, theirs, ours).unwrap(), wanted, "{path}, the other way round");
+    assert_eq!(
+        merge_lines(path, base, theirs, ours).unwrap(),
+        wanted,
+        "{path}, the other way round"
+    );
 }
 
 #[test]

@@ -347,7 +347,7 @@ fn describe_step(step: &MigrationStep) -> String {
 }
 
 fn steps(plan: &MigrationPlan) -> Vec<String> {
-    plan.steps.iter().map(told).collect()
+    plan.steps.iter().map(describe_step).collect()
 }
 
 // L18

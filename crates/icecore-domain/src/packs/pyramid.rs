@@ -136,8 +136,9 @@ pub fn select_summaries(
         let begun = spans.partition_point(|span| span.first <= day);
         spans[..begun].last().is_some_and(|span| span.contains(day))
     };
-    let untold = recorded.iter().copied().filter(|&day| day < full && !is_told(day)).collect();
-    PyramidSelection { told, untold }
+    let uncovered_days =
+        recorded.iter().copied().filter(|&day| day < full && !is_told(day)).collect();
+    PyramidSelection { summaries: told, uncovered_days }
 }
 
 fn select_week(week: Week, there: &BTreeSet<Period>, tell: &mut dyn FnMut(Period)) {
@@ -611,7 +612,7 @@ mod tests {
         let said = proptest::collection::vec((words(), words(), any::<bool>()), 1..8);
         let many = prop_oneof![2 => 0_usize..5, 1 => 0_usize..120];
         (proptest::collection::vec(words(), 0..12), many, said, 0_i32..5).prop_map(
-            |(texts, many, said, untold)| {
+            |(texts, many, said, uncovered_days)| {
                 let days: BTreeSet<Date> = (0..900).map(|back| after(TODAY, -back)).collect();
                 let told = select_summaries(TODAY, REACH, &all_of(&days), &days).summaries;
                 let told = told.iter().rev().take(many).rev().enumerate().map(|(at, &period)| {
@@ -626,8 +627,10 @@ mod tests {
                 });
                 PyramidInput {
                     records: records(TODAY, &texts),
-                    told: told.collect(),
-                    untold: (0..uncovered_days).map(|back| after(TODAY, -9 - back)).collect(),
+                    summaries: told.collect(),
+                    uncovered_days: (0..uncovered_days)
+                        .map(|back| after(TODAY, -9 - back))
+                        .collect(),
                     ..PyramidInput::default()
                 }
             },
@@ -734,7 +737,7 @@ mod tests {
             let records = records(TODAY, &vec![text(4); 200]);
             let pack = pyramid_pack(
                 TODAY,
-                &PyramidInput { told, records, ..PyramidInput::default() },
+                &PyramidInput { summaries: told, records, ..PyramidInput::default() },
                 20_000,
             );
             assert!(pack.tokens <= 20_000);
@@ -751,8 +754,11 @@ mod tests {
             .map(|n| format!("This is what was said as number {n}. {}", "And so on. ".repeat(40)))
             .collect();
         let told = vec![summary("2026-01".parse().unwrap(), "A month.", "- a\n")];
-        let from =
-            PyramidInput { records: records(TODAY, &texts), told, ..PyramidInput::default() };
+        let from = PyramidInput {
+            records: records(TODAY, &texts),
+            summaries: told,
+            ..PyramidInput::default()
+        };
         for room in [200, 2_000, 20_000] {
             let pack = pyramid_pack(TODAY, &from, room);
             assert!(pack.text.contains("number 399"), "{room}");

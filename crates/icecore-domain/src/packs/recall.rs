@@ -774,7 +774,7 @@ mod tests {
                      log: &str,
                      told: bool| {
             let (statements, open) = ([faded(statement)], open(commitment));
-            let known = RecallInput { log, ..known(&statements, &open, &about) };
+            let known = RecallInput { log, ..recall_input(&statements, &open, &about) };
             let pack = recall_pack(DAY, &known, SectionWords::DEFAULT, DecayLimits::DEFAULT);
             assert_eq!(pack.text.contains("two ovens"), told, "{}", pack.text);
             assert_eq!(pack.text.contains("⚠️ STALE 80 d (EVT-"), told);
@@ -849,7 +849,7 @@ mod tests {
         };
         let conflicts = [conflict(&ids), conflict(&ids[1..]), conflict(&[ids[0], unknown])];
         let about = BTreeMap::new();
-        let known = RecallInput { conflicts: &conflicts, ..known(&statements, &[], &about) };
+        let known = RecallInput { conflicts: &conflicts, ..recall_input(&statements, &[], &about) };
         let told = section(
             &recall_pack(DAY, &known, SectionWords::DEFAULT, DecayLimits::DEFAULT),
             CONTEXT_SECTION,
@@ -1197,7 +1197,7 @@ mod tests {
                 })
             }).collect();
             let about = BTreeMap::from([("apollo".to_owned(), "x ".repeat(90))]);
-            let known = RecallInput { troubles: &troubles, ..known(&all, &[], &about) };
+            let known = RecallInput { troubles: &troubles, ..recall_input(&all, &[], &about) };
             let pack = recall_pack(DAY, &known, SectionWords::DEFAULT, DecayLimits::DEFAULT);
             prop_assert!(pack.words <= 3_000, "{}", pack.words);
             prop_assert!(pack.sections[MANTRA_SECTION].words <= 20);

@@ -473,7 +473,11 @@ pub(crate) mod tests {
                 UploadInput {
                     month: summaries_of(month.then(|| "2026-01".parse().unwrap()), &said, at).pop(),
                     weeks: summaries_of((0..weeks).rev().map(week), &said, at),
-                    days: summaries_of((1..=days).rev().map(|back| Period::Day(ago(back))), &said, at),
+                    days: summaries_of(
+                        (1..=days).rev().map(|back| Period::Day(ago(back))),
+                        &said,
+                        at,
+                    ),
                     open_sessions: summaries_of(
                         (0..open).rev().map(|n| session(ago(n / 2 + 1), n % 2 + 1)),
                         &said,
@@ -689,16 +693,16 @@ pub(crate) mod tests {
             "It was decided to go on with the work on the cascade. ".repeat(words / 11)
         };
         let body = |period: Period, words: usize| format!("body-of-{period}\n{}", text(words));
-        let told = |name: &str, words: usize| {
+        let named = |name: &str, words: usize| {
             summary(name.parse().unwrap(), &text(44), &body(name.parse().unwrap(), words))
         };
         let own =
             |period: Period| summary(period, &format!("At last {}", text(44)), &body(period, 400));
         UploadInput {
-            month: Some(summaries_of("2026-01", 900)),
-            weeks: vec![summaries_of("2026-W06", 900), summaries_of("2026-W07", 900)],
+            month: Some(named("2026-01", 900)),
+            weeks: vec![named("2026-W06", 900), named("2026-W07", 900)],
             days: Vec::new(),
-            open_sessions: vec![summaries_of("2026-02-12_session_01", 400)],
+            open_sessions: vec![named("2026-02-12_session_01", 400)],
             today: (1..=sessions).map(|n| own(session(TODAY, n))).collect(),
         }
     }

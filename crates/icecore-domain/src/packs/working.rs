@@ -51,7 +51,9 @@ pub fn working_state(records: &[Record], context: &WorkingContext<'_>) -> Option
         record.role == Role::Assistant && record.parts.is_none() && !record.text.trim().is_empty()
     });
     let mut sections: Vec<(&str, Vec<String>)> = Vec::new();
-    if let Some(instructions) = context.instructions.map(str::trim).filter(|instructions| !instructions.is_empty()) {
+    if let Some(instructions) =
+        context.instructions.map(str::trim).filter(|instructions| !instructions.is_empty())
+    {
         sections.push((
             "To be kept",
             vec![budget::truncate_at_word(&sanitize::one_line(instructions), MAX_PROMPT_BYTES)],
@@ -180,7 +182,8 @@ mod tests {
             record(Role::Assistant, "[tool: Edit]", Some(edit)),
             record(Role::Assistant, "The port is 7431 now.", None),
         ];
-        let around = WorkingContext { session: "s1", project: Some("app"), instructions: Some("the port") };
+        let around =
+            WorkingContext { session: "s1", project: Some("app"), instructions: Some("the port") };
         let state = working_state(&records, &around).unwrap();
         let expected = "# State before compaction\n\nSession s1 in project app.\n\n## To be kept\n- the port\n\n## Asked\n- use port 7431\n\n\
             ## Said last\n- The port is 7431 now.\n\n## Left to do\n- write tests (begun)\n\n## Files touched\n- /a/b.rs";

@@ -1235,7 +1235,11 @@ mod tests {
         assert!(text.contains("1. run make\n2. push\n3. tell Mira\n   [source: live]"), "{text}");
         let check = |old: &str, new: &str, expected: &[&str]| {
             let file = text.replacen(old, new, 1);
-            assert_eq!(describe_edits(&detect_edits(&key, &file, &known, TODAY)), expected, "{file}");
+            assert_eq!(
+                describe_edits(&detect_edits(&key, &file, &known, TODAY)),
+                expected,
+                "{file}"
+            );
         };
         check(
             "2. push\n",

@@ -241,11 +241,23 @@ mod tests {
             queued
         );
         assert_eq!(
-            read_texts(&[first(), working(), put("also the tests"), human(), taken("also the tests")]),
+            read_texts(&[
+                first(),
+                working(),
+                put("also the tests"),
+                human(),
+                taken("also the tests")
+            ]),
             queued
         );
         assert_eq!(
-            read_texts(&[first(), working(), put("also the tests"), taken("also the tests"), human()]),
+            read_texts(&[
+                first(),
+                working(),
+                put("also the tests"),
+                taken("also the tests"),
+                human()
+            ]),
             queued
         );
         assert_eq!(read_texts(&[first(), working(), human()]), queued);
@@ -263,7 +275,13 @@ mod tests {
         let later =
             ["09:00 user: begin", "09:00 assistant: I am at it.", "09:03 user: also  the tests"];
         assert_eq!(
-            read_texts(&[first(), working(), put("also the tests"), sent.clone(), delivered.clone()]),
+            read_texts(&[
+                first(),
+                working(),
+                put("also the tests"),
+                sent.clone(),
+                delivered.clone()
+            ]),
             later
         );
         assert_eq!(

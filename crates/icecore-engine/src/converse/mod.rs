@@ -457,7 +457,8 @@ impl Chats {
         let tokens = memory.as_deref().map_or(0, budget::estimate_tokens)
             + window.iter().map(|(_, text)| budget::estimate_tokens(text)).sum::<usize>();
         let said = request.messages[new.from..].to_vec();
-        let others = self.other_speakers(&conversation, &request.messages).await?.split_off(new.from);
+        let others =
+            self.other_speakers(&conversation, &request.messages).await?.split_off(new.from);
         let own = turn_detection::user_text(
             sent[new.from..]
                 .iter()

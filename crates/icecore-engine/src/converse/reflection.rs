@@ -252,8 +252,14 @@ impl Chats {
                     None,
                 );
                 let facts = conversation_facts::facts_on_path(&ledger, conversation, path);
-                self.ask_summarizer(exchange, depth, &facts, before.map_or(0, failed_tries), model_budget)
-                    .await?
+                self.ask_summarizer(
+                    exchange,
+                    depth,
+                    &facts,
+                    before.map_or(0, failed_tries),
+                    model_budget,
+                )
+                .await?
             }
             None => SummarizerResult::Answered(extract_marked(exchange), SummaryCost::default()),
         };
@@ -407,18 +413,20 @@ impl Chats {
                 job: "chat",
                 retries: usize::try_from(tries).unwrap_or(usize::MAX),
             };
-            let heard =
-                match tokio::time::timeout(patience, memory.ask_model(question, model_budget, &mut cost))
-                    .await
-                {
-                    Err(_) => {
-                        return Ok(SummarizerResult::Failed(
-                            format!("the summarizer took longer than {} s", patience.as_secs()),
-                            cost,
-                        ));
-                    }
-                    Ok(heard) => heard?,
-                };
+            let heard = match tokio::time::timeout(
+                patience,
+                memory.ask_model(question, model_budget, &mut cost),
+            )
+            .await
+            {
+                Err(_) => {
+                    return Ok(SummarizerResult::Failed(
+                        format!("the summarizer took longer than {} s", patience.as_secs()),
+                        cost,
+                    ));
+                }
+                Ok(heard) => heard?,
+            };
             let heard = match heard {
                 Ok(heard) => heard,
                 Err(later) => return Ok(SummarizerResult::Failed(later.why, cost)),
@@ -767,7 +775,7 @@ fn extract_marked(exchange: &Exchange) -> TurnSummary {
         text: &exchange.own,
         origin: Origin::User,
         speaker: None,
-        said: exchange.ts,
+        said_at: exchange.ts,
         session: None,
         scope: Scope::Everywhere,
     };

@@ -198,7 +198,7 @@ pub struct ModelCheck {
 
 impl ModelCheck {
     fn new(what: &'static str, ok: bool, said: impl Into<String>) -> Self {
-        Self { what, ok, said: said.into() }
+        Self { what, ok, observation: said.into() }
     }
 }
 

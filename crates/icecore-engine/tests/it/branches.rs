@@ -92,7 +92,8 @@ fn chats_that_begin_alike_stay_two() {
         let client = Client::without_id(&chats);
         let hello = "Hello! How can I help?";
         let code = "Never use the door code 7731. I work for Alpha.";
-        let (a1, b1) = (client.exchange(&["hi"], hello).await, client.exchange(&["hi"], hello).await);
+        let (a1, b1) =
+            (client.exchange(&["hi"], hello).await, client.exchange(&["hi"], hello).await);
         assert_ne!(a1.conversation, b1.conversation);
         let a2 = client.exchange(&["hi", hello, code], "Noted.").await;
         let b2 = client.exchange(&["hi", hello, "I work for Beta"], "Good.").await;
@@ -101,7 +102,11 @@ fn chats_that_begin_alike_stay_two() {
         assert!(!memory_text(&b2).contains("7731") && b2.window.is_empty(), "{}", memory_text(&b2));
         // A third one with the same beginning, whose first turn was not recorded.
         let c2 = client.exchange(&["hi", hello, "I work for Gamma"], "Fine.").await;
-        assert!(!memory_text(&c2).contains("7731") && !memory_text(&c2).contains("Beta"), "{}", memory_text(&c2));
+        assert!(
+            !memory_text(&c2).contains("7731") && !memory_text(&c2).contains("Beta"),
+            "{}",
+            memory_text(&c2)
+        );
         // Each continues at its own position, also after a restart, in any order.
         let again = self::chats(&home, LATER).await;
         for client in [client, Client::without_id(&again)] {
@@ -127,7 +132,8 @@ fn chats_that_begin_alike_stay_two() {
             chats: &again,
             heard: ChatRequest { shared_key: Some(key.into()), ..ChatRequest::default() },
         };
-        let (x, y) = (keyed("x").exchange(&["hi"], hello).await, keyed("y").exchange(&["hi"], hello).await);
+        let (x, y) =
+            (keyed("x").exchange(&["hi"], hello).await, keyed("y").exchange(&["hi"], hello).await);
         assert_eq!(keyed("x").begin(&["hi", hello, "go on"]).await.conversation, x.conversation);
         assert_eq!(keyed("y").begin(&["hi", hello, "go on"]).await.conversation, y.conversation);
         assert_ne!(keyed("x").begin(&["ho", "Ho ho", "go on"]).await.conversation, x.conversation);
@@ -141,8 +147,8 @@ fn an_edited_message_is_a_branch() {
         let home = TestVault::new();
         run(async {
             let chats = chats(&home, NOON).await;
-            let client =
-                name.map_or_else(|| Client::without_id(&chats), |name| Client::with_id(&chats, name));
+            let client = name
+                .map_or_else(|| Client::without_id(&chats), |name| Client::with_id(&chats, name));
             let garden = ["I plan a garden.", "Nice!"];
             let (roses, tulips) = ("We must always use roses", "We must always use tulips");
             let first = client.exchange(&garden[..1], garden[1]).await;
@@ -150,7 +156,10 @@ fn an_edited_message_is_a_branch() {
             client.exchange(&[garden[0], garden[1], roses], "Roses it is.").await;
             assert!(facts(&chats, &name).await.iter().any(|fact| fact.contains("roses")));
             // Repeating the request is the same turn.
-            assert_eq!(client.exchange(&[garden[0], garden[1], roses], "Roses, then.").await.turn, 2);
+            assert_eq!(
+                client.exchange(&[garden[0], garden[1], roses], "Roses, then.").await.turn,
+                2
+            );
             let edited = client.exchange(&[garden[0], garden[1], tulips], "Tulips it is.").await;
             assert_eq!((&edited.conversation, edited.turn), (&name, 3));
             assert!(
@@ -200,7 +209,11 @@ fn an_edited_message_is_a_branch() {
             assert!(facts(&started, &name).await.iter().all(|fact| !fact.contains("roses")));
             let client = Client { chats: &started, heard: client.heard };
             let next = client.begin(&[&shown[..], &["Gravel.", "thanks"]].concat()).await;
-            assert!(next.turn == 5 && !memory_text(&next).contains("roses"), "{}", memory_text(&next));
+            assert!(
+                next.turn == 5 && !memory_text(&next).contains("roses"),
+                "{}",
+                memory_text(&next)
+            );
             // The user switches back to the first version, which counts again.
             let back = client
                 .exchange(&[garden[0], garden[1], roses, "Roses, then.", "red ones"], "Red.")
@@ -246,7 +259,11 @@ fn a_deleted_turn_stays_deleted() {
         assert_eq!(told, [&without[..], &["Tickets."]].concat());
         // A client that truncated its history at the front deleted nothing.
         let cut = client.begin(&[said[4], said[5], "what do we need?", "Tickets.", "and?"]).await;
-        assert!(memory_text(&cut).contains("Rome") && cut.window.is_empty(), "{}", memory_text(&cut));
+        assert!(
+            memory_text(&cut).contains("Rome") && cut.window.is_empty(),
+            "{}",
+            memory_text(&cut)
+        );
         // A history without recorded turns is left unchanged.
         let heard = ChatRequest { mode: Some(ChatMode::Replace), ..ChatRequest::default() };
         let unknown =
@@ -323,7 +340,9 @@ fn what_a_front_end_puts_around_a_question_does_not_make_a_branch() {
         let client = Client::with_id(&chats, "docs");
         let around = "Use the context.\n<context>The tower is 330 m high and must never be climbed.</context>\nhow high is it?";
         client.exchange(&[around], "It is 330 m high.").await;
-        client.exchange(&["how high is it?", "It is 330 m high.", "and in feet?"], "1083 ft.").await;
+        client
+            .exchange(&["how high is it?", "It is 330 m high.", "and in feet?"], "1083 ft.")
+            .await;
         // A model's thinking is not sent back.
         client
             .exchange(
@@ -367,8 +386,12 @@ fn withdrawn_turns_are_in_no_summary_and_marked_in_search() {
         let client = Client::with_id(&chats, "garden");
         let said = ["I plan a garden.", "Nice!"];
         client.exchange(&said[..1], said[1]).await;
-        client.exchange(&[said[0], said[1], "The roses stand beside the wall"], "Roses it is.").await;
-        client.exchange(&[said[0], said[1], "The tulips stand beside the wall"], "Tulips it is.").await;
+        client
+            .exchange(&[said[0], said[1], "The roses stand beside the wall"], "Roses it is.")
+            .await;
+        client
+            .exchange(&[said[0], said[1], "The tulips stand beside the wall"], "Tulips it is.")
+            .await;
         let (memory, today) = (chats.memory(), chats.memory().now().day());
         let pack = memory.assemble_upload(None, None).await.unwrap().text;
         assert!(pack.contains("ulips") && !pack.contains("oses"), "{pack}");

@@ -417,9 +417,12 @@ fn what_is_written_while_a_model_thinks_is_not_lost() {
         }
         // Another program works while this one waits.
         let vault = Arc::new(Vault::open(&root).unwrap());
-        let other =
-            block_on(Memory::open(vault, Arc::new(NoHistory), Box::new(StoppedClock(now.timestamp()))))
-                .unwrap();
+        let other = block_on(Memory::open(
+            vault,
+            Arc::new(NoHistory),
+            Box::new(StoppedClock(now.timestamp())),
+        ))
+        .unwrap();
         for n in 0..200 {
             let said = RememberRequest {
                 text: format!("Meanwhile {n}"),
@@ -599,7 +602,8 @@ fn strangers_words_wait_for_confirmation() {
 fn the_pack_says_what_is_wrong() {
     let place = berlin();
     let day = date(2026, 2, 2);
-    block_on(place.live(place.moment(day, 9, 0)).remember(crate::said("The first thing"))).unwrap();
+    block_on(place.live(place.moment(day, 9, 0)).remember(crate::statement("The first thing")))
+        .unwrap();
     let pack = |day: Date| {
         block_on(place.live(place.moment(day, 9, 0)).build_recall_pack(None, &[])).unwrap().text
     };
@@ -630,7 +634,7 @@ fn words_of_a_prompt_load_pages() {
     let place = berlin();
     let memory = place.live(place.moment(date(2026, 2, 13), 9, 0));
     for n in 0..5 {
-        block_on(memory.remember(crate::said(&format!("TODO number {n}")))).unwrap();
+        block_on(memory.remember(crate::statement(&format!("TODO number {n}")))).unwrap();
     }
     let said = RememberRequest {
         text: "The shop sells boats".into(),
@@ -687,7 +691,7 @@ fn a_session_starts_with_what_matters() {
     }
     block_on(memory.remember(RememberRequest {
         priority: Some(Priority::P0),
-        ..crate::said("Never moor two tankers side by side")
+        ..crate::statement("Never moor two tankers side by side")
     }))
     .unwrap();
     block_on(memory.append_to_log("The fog is thick")).unwrap();
@@ -711,7 +715,7 @@ fn a_session_starts_with_what_matters() {
     let later = place.live(place.moment(date(2026, 2, 14), 9, 0));
     block_on(later.remember(RememberRequest {
         priority: Some(Priority::P0),
-        ..crate::said("Never dredge at low tide")
+        ..crate::statement("Never dredge at low tide")
     }))
     .unwrap();
     let start =
@@ -722,7 +726,7 @@ fn a_session_starts_with_what_matters() {
         then.contains("Never moor") && then.contains("The fog") && !then.contains("Never dredge"),
         "{then}"
     );
-    block_on(later.remember(crate::said("TODO paint the pier"))).unwrap();
+    block_on(later.remember(crate::statement("TODO paint the pier"))).unwrap();
     let delta = |date| block_on(later.build_prompt_pack("anything?", None, date)).unwrap().text;
     assert!(delta(None).contains("paint the pier") && !delta(Some(day)).contains("paint the pier"));
     assert!(
@@ -835,7 +839,11 @@ fn an_old_folder_is_taken_over_and_no_line_is_missing() {
         }
     }
     let again = block_on(place.live(now).migrate(files(), Vec::new(), false, false)).unwrap();
-    assert_eq!((again.learnt, again.stored, again.moved, again.recorded), (0, 0, 0, 0), "{again:?}");
+    assert_eq!(
+        (again.learnt, again.stored, again.moved, again.recorded),
+        (0, 0, 0, 0),
+        "{again:?}"
+    );
     consolidate(&place.live(place.moment(date(2026, 2, 14), 3, 0)), None).unwrap();
     let pack = place.read("recall/pack.md");
     assert!(pack.contains("Never send mail on Sundays"), "{pack}");
@@ -879,11 +887,11 @@ fn what_replaces_something_is_like_it_in_all_that_is_not_said() {
     let rule = RememberRequest {
         priority: Some(Priority::P0),
         entity: Some("apollo".into()),
-        ..crate::said("The budget is 500 EUR, never more")
+        ..crate::statement("The budget is 500 EUR, never more")
     };
     let rule = block_on(memory.remember(rule)).unwrap().event;
     let next =
-        RememberRequest { supersedes: vec![rule.id], ..crate::said("The budget is 600 EUR") };
+        RememberRequest { supersedes: vec![rule.id], ..crate::statement("The budget is 600 EUR") };
     let next = block_on(memory.remember(next)).unwrap().event;
     assert_eq!(
         (next.priority, next.entity.as_deref(), next.kind),
@@ -892,7 +900,7 @@ fn what_replaces_something_is_like_it_in_all_that_is_not_said() {
     let other = RememberRequest {
         supersedes: vec![next.id],
         priority: Some(Priority::P2),
-        ..crate::said("The budget is 700 EUR")
+        ..crate::statement("The budget is 700 EUR")
     };
     assert_eq!(block_on(memory.remember(other)).unwrap().event.priority, Priority::P2);
 }
@@ -903,7 +911,7 @@ fn a_page_that_cannot_be_taken_over_stays_as_it_is() {
     let place = berlin();
     let at = |day: i8| place.moment(date(2026, 2, day), 3, 0);
     let about = |text: &str, day: i8| {
-        let said = RememberRequest { entity: Some("apollo".into()), ..crate::said(text) };
+        let said = RememberRequest { entity: Some("apollo".into()), ..crate::statement(text) };
         block_on(place.live(place.moment(date(2026, 2, day), 9, 0)).remember(said)).unwrap();
     };
     about("Apollo has 3 stages", 12);
@@ -967,8 +975,11 @@ fn the_report_counts_every_stale_statement() {
 fn two_rules_of_one_name_share_a_page_and_neither_is_lost() {
     let place = berlin();
     let say = |text: &str, day: i8, supersedes: Vec<EventId>| {
-        let said =
-            RememberRequest { kind: Some(EventType::Procedure), supersedes, ..crate::said(text) };
+        let said = RememberRequest {
+            kind: Some(EventType::Procedure),
+            supersedes,
+            ..crate::statement(text)
+        };
         block_on(place.live(place.moment(date(2026, 2, day), 9, 0)).remember(said))
             .unwrap()
             .event
@@ -1036,7 +1047,7 @@ fn a_night_handles_only_what_is_new() {
         "Please remember that the Aurora draws 7 metres.",
     )];
     block_on(place.live(at(12, 10)).add_messages(said, &CaptureDefaults::default())).unwrap();
-    block_on(place.live(at(12, 10)).remember(crate::said("The crane lifts 5 tons"))).unwrap();
+    block_on(place.live(at(12, 10)).remember(crate::statement("The crane lifts 5 tons"))).unwrap();
     let night =
         |day: i8| consolidate(&place.live(at(day, 3)), Some(&llm)).unwrap().consolidated.unwrap();
     let told = night(13);
@@ -1056,7 +1067,7 @@ fn a_night_handles_only_what_is_new() {
     );
     assert_eq!(llm.asked.load(Ordering::SeqCst), asked, "nothing new, nothing asked");
     assert_eq!(checkpoint()["events_processed"], first["events_processed"]);
-    block_on(place.live(at(14, 10)).remember(crate::said("The crane is red"))).unwrap();
+    block_on(place.live(at(14, 10)).remember(crate::statement("The crane is red"))).unwrap();
     night(15);
     assert_eq!(checkpoint()["events_processed"].as_u64(), Some(3));
     // A lost checkpoint costs work, never memory: known statements are recognized.

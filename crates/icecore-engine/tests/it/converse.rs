@@ -197,8 +197,10 @@ fn a_conversation_is_remembered_turn_by_turn() {
             turn(&chats, "app", &format!("number {n}"), &format!("answer {n}")).await;
             chats.reflect("app", Some(&asking(&llm)), false).await.unwrap();
         }
-        let last =
-            chats.prepare_turn(chat_request("app", vec![message("user", "and now?")])).await.unwrap();
+        let last = chats
+            .prepare_turn(chat_request("app", vec![message("user", "and now?")]))
+            .await
+            .unwrap();
         assert_eq!((last.turn, last.window.len()), (13, 12));
         assert_eq!(last.window[0], ("user", "number 7".to_owned()));
         let told = last.memory.unwrap();
@@ -308,7 +310,8 @@ fn what_was_kept_before_a_crash_is_remembered_after_it() {
         drop(before);
         let after = chats(&home, LATER).await;
         assert_eq!(after.pending_conversations(7, true).await.unwrap(), ["app"]);
-        let begun = after.prepare_turn(chat_request("app", vec![message("user", "go on")])).await.unwrap();
+        let begun =
+            after.prepare_turn(chat_request("app", vec![message("user", "go on")])).await.unwrap();
         assert_eq!((begun.turn, begun.window.len()), (2, 2), "the raw words are there");
         // Without a model, rules extract marked facts; with one the exchange is summarized.
         assert_eq!(after.reflect("app", None, false).await.unwrap().raw.len(), 1);
@@ -549,8 +552,10 @@ fn a_turn_that_is_cut_short_anywhere_is_finished_later() {
             let text = long(
                 "We must never use tabs.\n```python\nx = 1\ny = 2\nprint(x + y, 'and something more')\n```\nSee",
             );
-            let begun =
-                chats.prepare_turn(chat_request("app", vec![message("user", &text)])).await.unwrap();
+            let begun = chats
+                .prepare_turn(chat_request("app", vec![message("user", &text)]))
+                .await
+                .unwrap();
             let kept = chats.record_exchange(&begun, &reply("noted")).await.is_ok();
             let _ = chats.reflect("app", None, false).await;
             let after = self::chats(&home, LATER).await;
@@ -662,7 +667,8 @@ fn two_exchanges_with_one_number_are_both_shown_and_summarized() {
         chats.reflect("app", None, false).await.unwrap();
         unseen(&home, "turn-2-bbbbbbbb", 2, "We must always use UTC.", "noted too").await;
         assert_eq!(chats.pending_conversations(7, false).await.unwrap(), ["app"]);
-        let begun = chats.prepare_turn(chat_request("app", vec![message("user", "go on")])).await.unwrap();
+        let begun =
+            chats.prepare_turn(chat_request("app", vec![message("user", "go on")])).await.unwrap();
         let told: Vec<&str> = begun.window.iter().map(|(_, text)| text.as_str()).collect();
         assert_eq!(
             (begun.turn, told),
@@ -702,8 +708,10 @@ fn no_turn_vanishes_between_the_window_and_the_log() {
                 chats.reflect("app", None, false).await.unwrap();
             }
         }
-        let begun =
-            chats.prepare_turn(chat_request("app", vec![message("user", "and now?")])).await.unwrap();
+        let begun = chats
+            .prepare_turn(chat_request("app", vec![message("user", "and now?")]))
+            .await
+            .unwrap();
         let told = begun.memory.unwrap();
         for n in 1..=12 {
             let in_log = told.contains(&format!("Turn {n}:"));
@@ -1006,7 +1014,10 @@ fn another_person_in_a_chat_makes_no_rule_of_the_owners() {
             // The turn keeps its position in the history, also for a new process.
             let started = self::chats(&home, NOON).await;
             let begun = started
-                .prepare_turn(chat_request("group", [sent, vec![named("Bob", "and then?")]].concat()))
+                .prepare_turn(chat_request(
+                    "group",
+                    [sent, vec![named("Bob", "and then?")]].concat(),
+                ))
                 .await
                 .unwrap();
             started.record_exchange(&begun, &reply("Then rest.")).await.unwrap();

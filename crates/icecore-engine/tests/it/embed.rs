@@ -245,7 +245,9 @@ fn a_damaged_model_is_refused_and_says_how() {
     copy.weights.read_exact_at(&mut right, shift).unwrap();
     copy.weights.write_all_at(&[0xff; 1536], shift).unwrap();
     let broken = copy.load().unwrap();
-    assert!(error_text(&broken.embed(&["hello"]).unwrap_err()).contains("no vector comes out of it"));
+    assert!(
+        error_text(&broken.embed(&["hello"]).unwrap_err()).contains("no vector comes out of it")
+    );
     copy.weights.write_all_at(&right, shift).unwrap();
 
     // Truncated at every length, also while in use.
@@ -288,7 +290,9 @@ fn damaged_words_are_refused_and_either_form_will_do() {
     check(whole.replacen("\n[SEP]\n", "\n[sep]\n", 1).as_bytes(), "[SEP] is not its word 102");
     check(b"\xff\xfe", "not text");
     fs::remove_file(&place).unwrap();
-    assert!(error_text(&Vocabulary::open(copy.path()).err().unwrap()).contains("there is no vocab.txt"));
+    assert!(
+        error_text(&Vocabulary::open(copy.path()).err().unwrap()).contains("there is no vocab.txt")
+    );
     for json in [
         "",
         "{}",

@@ -218,7 +218,7 @@ fn a_page_of_another_program_stays_while_its_words_are_learnt() {
     for day in 13..16 {
         let said = RememberRequest {
             entity: Some("buckydrop".into()),
-            ..crate::said(&format!("BuckyDrop has {day} clerks in hall {day}"))
+            ..crate::statement(&format!("BuckyDrop has {day} clerks in hall {day}"))
         };
         block_on(place.live(place.moment(date(2026, 2, day - 1), 9, 0)).remember(said)).unwrap();
         night(&place.live(at(day))).unwrap();
@@ -254,8 +254,10 @@ fn a_page_of_another_program_stays_while_its_words_are_learnt() {
     );
     // One of icecore's pages that lost its end is written again.
     let own = "knowledge/entities/apollo.md";
-    let said =
-        RememberRequest { entity: Some("apollo".into()), ..crate::said("Apollo costs 500 EUR") };
+    let said = RememberRequest {
+        entity: Some("apollo".into()),
+        ..crate::statement("Apollo costs 500 EUR")
+    };
     block_on(place.live(at(19)).remember(said)).unwrap();
     night(&place.live(at(20))).unwrap();
     let whole = place.read(own);
@@ -395,7 +397,7 @@ fn pages_that_can_be_written_are_known_beside_one_that_cannot() {
     for entity in ["alpha", "beta", "gamma"] {
         let said = RememberRequest {
             entity: Some(entity.into()),
-            ..crate::said(&format!("{entity} costs 500 EUR"))
+            ..crate::statement(&format!("{entity} costs 500 EUR"))
         };
         block_on(place.live(now).remember(said)).unwrap();
     }

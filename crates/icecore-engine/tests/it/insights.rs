@@ -75,7 +75,13 @@ fn create_history() -> ZonedVault {
     place
 }
 
-fn message(place: &ZonedVault, day: Date, session: &str, role: Role, text: &str) -> IncomingMessage {
+fn message(
+    place: &ZonedVault,
+    day: Date,
+    session: &str,
+    role: Role,
+    text: &str,
+) -> IncomingMessage {
     IncomingMessage {
         ts: Some(place.moment(day, 9, 5)),
         conversation: Some("work".into()),

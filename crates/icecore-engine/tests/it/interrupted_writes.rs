@@ -5,7 +5,7 @@ use icecore_domain::event::{Act, Origin};
 use icecore_engine::{Error, Memory};
 use pollster::block_on;
 
-use crate::{TestVault, MORNING, statement};
+use crate::{MORNING, TestVault, statement};
 
 type Verb = fn(&Memory) -> Result<(), Error>;
 
@@ -65,7 +65,7 @@ fn verbs_that_write_once() {
         |memory| {
             let new = icecore_engine::RememberRequest {
                 supersedes: vec![first()],
-                ..said("The budget is 600 EUR")
+                ..statement("The budget is 600 EUR")
             };
             block_on(memory.remember(new)).map(drop)
         },
@@ -118,7 +118,7 @@ fn forgetting_is_finished_by_the_next_run() {
             id: Some(text[..3].into()),
             ..Default::default()
         };
-        let told = vec![statement("The budget is 500 EUR\nand tea is green"), statement("Tea is green")];
+        let told = vec![said("The budget is 500 EUR\nand tea is green"), said("Tea is green")];
         block_on(memory.add_messages(told, &icecore_engine::CaptureDefaults::default())).unwrap();
         block_on(memory.scan_all_logs()).unwrap();
         block_on(memory.consolidate_now(None, &|_, _, _| {})).unwrap();

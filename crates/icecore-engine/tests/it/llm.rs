@@ -183,7 +183,9 @@ fn what_servers_do_right_is_understood() {
                 "thoughts are counted, not kept",
                 vec![vec![head(), send(thinking), delta("hello"), end("stop")]],
                 1,
-                |found| is_answer(found, "hello") && found.as_ref().is_ok_and(|it| it.tokens_out == 5),
+                |found| {
+                    is_answer(found, "hello") && found.as_ref().is_ok_and(|it| it.tokens_out == 5)
+                },
             ),
             case(
                 "no stream",
@@ -660,7 +662,8 @@ fn anthropics_messages_are_understood_or_said_to_be_broken() {
     let ping = || event(&json!({"type": "ping"}));
     let thought = || wrote(&json!({"type": "thinking_delta", "thinking": "hm"}));
     let good = || {
-        [vec![head(), start_event(), ping(), thought(), text(), ping()], stop_events("end_turn")].concat()
+        [vec![head(), start_event(), ping(), thought(), text(), ping()], stop_events("end_turn")]
+            .concat()
     };
     let whole = json!({"type": "message", "content": [{"type": "text", "text": "hello"}], "stop_reason": "end_turn", "usage": {"input_tokens": 1, "output_tokens": 2}});
     let overloaded = event(

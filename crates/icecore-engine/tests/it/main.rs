@@ -3,23 +3,23 @@
 #![allow(clippy::disallowed_methods, reason = "these tests write files as other programs would")]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails loudly")]
 
-mod insights;
 mod branches;
-mod transfer;
 mod cascade;
+mod consolidation;
 mod converse;
 mod embed;
-mod search;
 mod foreign;
-mod store_parity;
+mod insights;
+mod interrupted_writes;
 mod llm;
 mod memory_tool;
-mod consolidation;
 mod poison;
 mod prompts;
 mod scripted;
-mod interrupted_writes;
+mod search;
+mod store_parity;
 mod stories;
+mod transfer;
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -10,7 +10,7 @@ use icecore_engine::{Memory, SearchRequest, ToolAnswer};
 use pollster::block_on;
 use serde_json::{Value, json};
 
-use crate::{TestVault, MORNING};
+use crate::{MORNING, TestVault};
 
 fn ask(memory: &Memory, input: &Value) -> ToolAnswer {
     block_on(memory.run_memory_tool(&input.to_string()))

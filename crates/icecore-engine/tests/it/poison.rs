@@ -674,9 +674,11 @@ fn a_stranger_ends_nothing_and_vouches_for_nobody() {
         origin: Some(Origin::Tool),
         ..RememberRequest::default()
     };
-    let own = block_on(memory.remember(crate::said("The vendor is Nova"))).unwrap().event.id;
-    let owed =
-        block_on(memory.remember(crate::said("I promise to send the offer"))).unwrap().event.id;
+    let own = block_on(memory.remember(crate::statement("The vendor is Nova"))).unwrap().event.id;
+    let owed = block_on(memory.remember(crate::statement("I promise to send the offer")))
+        .unwrap()
+        .event
+        .id;
     assert!(matches!(
         block_on(memory.remember(tool("The vendor is Vega", vec![own]))),
         Err(Error::Refused(_))

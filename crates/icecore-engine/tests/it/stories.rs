@@ -12,7 +12,7 @@ use icecore_engine::{
 use icecore_store::vault::Vault;
 use pollster::block_on;
 
-use crate::{TestVault, MORNING, statement};
+use crate::{MORNING, TestVault, statement};
 
 fn active(home: &TestVault, now: &str) -> Vec<String> {
     block_on(home.at(now).query_events(&EventQuery::default()))
@@ -43,7 +43,7 @@ fn a_commitment_is_open_until_it_is_closed_and_again_when_that_is_taken_back() {
     let memory = home.at(MORNING);
     let offer = block_on(memory.remember(RememberRequest {
         due: Some("2026-02-20".parse().unwrap()),
-        ..said("The offer for Client X")
+        ..statement("The offer for Client X")
     }))
     .unwrap();
     assert_eq!(offer.event.kind, EventType::Commitment);
@@ -75,11 +75,12 @@ fn acting_on_many_is_all_or_nothing() {
 #[test]
 fn the_past_is_read_as_it_was_known() {
     let home = TestVault::new();
-    let first = block_on(home.at("2026-02-01T09:00:00Z").remember(statement("The budget is 500 EUR")))
-        .unwrap()
-        .event
-        .id;
-    let change = RememberRequest { supersedes: vec![first], ..said("The budget is 600 EUR") };
+    let first =
+        block_on(home.at("2026-02-01T09:00:00Z").remember(statement("The budget is 500 EUR")))
+            .unwrap()
+            .event
+            .id;
+    let change = RememberRequest { supersedes: vec![first], ..statement("The budget is 600 EUR") };
     block_on(home.at("2026-02-10T09:00:00Z").remember(change)).unwrap();
     assert_eq!(active(&home, "2026-01-01T00:00:00Z"), [] as [String; 0]);
     assert_eq!(active(&home, "2026-02-05T00:00:00Z"), ["The budget is 500 EUR"]);
@@ -91,11 +92,12 @@ fn the_past_is_read_as_it_was_known() {
 #[test]
 fn looking_back_writes_nothing() {
     let home = TestVault::new();
-    let first = block_on(home.at("2026-02-01T09:00:00Z").remember(statement("The budget is 500 EUR")))
-        .unwrap()
-        .event
-        .id;
-    let change = RememberRequest { supersedes: vec![first], ..said("The budget is 600 EUR") };
+    let first =
+        block_on(home.at("2026-02-01T09:00:00Z").remember(statement("The budget is 500 EUR")))
+            .unwrap()
+            .event
+            .id;
+    let change = RememberRequest { supersedes: vec![first], ..statement("The budget is 600 EUR") };
     let second = block_on(home.at("2026-02-10T09:00:00Z").remember(change)).unwrap().event.id;
     assert!(block_on(home.at("2026-02-10T09:00:00Z").verify()).unwrap().ok);
     home.write("memory/2026-02-04.md", "## Priority Extracts\n- [P1] written on the tenth\n");
@@ -143,12 +145,18 @@ fn lost_ids_stay_spent() {
     home.write("memory/ledger.jsonl", &short);
     std::fs::remove_dir_all(home.root.join(".git")).unwrap();
     assert!(block_on(home.at(MORNING).repair()).unwrap().verdict.ok);
-    assert_eq!(block_on(home.at(MORNING).remember(statement("four"))).unwrap().event.id.number(), 4);
+    assert_eq!(
+        block_on(home.at(MORNING).remember(statement("four"))).unwrap().event.id.number(),
+        4
+    );
     home.write("memory/ledger.jsonl", &short);
     assert!(block_on(home.at(MORNING).repair()).unwrap().verdict.ok);
     // Not even without the index, which is derived.
     std::fs::remove_dir_all(home.root.join(".icecore")).unwrap();
-    assert_eq!(block_on(home.at(MORNING).remember(statement("five"))).unwrap().event.id.number(), 5);
+    assert_eq!(
+        block_on(home.at(MORNING).remember(statement("five"))).unwrap().event.id.number(),
+        5
+    );
 }
 
 // L1: people write with their own editors, and each line is imported once
@@ -347,12 +355,13 @@ fn a_true_checkpoint_passes() {
 fn undo_goes_back_and_undo_again_comes_back() {
     let home = TestVault::new();
     home.write("recall/pack.md", "good\n");
-    let kept = block_on(home.at(MORNING).remember(statement("The budget is 500 EUR"))).unwrap().event.id;
+    let kept =
+        block_on(home.at(MORNING).remember(statement("The budget is 500 EUR"))).unwrap().event.id;
     block_on(home.at(MORNING).take_snapshot("good")).unwrap().unwrap();
     assert!(block_on(home.at(MORNING).undo(None)).unwrap().is_none());
     home.write("recall/pack.md", "bad\n");
     home.write("memory/2026-02-13.md", "a log only grows\n");
-    let change = RememberRequest { supersedes: vec![kept], ..said("The budget is 600 EUR") };
+    let change = RememberRequest { supersedes: vec![kept], ..statement("The budget is 600 EUR") };
     block_on(home.at(MORNING).remember(change)).unwrap();
     let before = home.read("memory/ledger.jsonl");
     let undone = block_on(home.at(MORNING).undo(None)).unwrap().unwrap();
@@ -432,7 +441,8 @@ fn a_changed_line_is_put_back_and_the_change_becomes_an_event() {
     for forget in [false, true] {
         let home = TestVault::new();
         block_on(home.at(MORNING).remember(statement("The budget is 500 EUR"))).unwrap();
-        let second = block_on(home.at(MORNING).remember(statement("Send the offer"))).unwrap().event.id;
+        let second =
+            block_on(home.at(MORNING).remember(statement("Send the offer"))).unwrap().event.id;
         block_on(home.at(MORNING).append_act(Act::Close, vec![second], None, Origin::User, None))
             .unwrap();
         block_on(home.at(MORNING).take_snapshot("good")).unwrap().unwrap();
@@ -500,25 +510,25 @@ fn why_leads_to_the_line_in_the_log() {
         block_on(home.at(MORNING).trace_event(live)).unwrap().source,
         OriginalSource::Live
     ));
-    let web =
-        block_on(home.at(MORNING).remember(RememberRequest {
-            source: Some("https://example.org/x".into()),
-            ..said("web")
-        }))
-        .unwrap()
-        .event
-        .id;
+    let web = block_on(home.at(MORNING).remember(RememberRequest {
+        source: Some("https://example.org/x".into()),
+        ..statement("web")
+    }))
+    .unwrap()
+    .event
+    .id;
     assert!(matches!(
         block_on(home.at(MORNING).trace_event(web)).unwrap().source,
         OriginalSource::Elsewhere { .. }
     ));
-    let out = block_on(
-        home.at(MORNING)
-            .remember(RememberRequest { source: Some("../../etc/passwd".into()), ..said("out") }),
-    )
-    .unwrap()
-    .event
-    .id;
+    let out =
+        block_on(home.at(MORNING).remember(RememberRequest {
+            source: Some("../../etc/passwd".into()),
+            ..statement("out")
+        }))
+        .unwrap()
+        .event
+        .id;
     assert!(matches!(
         block_on(home.at(MORNING).trace_event(out)).unwrap().source,
         OriginalSource::Elsewhere { .. }
@@ -597,7 +607,7 @@ fn what_was_forgotten_and_is_typed_again_is_in_no_snapshot() {
 #[test]
 fn a_prune_that_died_and_goes_on_in_another_quarter_archives_nothing_twice() {
     let home = TestVault::new();
-    let late = RememberRequest { priority: Some(Priority::P3), ..said("The bus is late") };
+    let late = RememberRequest { priority: Some(Priority::P3), ..statement("The bus is late") };
     block_on(home.at("2025-08-01T09:00:00+02:00").remember(late)).unwrap();
     block_on(home.at(MORNING).remember(statement("The boat is green"))).unwrap();
     assert!(block_on(home.at(MORNING).verify()).unwrap().ok);

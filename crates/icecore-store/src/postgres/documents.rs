@@ -295,7 +295,8 @@ impl Space {
     ) -> Result<DocumentMeta> {
         const SQL: &str = "UPDATE icecore.document SET length = $3, ended = $4, version = icecore.version_after(version), changed = clock_timestamp() \
             WHERE space_id = $1 AND path = $2 RETURNING length, version, ended, changed";
-        let row = tx.query_one(SQL, &[&self.id, &path.as_str(), &to_signed(length), &ended]).await?;
+        let row =
+            tx.query_one(SQL, &[&self.id, &path.as_str(), &to_signed(length), &ended]).await?;
         Ok(DocumentMeta::from_row(&row, 0))
     }
 

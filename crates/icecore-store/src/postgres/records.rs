@@ -17,7 +17,7 @@ use icecore_domain::record::{
 use jiff::civil::Date;
 use tokio_postgres::Row;
 
-use super::documents::{DocumentMeta, to_signed, split_chunks, to_unsigned};
+use super::documents::{DocumentMeta, split_chunks, to_signed, to_unsigned};
 use super::{Space, Tx};
 use crate::record_dedup::{self, RecordBatch};
 use crate::{AddReport, Error, Progress, Result};

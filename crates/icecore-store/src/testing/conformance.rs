@@ -460,14 +460,14 @@ async fn derived_data(store: &dyn Store) {
             store.summary_heads(&SummaryQuery::default()).await.unwrap().0,
         )
     };
-    let kept = derived_data().await;
+    let kept = derived().await;
     let fails =
         async || store.inspect().await.unwrap().into_iter().filter(|finding| finding.fails).count();
     assert_eq!(fails().await, 0);
     assert_eq!(store.rebuild(&|_, _| {}).await.unwrap(), before.entries.len());
     assert_eq!(fails().await, 0);
     assert_eq!(store.events(&EventQuery::all()).await.unwrap(), before);
-    assert_eq!(derived_data().await, kept);
+    assert_eq!(derived().await, kept);
 }
 
 fn record_at(id: &str, ts: &str, text: &str) -> Record {

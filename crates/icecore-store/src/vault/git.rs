@@ -204,7 +204,8 @@ pub(super) fn make_repository(vault_fs: &VaultFs) -> Result<()> {
         ));
     }
     let apart = vault_fs.private(NEW_REPOSITORY_DIR);
-    let made = create_new_repository(vault_fs, &apart).and_then(|git| vault_fs.install_repository(&git));
+    let made =
+        create_new_repository(vault_fs, &apart).and_then(|git| vault_fs.install_repository(&git));
     made.and(vault_fs.remove_own_folder(&apart))
 }
 

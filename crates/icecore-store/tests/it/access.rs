@@ -78,9 +78,13 @@ fn a_token_is_good_from_when_it_is_made_until_it_ends() {
     let made = audit_event("h", "token add", "x");
     block_on(async {
         let hash = |text: &str| Hash::of(text.as_bytes());
-        home.add_token(&token("t1", "h/ann", None), hash("one"), &audit_event("h/ann", "token add", "t1"))
-            .await
-            .unwrap();
+        home.add_token(
+            &token("t1", "h/ann", None),
+            hash("one"),
+            &audit_event("h/ann", "token add", "t1"),
+        )
+        .await
+        .unwrap();
         home.add_token(
             &token("t2", "h", Some(now() + SignedDuration::from_hours(1))),
             hash("two"),
@@ -150,8 +154,17 @@ fn a_token_is_good_from_when_it_is_made_until_it_ends() {
             Some(soon.as_second())
         );
         assert_eq!(home.authenticate_token(hash("five")).await.unwrap().unwrap().id, "t4");
-        assert!(home.revoke_token(&known[0], &audit_event("h/ann", "token revoke", "t1")).await.unwrap());
-        assert!(!home.revoke_token(&known[0], &audit_event("h/ann", "token revoke", "t1")).await.unwrap());
+        assert!(
+            home.revoke_token(&known[0], &audit_event("h/ann", "token revoke", "t1"))
+                .await
+                .unwrap()
+        );
+        assert!(
+            !home
+                .revoke_token(&known[0], &audit_event("h/ann", "token revoke", "t1"))
+                .await
+                .unwrap()
+        );
         assert_eq!(home.authenticate_token(hash("one")).await.unwrap(), None);
         let over = home
             .rotate_token(
@@ -167,9 +180,13 @@ fn a_token_is_good_from_when_it_is_made_until_it_ends() {
         assert_eq!(home.authenticate_token(hash("six")).await.unwrap(), None);
         // The same secret is never stored twice.
         assert!(
-            home.add_token(&token("t6", "h/ann", None), hash("five"), &audit_event("h/ann", "x", "t6"))
-                .await
-                .is_err()
+            home.add_token(
+                &token("t6", "h/ann", None),
+                hash("five"),
+                &audit_event("h/ann", "x", "t6")
+            )
+            .await
+            .is_err()
         );
     });
 }
@@ -266,12 +283,19 @@ fn what_is_noted_stays_and_no_space_sees_what_is_anothers() {
     }
     // After erasing, only the audit log is left.
     block_on(async {
-        assert!(home.erase_space_audited("h/ben", &audit_event("h/ben", "erase", "ben")).await.unwrap());
+        assert!(
+            home.erase_space_audited("h/ben", &audit_event("h/ben", "erase", "ben")).await.unwrap()
+        );
         assert_eq!(home.authenticate_token(Hash::of(b"one")).await.unwrap(), None);
         assert_eq!(home.list_tokens("h", Some("h/ben"), 9).await.unwrap(), []);
         let noted = home.audit_log("h", Some("h/ben"), None, 10).await.unwrap();
         assert_eq!((noted.len(), noted[0].event.action.as_str()), (3, "erase"));
-        assert!(!home.erase_space_audited("h/ben", &audit_event("h/ben", "erase", "ben")).await.unwrap());
+        assert!(
+            !home
+                .erase_space_audited("h/ben", &audit_event("h/ben", "erase", "ben"))
+                .await
+                .unwrap()
+        );
         assert!(home.open_space("h/ann").await.unwrap().is_some());
     });
 }
@@ -288,8 +312,12 @@ fn what_cannot_be_noted_keeps_nothing_else_from_being_noted() {
             audit_event("h/a\nb", "GET", "/line"),
             audit_event("h/cid", "GET", "/nul\0"),
         ];
-        let all =
-            [&[audit_event("h/ann", "GET", "/one")], &unfit[..], &[audit_event("h/ben", "GET", "/two")]].concat();
+        let all = [
+            &[audit_event("h/ann", "GET", "/one")],
+            &unfit[..],
+            &[audit_event("h/ben", "GET", "/two")],
+        ]
+        .concat();
         assert_eq!(home.record_audit_events(&all).await.unwrap(), 3);
         let noted = home.audit_log("h", None, None, 10).await.unwrap();
         let mut what: Vec<&str> = noted.iter().map(|noted| noted.event.target.as_str()).collect();

@@ -17,7 +17,8 @@ fn now() -> Timestamp {
 
 fn new_space() -> (TestCluster, Arc<Space>) {
     let cluster = TestCluster::start(Durability::Unflushed);
-    let space = block_on(migrated_database(&cluster).create_space("x", "zone = \"UTC\"\n")).unwrap();
+    let space =
+        block_on(migrated_database(&cluster).create_space("x", "zone = \"UTC\"\n")).unwrap();
     (cluster, space)
 }
 

@@ -659,8 +659,10 @@ fn what_is_erased_leaves_not_one_row_and_touches_no_other() {
 fn what_was_meant_for_one_life_of_a_space_does_not_reach_the_next() {
     let cluster = TestCluster::start(Durability::Unflushed);
     let (url, all) = create_owned_database(&cluster);
-    let (here, there) =
-        (migrated_database(&url, PostgresOptions::default()), migrated_database(&url, PostgresOptions::default()));
+    let (here, there) = (
+        migrated_database(&url, PostgresOptions::default()),
+        migrated_database(&url, PostgresOptions::default()),
+    );
     let old = create_filled_space(&here, "ann");
     let waiting = block_on(old.passages_without_vector(9)).unwrap();
     let position = block_on(old.position()).unwrap();
@@ -798,8 +800,10 @@ fn work_of_an_earlier_life_is_nobodys_any_more() {
 fn a_space_that_is_being_filled_is_nobody_elses_until_it_is_whole() {
     let cluster = TestCluster::start(Durability::Unflushed);
     let (url, all) = create_owned_database(&cluster);
-    let (here, there) =
-        (migrated_database(&url, PostgresOptions::default()), migrated_database(&url, PostgresOptions::default()));
+    let (here, there) = (
+        migrated_database(&url, PostgresOptions::default()),
+        migrated_database(&url, PostgresOptions::default()),
+    );
     let page = path("knowledge/x.md");
     let refused = |what: &str, outcome: Result<(), Error>| {
         assert!(matches!(outcome, Err(Error::RestoreInProgress)), "{what}: {outcome:?}")

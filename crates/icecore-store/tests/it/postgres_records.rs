@@ -132,7 +132,7 @@ fn both_homes_write_the_same_bytes_and_derive_the_same() {
                     let bytes = vault.document(one).await.unwrap().unwrap();
                     let own = Record {
                         conversation: "by hand".into(),
-                        ..said(&format!("{turn}"), 0, "own\0words")
+                        ..record(&format!("{turn}"), 0, "own\0words")
                     };
                     let mut own = own.to_line().into_bytes();
                     own.extend_from_slice(b"no record\n\n");
@@ -216,7 +216,11 @@ fn what_is_derived_and_says_something_else_is_found_and_mended() {
     block_on(async {
         for store in [&space, &other] {
             store
-                .add_records(vec![record("a", 1, "one"), record("b", 1, "two"), record("c", 2, "three")])
+                .add_records(vec![
+                    record("a", 1, "one"),
+                    record("b", 1, "two"),
+                    record("c", 2, "three"),
+                ])
                 .await
                 .unwrap();
             store.put(&path("knowledge/x.md"), b"a page without an end").await.unwrap();

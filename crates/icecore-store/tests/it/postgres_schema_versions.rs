@@ -10,7 +10,9 @@ use icecore_store::{Error, Store};
 use pollster::block_on;
 
 use crate::postgres::draft;
-use crate::postgres_isolation::{RawConnection, create_filled_space, create_owned_database, record};
+use crate::postgres_isolation::{
+    RawConnection, create_filled_space, create_owned_database, record,
+};
 
 const CONFIG: &str = "zone = \"UTC\"\n";
 /// The migration steps of every database before this version.

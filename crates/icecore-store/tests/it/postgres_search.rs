@@ -276,8 +276,8 @@ fn a_space_gives_what_a_vault_gives() {
         same(&vault, &space).await;
 
         // Grown, reworded, rewritten and removed documents.
-        let revised =
-            (0..300).map(|at| Record { text: chance.text(5), ..record(&mut SeededRandom(1), at * 5) });
+        let revised = (0..300)
+            .map(|at| Record { text: chance.text(5), ..record(&mut SeededRandom(1), at * 5) });
         let revised: Vec<Record> = revised.collect();
         vault
             .add_records(

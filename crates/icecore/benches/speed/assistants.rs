@@ -117,5 +117,8 @@ pub fn assistants(folder: &Path) {
         "`commitments` over stdio, warm",
         (0..50).map(|_| client.call("commitments", &json!({}))).collect(),
     );
-    print_times("`pack` over stdio, warm", (0..50).map(|_| client.call("pack", &json!({}))).collect());
+    print_times(
+        "`pack` over stdio, warm",
+        (0..50).map(|_| client.call("pack", &json!({}))).collect(),
+    );
 }

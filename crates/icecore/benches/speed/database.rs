@@ -86,7 +86,11 @@ pub fn measure_database(folder: &Path) {
     }
 }
 
-fn measure_clients(running: &[(Child, std::net::SocketAddr)], cluster: &TestCluster, clients: usize) {
+fn measure_clients(
+    running: &[(Child, std::net::SocketAddr)],
+    cluster: &TestCluster,
+    clients: usize,
+) {
     let servers: Vec<u32> = running.iter().map(|(child, _)| child.id()).collect();
     let turns = (TURNS / clients).max(4);
     let round = |turns: usize, name: &str| {

@@ -125,7 +125,7 @@ fn access_control(call: &ApiCall) -> Result<&Arc<AccessControl>> {
 fn actor(call: &ApiCall) -> Actor {
     Actor {
         token: call.caller.held.grant.id.clone(),
-        door: "api",
+        interface: "api",
         who: String::new(),
         now: SystemClock.now(),
     }
@@ -199,7 +199,8 @@ pub async fn audit_json(
     let space = user.map(parse_user_name).transpose()?.map(|user| postgres.space_name(Some(&user)));
     // The newest events of that moment are not the newest of now.
     let read = if as_of.is_some() { i64::MAX } else { most };
-    let mut noted = postgres.database.audit_log(&postgres.name, space.as_deref(), since, read).await?;
+    let mut noted =
+        postgres.database.audit_log(&postgres.name, space.as_deref(), since, read).await?;
     noted.retain(|noted| as_of.is_none_or(|now| noted.event.at <= now));
     noted.truncate(usize::try_from(most).unwrap_or(usize::MAX));
     let deeds = noted.into_iter().map(|noted| {

@@ -206,7 +206,7 @@ pub const ROUTES: &[RouteSpec] = &[
 fn min_budget(input: &ParsedInput, unit: &str) -> anyhow::Result<Option<usize>> {
     match input.get_number("budget") {
         Some(budget) if budget < MIN_PACK_BUDGET_BYTES => {
-            Err(usage_error(format!("`budget` must be at least {MIN_PACK_BUDGET} {unit}")))
+            Err(usage_error(format!("`budget` must be at least {MIN_PACK_BUDGET_BYTES} {unit}")))
         }
         budget => Ok(budget),
     }
@@ -232,7 +232,7 @@ fn upload_pack(call: ApiCall) -> HandlerFuture {
         let budget = call.query.get_number("budget");
         if budget.is_some_and(|budget| !(MIN_PACK_BUDGET_BYTES..=most).contains(&budget)) {
             return Err(usage_error(format!(
-                "`budget`: choose between {MIN_PACK_BUDGET} and {most} bytes"
+                "`budget`: choose between {MIN_PACK_BUDGET_BYTES} and {most} bytes"
             )));
         }
         ApiAnswer::from_value(&memory.assemble_upload(date, budget).await?)

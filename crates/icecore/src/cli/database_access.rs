@@ -215,7 +215,7 @@ fn cli_actor() -> Actor {
         ["USER", "LOGNAME"].iter().find_map(|name| std::env::var(name).ok()).unwrap_or_default();
     Actor {
         token: "store".into(),
-        door: "cli",
+        interface: "cli",
         who: icecore_domain::sanitize::one_line(&who),
         now: SystemClock.now(),
     }

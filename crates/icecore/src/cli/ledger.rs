@@ -352,10 +352,10 @@ pub async fn scan_logs(open: &OpenMemory, out: &mut Output) {
 
 pub fn print_scan(report: &LogScanReport, out: &mut Output) {
     for imported in &report.imported {
-        let replaces = taken.replaces.map_or(String::new(), |id| format!(", replacing {id}"));
+        let replaces = imported.replaces.map_or(String::new(), |id| format!(", replacing {id}"));
         out.info(format!(
             "{DIM}Imported {} from {}{replaces}.{DIM:#}",
-            taken.event.id, taken.place
+            imported.event.id, imported.place
         ));
     }
     for (kind, count) in &report.secrets {
@@ -615,7 +615,10 @@ fn print_summary_provenance(provenance: &SummaryProvenance, out: &mut Output) ->
     }
     if !provenance.sources.is_empty() {
         out.line(format!("  made from {}", provenance.sources.join(", ")))?;
-        out.info(format!("{DIM}`icecore why {}` goes one step further.{DIM:#}", provenance.sources[0]));
+        out.info(format!(
+            "{DIM}`icecore why {}` goes one step further.{DIM:#}",
+            provenance.sources[0]
+        ));
     }
     provenance.records.iter().try_for_each(|source| print_source(source, out))
 }

@@ -13,7 +13,9 @@ use icecore_domain::sanitize;
 use icecore_domain::schedule;
 use icecore_domain::summary::{Importance, Period, Tier};
 use icecore_engine::embed::{self, fetch::ModelSource};
-use icecore_engine::{EMBED_ROUND_PASSAGES, ModelBudget, ReviewDecision, RollupReport, RollupRequest};
+use icecore_engine::{
+    EMBED_ROUND_PASSAGES, ModelBudget, ReviewDecision, RollupReport, RollupRequest,
+};
 use serde_json::json;
 
 use super::event_format::one_line_excerpt;
@@ -160,7 +162,8 @@ pub async fn run_rollup(
 ) -> Result<RollupReport> {
     let (models, bar) = (bootstrap::open_models()?, out.step_bar("summarizing"));
     let asking = models.model_budget();
-    let rolled = open.memory.run_rollup(request, asking.as_ref(), &named_progress_updater(&bar)).await;
+    let rolled =
+        open.memory.run_rollup(request, asking.as_ref(), &named_progress_updater(&bar)).await;
     bar.finish_and_clear();
     Ok(rolled?)
 }

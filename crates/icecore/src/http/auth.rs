@@ -975,7 +975,7 @@ mod tests {
             assert_eq!(check(&door, path, &headers), status, "{path} {headers:?}");
         }
         // When listening on all addresses, any address is accepted, but no name.
-        let wide = self::guard_for("0.0.0.0:7431");
+        let wide = guard_for("0.0.0.0:7431");
         assert_eq!(check(&wide, "/v1/x", &[("host", "192.168.0.7:7431"), token]), 200);
         assert_eq!(check(&wide, "/v1/x", &[("host", "evil.example"), token]), 403);
     }

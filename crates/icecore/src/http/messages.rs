@@ -167,10 +167,7 @@ fn new_turn_index(messages: &MessageList<'_>, turn: &PreparedTurn) -> usize {
 }
 
 /// The window as messages.
-fn window_messages(
-    turn: &PreparedTurn,
-    dialect: ChatDialect,
-) -> impl Iterator<Item = String> + '_ {
+fn window_messages(turn: &PreparedTurn, dialect: ChatDialect) -> impl Iterator<Item = String> + '_ {
     let said = turn.window.iter().filter(|(_, text)| !text.trim().is_empty());
     said.map(|(role, text)| (if role == "assistant" { "assistant" } else { "user" }, text))
         // Anthropic's conversations begin with the user.
@@ -202,11 +199,7 @@ fn last_user_index(
 }
 
 impl MessageChanges {
-    fn plan_history(
-        messages: &MessageList<'_>,
-        turn: &PreparedTurn,
-        dialect: ChatDialect,
-    ) -> Self {
+    fn plan_history(messages: &MessageList<'_>, turn: &PreparedTurn, dialect: ChatDialect) -> Self {
         let leading = match dialect {
             ChatDialect::OpenAi => {
                 messages.kinds.iter().take_while(|kind| is_system(&kind.role)).count()
@@ -313,7 +306,8 @@ mod tests {
     #[test]
     fn memory_goes_to_the_end_of_what_is_there_and_the_rest_stays_byte_for_byte() {
         use ChatDialect::{Anthropic, OpenAi};
-        let system = prepared_turn(Some("M\"1"), MemoryPlacement::System, ChatMode::Augment, &[], 0);
+        let system =
+            prepared_turn(Some("M\"1"), MemoryPlacement::System, ChatMode::Augment, &[], 0);
         let user = prepared_turn(Some("M"), MemoryPlacement::LastUser, ChatMode::Augment, &[], 0);
         for (dialect, begun, whole, expected) in [
             // An existing system message, of either role, as text or as parts.
@@ -447,7 +441,8 @@ mod tests {
                 r#"{{"messages":[{{"role":"system","content":"s"}},{raw},{{"role":"user","content":"q2"}},{{"role":"assistant","content":"a2"}},{{"role":"system","content":"s2"}},{{"role":"user","content":"q3"}}]}}"#
             ),
         );
-        let replace = prepared_turn(Some("M"), MemoryPlacement::System, ChatMode::Replace, &window, 4);
+        let replace =
+            prepared_turn(Some("M"), MemoryPlacement::System, ChatMode::Replace, &window, 4);
         check(
             ChatDialect::OpenAi,
             &replace,
@@ -488,8 +483,13 @@ mod tests {
             r#"{"messages":[{"role":"system","content":"M"},{"role":"assistant","tool_calls":[{"id":"1"},{"id":"2"}]},{"role":"tool","tool_call_id":"1","content":"r"},{"role":"tool","tool_call_id":"2","content":"r"}]}"#,
         );
         // A turn that begins past the end does not panic.
-        let past =
-            prepared_turn(Some("M"), MemoryPlacement::LastUser, ChatMode::Replace, &[("user", "q")], 99);
+        let past = prepared_turn(
+            Some("M"),
+            MemoryPlacement::LastUser,
+            ChatMode::Replace,
+            &[("user", "q")],
+            99,
+        );
         changed_body(ChatDialect::OpenAi, loops, &past);
         changed_body(ChatDialect::Anthropic, loops, &past);
     }

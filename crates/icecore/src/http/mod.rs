@@ -306,7 +306,7 @@ async fn readyz(State(app): State<Arc<AppState>>) -> Response {
     };
     match ready {
         Ok(()) => text_response(StatusCode::OK, "ready\n"),
-        Err(NotReady { brief, said }) => {
+        Err(NotReady { brief, message: said }) => {
             let more = if said.is_empty() { String::new() } else { format!(" ({said})") };
             (app.log)(&format!("not ready: {brief}{more}"));
             text_response(StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {brief}\n"))
@@ -316,10 +316,8 @@ async fn readyz(State(app): State<Arc<AppState>>) -> Response {
 
 async fn metrics_response(State(app): State<Arc<AppState>>) -> Response {
     let backlog = app.ready.job_backlog().await;
-    let mut response = text_response(
-        StatusCode::OK,
-        app.metrics.render(app.ready.database_figures(), &backlog),
-    );
+    let mut response =
+        text_response(StatusCode::OK, app.metrics.render(app.ready.database_figures(), &backlog));
     let kind =
         HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
     response.headers_mut().insert(CONTENT_TYPE, kind);

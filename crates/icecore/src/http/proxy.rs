@@ -504,7 +504,7 @@ impl PendingExchange {
         counting: TokenCounter,
     ) -> Self {
         Self {
-            app: app,
+            app,
             begun: Arc::new(turn),
             gather: ReplyCollector::new(dialect),
             counting,

@@ -1087,7 +1087,10 @@ async fn every_id_that_front_ends_send_is_read() {
         let ours = [headers, vec![("x-icecore-conversation", "ours".to_owned())]].concat();
         if *place != IdLocation::Header("x-icecore-conversation") {
             assert_eq!(
-                received_request(&scene, "/v1/messages", &ours, &fields).await.conversation.as_deref(),
+                received_request(&scene, "/v1/messages", &ours, &fields)
+                    .await
+                    .conversation
+                    .as_deref(),
                 Some("ours"),
                 "{place:?}"
             );
@@ -1127,7 +1130,8 @@ async fn every_id_that_front_ends_send_is_read() {
     assert_eq!((heard.shared_key.as_deref(), heard.conversation), (Some("k"), None));
     // The conversation object of the Responses API.
     let fields = serde_json::json!({ "conversation": { "id": "conv_1" } });
-    let heard = received_request(&scene, "/v1/chat/completions", &[], fields.as_object().unwrap()).await;
+    let heard =
+        received_request(&scene, "/v1/chat/completions", &[], fields.as_object().unwrap()).await;
     assert_eq!(heard.conversation.as_deref(), Some("conv_1"));
     // A front end whose user name is not valid gets no memory.
     for header in ["x-openwebui-user-id", "x-litellm-end-user-id"] {

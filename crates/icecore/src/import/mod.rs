@@ -85,16 +85,16 @@ impl ImportReport {
             + self.learnt
             + self.facts_known
             + self.unchanged
-            + self.taken.passed_over
-            + self.taken.forgotten
-            + self.taken.withheld
+            + self.capture.passed_over
+            + self.capture.forgotten
+            + self.capture.withheld
             == 0
     }
 
     /// Records that something could not be read.
     pub fn add_complaint(&mut self, what: String) {
-        if self.taken.complaints.len() < MAX_COMPLAINTS {
-            self.taken.complaints.push(what);
+        if self.capture.complaints.len() < MAX_COMPLAINTS {
+            self.capture.complaints.push(what);
         }
     }
 
@@ -535,12 +535,12 @@ impl<'a> ImportRun<'a> {
             self.learn_facts(batch.harvest.facts).await?;
         }
         if self.report.dry_run {
-            self.report.taken.merge(gated.taken);
+            self.report.capture.merge(gated.report);
             // A dry run stores no progress.
             return Ok(());
         }
         let taken = self.memory.append_filtered(gated).await?;
-        self.report.taken.merge(taken);
+        self.report.capture.merge(taken);
         let read: Vec<ImportProgress> =
             batch.done.into_iter().chain(so_far).filter(|read| !read.path.is_empty()).collect();
         self.memory.save_import_progress(&read).await?;

@@ -150,7 +150,12 @@ fn cases() -> Vec<(&'static str, SettingsPart, Invocation, String)> {
             plain(),
             crlf(CONFIG).trim_end().to_owned(),
         ),
-        ("codex server: an older entry of ours", SettingsPart::Toml, bound_invocation(), OLDER_CONFIG.into()),
+        (
+            "codex server: an older entry of ours",
+            SettingsPart::Toml,
+            bound_invocation(),
+            OLDER_CONFIG.into(),
+        ),
         (
             "codex server: servers in one line",
             SettingsPart::Toml,
@@ -340,7 +345,10 @@ fn the_hooks_are_those_that_the_clients_know() {
             );
         }
     }
-    assert_eq!(CODEX.bound_vault(&CODEX.connect("", &bound_invocation()).unwrap()), bound_invocation().vault);
+    assert_eq!(
+        CODEX.bound_vault(&CODEX.connect("", &bound_invocation()).unwrap()),
+        bound_invocation().vault
+    );
     for part in PARTS {
         assert_eq!(
             part.bound_vault(&part.connect("", &bound_invocation()).unwrap()),

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::process::Stdio;
 
 use crate::model::repository_root;
-use crate::program::{bare, program, command_output};
+use crate::program::{bare, command_output, program};
 
 /// Runs a suite and fails with its output.
 fn suite(name: &str, least: usize) {

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::program::{bare, program, command_output};
+use crate::program::{bare, command_output, program};
 
 /// How long the writers of a round run.
 const SAMPLE_SECS: u64 = 6;

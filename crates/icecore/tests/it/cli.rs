@@ -3,7 +3,7 @@
 use std::fs;
 use std::process::Stdio;
 
-use crate::program::{NOW, Vault, bare, program, command_output};
+use crate::program::{NOW, Vault, bare, command_output, program};
 
 // L9, L3: a newcomer's first two minutes
 #[test]
@@ -427,7 +427,8 @@ fn a_reader_that_goes_away_is_no_error_and_a_full_one_is() {
 fn global_options_stand_before_or_after_the_command() {
     let vault = create_filled_vault();
     let root = vault.root.to_str().unwrap();
-    let call = |arguments: &[&str]| command_output(bare(program()).args(arguments).output().unwrap());
+    let call =
+        |arguments: &[&str]| command_output(bare(program()).args(arguments).output().unwrap());
     let before = call(&["--vault", root, "--json", "events"]);
     let after = call(&["events", "--json", "--vault", root]);
     let environment = command_output(
@@ -444,7 +445,8 @@ fn global_options_stand_before_or_after_the_command() {
     for other in [after, environment, inside] {
         assert_eq!(other.out, before.out);
     }
-    let nowhere = command_output(bare(program()).current_dir("/").args(["events"]).output().unwrap());
+    let nowhere =
+        command_output(bare(program()).current_dir("/").args(["events"]).output().unwrap());
     assert_eq!(nowhere.code, Some(3), "{nowhere:?}");
     assert!(nowhere.err.contains("`icecore init` creates one"), "{nowhere:?}");
     // A vault without its settings is not skipped for another one.
@@ -453,7 +455,8 @@ fn global_options_stand_before_or_after_the_command() {
         bare(program()).current_dir(vault.path("memory")).args(["remember", "x"]).output().unwrap(),
     );
     assert_eq!(headless.code, Some(6), "{headless:?}");
-    let again = command_output(bare(program()).args(["init", root, "--tz", "UTC"]).output().unwrap());
+    let again =
+        command_output(bare(program()).args(["init", root, "--tz", "UTC"]).output().unwrap());
     assert_eq!(again.code, Some(0), "{again:?}");
     assert_eq!(vault.contents().len(), 4);
 }
@@ -764,7 +767,8 @@ fn colours_are_for_terminals_and_can_be_turned_off() {
 #[test]
 fn completions_and_manual_pages_are_there_for_every_shell_and_command() {
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
-        let said = command_output(bare(program()).args(["self", "completions", shell]).output().unwrap());
+        let said =
+            command_output(bare(program()).args(["self", "completions", shell]).output().unwrap());
         assert!(said.out.contains("remember"), "{shell}");
     }
     let page = command_output(bare(program()).args(["self", "man"]).output().unwrap()).out;
@@ -882,7 +886,8 @@ fn every_command_speaks_json() {
 /// The screens that a user sees first; review every change in them.
 #[test]
 fn the_first_screens_are_as_reviewed() {
-    let help = command_output(bare(program()).env("COLUMNS", "100").arg("--help").output().unwrap());
+    let help =
+        command_output(bare(program()).env("COLUMNS", "100").arg("--help").output().unwrap());
     insta::assert_snapshot!("help", help.out);
     let all = command_output(bare(program()).args(["help", "--all"]).output().unwrap());
     insta::assert_snapshot!("help_all", all.out);
@@ -978,7 +983,8 @@ fn looking_across_time_is_as_reviewed() {
 #[test]
 fn the_demo_plays_to_its_end() {
     let folder = tempfile::TempDir::new().unwrap();
-    let said = command_output(bare(program()).env("TMPDIR", folder.path()).arg("demo").output().unwrap());
+    let said =
+        command_output(bare(program()).env("TMPDIR", folder.path()).arg("demo").output().unwrap());
     assert_eq!(said.code, Some(0), "{said:?}");
     // Its duration differs between machines.
     insta::with_settings!({ filters => [(r"/\S*icecore-demo-\w+", "DEMO"), (r"in \d+\.\d s:", "in SECONDS s:")] }, {
@@ -990,7 +996,7 @@ fn the_demo_plays_to_its_end() {
         said.out.lines().filter_map(|line| line.strip_prefix("  icecore ")).collect();
     assert!(invited.len() >= 4, "{invited:?}");
     for command in invited {
-        let tried = crate::program::command_output(
+        let tried = command_output(
             bare(program()).env("ICECORE_VAULT", &vault).args(command.split(' ')).output().unwrap(),
         );
         assert_eq!((tried.code, tried.out.is_empty()), (Some(0), false), "{command}: {tried:?}");
@@ -1012,8 +1018,9 @@ fn a_recall_pack_is_printed_on_a_disk_that_cannot_be_written_to() {
         vault.now
     );
     for option in ["--quiet", "--json"] {
-        let read_only =
-            command_output(bare("unshare").args(["-rm", "sh", "-c", &script, option]).output().unwrap());
+        let read_only = command_output(
+            bare("unshare").args(["-rm", "sh", "-c", &script, option]).output().unwrap(),
+        );
         assert_eq!(read_only.code, Some(0), "{read_only:?}");
         assert!(
             read_only.out.contains("7431")

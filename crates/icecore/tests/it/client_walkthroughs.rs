@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 
 use crate::hooks::{context, line, object, wait_until_settled};
 use crate::mcp::StdioServer;
+use crate::program::{Vault, command_output, program};
 use crate::test_user::Person;
-use crate::program::{Vault, program, command_output};
 
 const DECIDED: &str = "We decided that the relay service listens on port 7431.";
 const KNOWN: &str = "port 7431";
@@ -210,8 +210,9 @@ fn walk(name: &str) {
             visible(&person.read(file)).trim_end()
         );
     }
-    let shown =
-        shown.replace(program(), "[ICECORE]").replace(person.home_dir().to_str().unwrap(), "[HOME]");
+    let shown = shown
+        .replace(program(), "[ICECORE]")
+        .replace(person.home_dir().to_str().unwrap(), "[HOME]");
     insta::assert_snapshot!(format!("walk_{}", name.replace('-', "_")), shown);
 
     if client.hooks.is_some() {

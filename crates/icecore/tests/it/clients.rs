@@ -24,7 +24,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::model::repository_root;
-use crate::program::{CommandOutput, bare, program, command_output};
+use crate::program::{CommandOutput, bare, command_output, program};
 
 const TOKEN: &str = "a-token-of-the-tests";
 /// Nothing here takes this long; a test that waits longer has failed.
@@ -77,10 +77,14 @@ struct Client {
 
 impl Client {
     fn start(package: Package) -> Self {
-        let (python, npm) =
-            (repository_root().join("target/clients-venv/bin/python"), repository_root().join("target/clients-npm"));
+        let (python, npm) = (
+            repository_root().join("target/clients-venv/bin/python"),
+            repository_root().join("target/clients-npm"),
+        );
         let (program, arguments) = match package {
-            Package::OpenAiPython => (python, vec![repository_root().join("tests/clients/openai_client.py")]),
+            Package::OpenAiPython => {
+                (python, vec![repository_root().join("tests/clients/openai_client.py")])
+            }
             Package::AnthropicPython => {
                 (python, vec![repository_root().join("tests/clients/anthropic_client.py")])
             }
@@ -456,7 +460,8 @@ fn raw(server: &Server, path: &str, headers: &[(&str, &str)], body: &[u8]) -> (S
     let end = all.windows(4).position(|four| four == b"\r\n\r\n").unwrap();
     let head = String::from_utf8(all[..end].to_vec()).unwrap().to_ascii_lowercase();
     let body = all.split_off(end + 4);
-    let body = if head.contains("transfer-encoding: chunked") { decode_chunks(&body) } else { body };
+    let body =
+        if head.contains("transfer-encoding: chunked") { decode_chunks(&body) } else { body };
     (head, body)
 }
 

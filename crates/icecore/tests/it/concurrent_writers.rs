@@ -80,8 +80,10 @@ fn a_race_to_replace_the_same_event_has_one_winner() {
                 .unwrap()
         })
         .collect();
-    let codes: Vec<Option<i32>> =
-        racers.into_iter().map(|racer| command_output(racer.wait_with_output().unwrap()).code).collect();
+    let codes: Vec<Option<i32>> = racers
+        .into_iter()
+        .map(|racer| command_output(racer.wait_with_output().unwrap()).code)
+        .collect();
     assert_eq!(codes.iter().filter(|code| **code == Some(0)).count(), 1, "{codes:?}");
     assert_eq!(codes.iter().filter(|code| **code == Some(4)).count(), 7, "{codes:?}");
     assert_eq!(ids(&vault).len(), 2);

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::api::{Answer, TestHome, Server, TOKEN, start_filled_server, operation, unlike};
-use crate::program::{bare, program, command_output};
+use crate::api::{Answer, Server, TOKEN, TestHome, operation, start_filled_server, unlike};
+use crate::program::{bare, command_output, program};
 
 const READ_TOKEN: &str = "a-token-that-may-only-read";
 
@@ -58,12 +58,12 @@ fn a_login_link_is_printed_to_a_terminal_and_never_logged() {
         .to_owned();
     let said = || std::fs::read_to_string(&stderr).unwrap();
     let began = Instant::now();
-    while !command_output().contains("  routes ") && began.elapsed() < Duration::from_secs(20) {
+    while !said().contains("  routes ") && began.elapsed() < Duration::from_secs(20) {
         std::thread::sleep(Duration::from_millis(20));
     }
     child.kill().unwrap();
     child.wait().unwrap();
-    let said = command_output();
+    let said = said();
     assert!(
         !said.contains("code=") && said.contains(&format!("icecore dashboard --addr {address}")),
         "{said}"
@@ -189,8 +189,9 @@ fn a_browser_is_let_in_by_its_cookie_and_by_nothing_else() {
     assert_eq!(by_code(&code).status, 200);
     let mut wrong = bare(program());
     wrong.env("HOME", home.folder.path()).env("ICECORE_TOKEN", "another-token-than-the-one");
-    let refused =
-        command_output(wrong.args(["dashboard", "--addr", &server.address.to_string()]).output().unwrap());
+    let refused = command_output(
+        wrong.args(["dashboard", "--addr", &server.address.to_string()]).output().unwrap(),
+    );
     assert!(refused.code == Some(5) && !refused.err.contains("another-token"), "{refused:?}");
     let mut nobody = bare(program());
     nobody.env("HOME", home.folder.path()).env("ICECORE_TOKEN", TOKEN);

@@ -193,7 +193,12 @@ fn summary_reply(headline: &str, body: &str) -> Reply {
 }
 
 /// Runs the program with that server as its model.
-pub fn run_with_model(vault: &Vault, address: SocketAddr, more: &[(&str, &str)], arguments: &[&str]) -> CommandOutput {
+pub fn run_with_model(
+    vault: &Vault,
+    address: SocketAddr,
+    more: &[(&str, &str)],
+    arguments: &[&str],
+) -> CommandOutput {
     let mut command = vault.command(arguments);
     command
         .env("ICECORE_SUMMARIZER_BASE_URL", format!("http://{address}/v1"))
@@ -337,7 +342,14 @@ fn check(case: &Case) {
 }
 
 // P5 P10
-fn check_flagged(name: &str, vault: &Vault, rolled: &Value, asked: &[Value], period: &str, why: &str) {
+fn check_flagged(
+    name: &str,
+    vault: &Vault,
+    rolled: &Value,
+    asked: &[Value],
+    period: &str,
+    why: &str,
+) {
     assert_eq!(periods(rolled, "flagged"), [period], "{name}: {rolled}");
     assert!(rolled["flagged"][0]["why"].as_str().unwrap().contains(why), "{name}: {rolled}");
     assert_eq!(periods(rolled, "pressed"), NODES, "{name}: {rolled}");
@@ -466,7 +478,9 @@ fn bad_model_answers_are_retried_flagged_or_deferred_and_never_stored() {
             5,
             Fate::Flagged("2026-W06", "at most 464 bytes"),
             |question, count| match tier(question) {
-                "week" => summary_reply("The shop opens.", &"- Anna writes the price list.\n".repeat(170)),
+                "week" => {
+                    summary_reply("The shop opens.", &"- Anna writes the price list.\n".repeat(170))
+                }
                 _ => answers(question, count),
             },
         ),

@@ -9,7 +9,7 @@ use std::process::Command;
 use serde_json::{Value, json};
 
 use crate::faults::{Reply, Server, good};
-use crate::program::{CommandOutput, Vault, copy, command_output};
+use crate::program::{CommandOutput, Vault, command_output, copy};
 
 /// The prefix of every canary, and of nothing else.
 const MARK: &str = "zqcanary";

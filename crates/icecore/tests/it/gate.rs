@@ -8,7 +8,7 @@ use std::process::Command;
 use serde_json::{Value, json};
 
 use crate::api::{TestHome, model};
-use crate::program::{CommandOutput, Vault, bare, program, command_output};
+use crate::program::{CommandOutput, Vault, bare, command_output, program};
 
 #[path = "../../../icecore-domain/src/secrets/corpus.rs"]
 mod corpus;
@@ -19,9 +19,9 @@ fn hidden_count(told: &Value) -> u64 {
         Value::Object(fields) => {
             let own = fields.get("secrets").and_then(Value::as_object);
             let own: u64 = own.map_or(0, |kinds| kinds.values().filter_map(Value::as_u64).sum());
-            own + fields.values().map(hidden).sum::<u64>()
+            own + fields.values().map(hidden_count).sum::<u64>()
         }
-        Value::Array(items) => items.iter().map(hidden).sum(),
+        Value::Array(items) => items.iter().map(hidden_count).sum(),
         _ => 0,
     }
 }
@@ -110,7 +110,10 @@ fn no_secret_passes_any_door() {
     let server = home.serve();
     let mut told: Vec<(String, u64)> = Vec::new();
     let mut post = |target: &str, body: Value| {
-        told.push((target.to_owned(), hidden_count(&server.ok(None, "POST", target, &body.to_string()))))
+        told.push((
+            target.to_owned(),
+            hidden_count(&server.ok(None, "POST", target, &body.to_string())),
+        ))
     };
     post(
         "/api/messages",
@@ -513,7 +516,7 @@ fn a_hit_of_low_trust_says_so_in_every_interface() {
     let heads: Vec<&str> = shown.lines().filter(|line| line.starts_with("2026-")).collect();
     assert_eq!(heads.iter().filter(|line| line.ends_with("unconfirmed")).count(), 4, "{shown}");
     assert_eq!(heads.len(), 6, "{shown}");
-    let mut piped = crate::mcp::Piped::with_handshake(vault.command(&["mcp"]));
+    let mut piped = crate::mcp::StdioServer::with_handshake(vault.command(&["mcp"]));
     let told = piped.call_tool("recall", json!({ "query": "zebra" }));
     check("mcp", &told["hits"], "text");
     assert_eq!(

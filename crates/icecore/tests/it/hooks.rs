@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::program::{CommandOutput, Vault, bare, program, command_output};
+use crate::program::{CommandOutput, Vault, bare, command_output, program};
 
 /// What every hook must do, whatever its input: exit with 0 and print one JSON object on one line,
 /// and nothing else.
@@ -44,7 +44,7 @@ fn repository(folder: &Path, name: &str) -> PathBuf {
 }
 
 /// The fields that a client sends at every event.
-fn call_tool(session: &str, folder: &Path, event: &str, more: Value) -> Value {
+fn hook_payload(session: &str, folder: &Path, event: &str, more: Value) -> Value {
     let mut fields = json!({
         "session_id": session, "transcript_path": folder.join(format!("{session}.jsonl")), "cwd": folder,
         "permission_mode": "default", "hook_event_name": event,
@@ -271,57 +271,66 @@ fn hooks_carry_a_decision_from_one_session_to_the_next() {
     let said = |clock: &str, id: &str, role: &str, content: Value| {
         line("s1", &folder, clock, id, role, content)
     };
-    transcript += &command_output(
+    transcript += &said(
         "08:30:00",
         "u1",
         "user",
         json!("We decided to use Postgres 17 for the ledger service."),
     );
-    transcript += &command_output(
+    transcript += &said(
         "08:30:04",
         "u2",
         "assistant",
         json!([{ "type": "tool_use", "id": "t1", "name": "Edit", "input": { "file_path": "/app/schema.sql" } }]),
     );
-    transcript += &command_output(
+    transcript += &said(
         "08:30:05",
         "u3",
         "user",
         json!([{ "type": "tool_result", "tool_use_id": "t1", "content": "ok" }]),
     );
-    transcript += &command_output(
+    transcript += &said(
         "08:30:06",
         "u4",
         "assistant",
         json!([{ "type": "text", "text": "Noted: Postgres 17.\n" }]),
     );
     transcript +=
-        &command_output("08:40:00", "u5", "user", json!("I will send Mira the schema  by 2026-02-20."));
+        &said("08:40:00", "u5", "user", json!("I will send Mira the schema  by 2026-02-20."));
     transcript +=
-        &command_output("08:40:06", "u6", "assistant", json!([{ "type": "text", "text": "Good." }]));
+        &said("08:40:06", "u6", "assistant", json!([{ "type": "text", "text": "Good." }]));
     for (clock, id) in [("08:41:00", "u7"), ("08:42:00", "u9")] {
-        transcript += &command_output(clock, id, "user", json!("continue"));
-        transcript += &command_output(
+        transcript += &said(clock, id, "user", json!("continue"));
+        transcript += &said(
             clock,
             &format!("{id}b"),
             "assistant",
             json!([{ "type": "text", "text": "Done." }]),
         );
     }
-    transcript += &command_output("08:43:00", "u11", "user", json!("a prompt that no hook told of"));
+    transcript += &said("08:43:00", "u11", "user", json!("a prompt that no hook told of"));
     let path = folder.join("s1.jsonl");
     fs::write(&path, &transcript).unwrap();
     vault.at("2026-02-13T09:45:00+01:00");
     hook(
         &vault,
         "pre-compact",
-        &hook_payload("s1", &folder, "PreCompact", json!({ "trigger": "auto", "custom_instructions": "" })),
+        &hook_payload(
+            "s1",
+            &folder,
+            "PreCompact",
+            json!({ "trigger": "auto", "custom_instructions": "" }),
+        ),
     );
     let compacted = start(&vault, "s1", "compact");
     for known in ["Where this session stood", "a prompt that no hook told of", "/app/schema.sql"] {
         assert!(context(&compacted).contains(known), "{known}: {compacted}");
     }
-    hook(&vault, "session-end", &hook_payload("s1", &folder, "SessionEnd", json!({ "reason": "other" })));
+    hook(
+        &vault,
+        "session-end",
+        &hook_payload("s1", &folder, "SessionEnd", json!({ "reason": "other" })),
+    );
     wait_until_settled(&vault);
     // Every turn once, in order, with the tool calls.
     let kept = texts(&vault);
@@ -1018,12 +1027,22 @@ fn hooks_keep_out_what_is_paused_or_private() {
     hook(
         &vault,
         "pre-compact",
-        &hook_payload("s1", &folder, "PreCompact", json!({ "trigger": "auto", "transcript_path": path })),
+        &hook_payload(
+            "s1",
+            &folder,
+            "PreCompact",
+            json!({ "trigger": "auto", "transcript_path": path }),
+        ),
     );
     hook(
         &vault,
         "session-end",
-        &hook_payload("s1", &folder, "SessionEnd", json!({ "reason": "other", "transcript_path": path })),
+        &hook_payload(
+            "s1",
+            &folder,
+            "SessionEnd",
+            json!({ "reason": "other", "transcript_path": path }),
+        ),
     );
     wait_until_settled(&vault);
     vault.json(&["session", "add", path.to_str().unwrap()]);
@@ -1149,7 +1168,11 @@ fn hooks_keep_what_helpers_did_once() {
     let talk = line("s1", &folder, "08:30:00", "u1", "user", json!("where is the port?"))
         + &line("s1", &folder, "08:32:00", "a1", "assistant", text("In cfg.toml."));
     fs::write(folder.join("s1.jsonl"), talk).unwrap();
-    hook(&vault, "session-end", &hook_payload("s1", &folder, "SessionEnd", json!({ "reason": "other" })));
+    hook(
+        &vault,
+        "session-end",
+        &hook_payload("s1", &folder, "SessionEnd", json!({ "reason": "other" })),
+    );
     wait_until_settled(&vault);
     assert_eq!(told_of("x9"), whole);
     assert_eq!(
@@ -1166,7 +1189,11 @@ fn hooks_keep_what_helpers_did_once() {
     )
     .unwrap();
     stop("z1", "canary-c");
-    hook(&vault, "session-end", &hook_payload("s1", &folder, "SessionEnd", json!({ "reason": "other" })));
+    hook(
+        &vault,
+        "session-end",
+        &hook_payload("s1", &folder, "SessionEnd", json!({ "reason": "other" })),
+    );
     wait_until_settled(&vault);
     let report = vault.json(&["import", folder.to_str().unwrap()]);
     assert_eq!((&report["taken"]["new"], texts(&vault).len()), (&json!(0), kept), "{report}");
@@ -1196,21 +1223,21 @@ fn hooks_do_not_feed_on_what_they_gave() {
     let said = |clock: &str, role: &str, content: Value| {
         line("s1", &folder, clock, &format!("u{clock}"), role, content)
     };
-    let mut meta: Value = serde_json::from_str(&command_output("08:30:09", "user", json!(given))).unwrap();
+    let mut meta: Value = serde_json::from_str(&said("08:30:09", "user", json!(given))).unwrap();
     meta["isMeta"] = true.into();
     let lines = [
-        command_output("08:30:00", "user", json!(given)),
-        command_output("08:30:01", "user", json!(reminder)),
-        command_output("08:30:02", "user", json!(format!("first words\n{reminder}"))),
-        command_output("08:30:03", "user", json!(format!("{reminder}\nsecond words"))),
-        command_output("08:30:04", "user", json!([{ "type": "text", "text": "third words" }, { "type": "text", "text": reminder }])),
-        command_output("08:30:05", "user", json!(format!("fourth {given} words"))),
-        command_output("08:30:06", "assistant", json!([{ "type": "text", "text": format!("I was told:\n{given}\nfifth words") }])),
-        command_output("08:30:07", "user", json!([{ "type": "tool_result", "tool_use_id": "t1", "content": format!("sixth words {given}") }])),
+        said("08:30:00", "user", json!(given)),
+        said("08:30:01", "user", json!(reminder)),
+        said("08:30:02", "user", json!(format!("first words\n{reminder}"))),
+        said("08:30:03", "user", json!(format!("{reminder}\nsecond words"))),
+        said("08:30:04", "user", json!([{ "type": "text", "text": "third words" }, { "type": "text", "text": reminder }])),
+        said("08:30:05", "user", json!(format!("fourth {given} words"))),
+        said("08:30:06", "assistant", json!([{ "type": "text", "text": format!("I was told:\n{given}\nfifth words") }])),
+        said("08:30:07", "user", json!([{ "type": "tool_result", "tool_use_id": "t1", "content": format!("sixth words {given}") }])),
         json!({ "type": "attachment", "uuid": "x1", "sessionId": "s1", "attachment": { "type": "hook_additional_context", "content": given } }).to_string() + "\n",
         json!({ "type": "system", "subtype": "informational", "uuid": "x2", "sessionId": "s1", "content": given }).to_string() + "\n",
         meta.to_string() + "\n",
-        command_output("08:30:10", "assistant", json!([{ "type": "tool_use", "id": "t2", "name": "Write", "input": { "file_path": "/x", "content": given } }])),
+        said("08:30:10", "assistant", json!([{ "type": "tool_use", "id": "t2", "name": "Write", "input": { "file_path": "/x", "content": given } }])),
     ];
     let path = folder.join("s1.jsonl");
     fs::write(&path, lines.concat()).unwrap();
@@ -1224,8 +1251,16 @@ fn hooks_do_not_feed_on_what_they_gave() {
             json!({ "prompt": format!("seventh words {given}") }),
         ),
     );
-    hook(&vault, "stop", &hook_payload("s1", &folder, "Stop", json!({ "last_assistant_message": given })));
-    hook(&vault, "session-end", &hook_payload("s1", &folder, "SessionEnd", json!({ "reason": "other" })));
+    hook(
+        &vault,
+        "stop",
+        &hook_payload("s1", &folder, "Stop", json!({ "last_assistant_message": given })),
+    );
+    hook(
+        &vault,
+        "session-end",
+        &hook_payload("s1", &folder, "SessionEnd", json!({ "reason": "other" })),
+    );
     wait_until_settled(&vault);
     let kept = records(&vault);
     assert!(!kept.iter().any(|record| record.to_string().contains("canary")), "{kept:#?}");
@@ -1268,7 +1303,12 @@ fn hooks_do_not_feed_on_what_they_gave() {
     hook(
         &vault,
         "session-end",
-        &hook_payload("s2", &folder, "SessionEnd", json!({ "reason": "other", "transcript_path": null })),
+        &hook_payload(
+            "s2",
+            &folder,
+            "SessionEnd",
+            json!({ "reason": "other", "transcript_path": null }),
+        ),
     );
     wait_until_settled(&vault);
     assert_eq!(vault.json(&["events", "--all"])["events"].as_array().unwrap().len(), events);
@@ -1298,8 +1338,10 @@ fn hooks_may_run_at_the_same_time() {
             )
         })
         .collect();
-    let given: Vec<Value> =
-        twice.into_iter().map(|child| object(&command_output(child.wait_with_output().unwrap()))).collect();
+    let given: Vec<Value> = twice
+        .into_iter()
+        .map(|child| object(&command_output(child.wait_with_output().unwrap())))
+        .collect();
     assert_eq!(
         given.iter().filter(|answer| context(answer).contains("7431")).count(),
         1,
@@ -1499,7 +1541,7 @@ fn hooks_keep_what_is_said_while_the_settings_are_wrong() {
         // Shortly after midnight: the day is that of the vault's zone, which is unknown now.
         vault.at("2026-02-13T00:10:00+01:00");
         let told = |answer: &Value| answer["systemMessage"].as_str().map(str::to_owned);
-        let first = hook_payload(&hook(
+        let first = told(&hook(
             &vault,
             "user-prompt-submit",
             &prompt("s1", "my key is AKIAIOSFODNN7EXAMPLE, keep it"),
@@ -1511,10 +1553,10 @@ fn hooks_keep_what_is_said_while_the_settings_are_wrong() {
         assert_eq!(hook(&vault, "stop", &reply("s1", "noted")), json!({}), "{wrong}");
         assert_eq!(hook(&vault, "user-prompt-submit", &prompt("s1", "noted?")), json!({}));
         assert!(
-            hook_payload(&hook(&vault, "stop", &reply("s2", "other session"))).unwrap().contains(named)
+            told(&hook(&vault, "stop", &reply("s2", "other session"))).unwrap().contains(named)
         );
         assert!(
-            hook_payload(&hook(
+            told(&hook(
                 &vault,
                 "session-start",
                 &json!({ "session_id": "s2", "source": "startup" })
@@ -1814,8 +1856,8 @@ fn hooks_and_imports_keep_queued_prompts_once() {
         "user-prompt-submit",
         &hook_payload("s1", &folder, "UserPromptSubmit", json!({ "prompt": "also the tests" })),
     );
-    let mut transcript = command_output("08:30:00", "user", "begin")
-        + &command_output("08:30:05", "assistant", "I am at it.")
+    let mut transcript = said("08:30:00", "user", "begin")
+        + &said("08:30:05", "assistant", "I am at it.")
         + &queue("08:31:00", "enqueue", json!("also the tests"))
         + &attached("08:31:00", "also the tests")
         + &queue("08:31:05", "remove", json!("also the tests"))
@@ -1823,7 +1865,11 @@ fn hooks_and_imports_keep_queued_prompts_once() {
         + &queue("08:32:05", "remove", json!("and the docs"))
         + &queue("08:33:00", "enqueue", json!("then push"));
     fs::write(&path, &transcript).unwrap();
-    hook(&vault, "pre-compact", &hook_payload("s1", &folder, "PreCompact", json!({ "trigger": "auto" })));
+    hook(
+        &vault,
+        "pre-compact",
+        &hook_payload("s1", &folder, "PreCompact", json!({ "trigger": "auto" })),
+    );
     let expected = ["I am at it.", "also the tests", "and the docs", "begin", "then push"];
     let sorted = |vault: &Vault| {
         let mut kept = texts(vault);
@@ -1836,10 +1882,14 @@ fn hooks_and_imports_keep_queued_prompts_once() {
     other.ok(&["import", path.to_str().unwrap()]);
     assert_eq!(sorted(&other), expected);
     transcript += &(queue("08:34:00", "dequeue", Value::Null)
-        + &command_output("08:34:00", "user", "then push")
-        + &command_output("08:34:10", "assistant", "Pushed."));
+        + &said("08:34:00", "user", "then push")
+        + &said("08:34:10", "assistant", "Pushed."));
     fs::write(&path, &transcript).unwrap();
-    hook(&vault, "session-end", &hook_payload("s1", &folder, "SessionEnd", json!({ "reason": "other" })));
+    hook(
+        &vault,
+        "session-end",
+        &hook_payload("s1", &folder, "SessionEnd", json!({ "reason": "other" })),
+    );
     wait_until_settled(&vault);
     for vault in [&vault, &other] {
         for _ in 0..2 {
@@ -1856,12 +1906,12 @@ fn hooks_and_imports_keep_queued_prompts_once() {
         );
     }
     // What is typed into a private turn is private.
-    let secret = command_output("08:30:00", "user", "#private canary-a")
-        + &command_output("08:30:05", "assistant", "canary-b")
+    let secret = said("08:30:00", "user", "#private canary-a")
+        + &said("08:30:05", "assistant", "canary-b")
         + &queue("08:31:00", "enqueue", json!("canary-c"))
         + &queue("08:31:05", "remove", json!("canary-c"))
-        + &command_output("08:31:10", "assistant", "canary-d")
-        + &command_output("08:40:00", "user", "open words");
+        + &said("08:31:10", "assistant", "canary-d")
+        + &said("08:40:00", "user", "open words");
     let path = folder.join("s9.jsonl");
     fs::write(&path, secret.replace("\"s1\"", "\"s9\"")).unwrap();
     let third = Vault::new();

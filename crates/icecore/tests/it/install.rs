@@ -9,10 +9,10 @@ use std::process::Stdio;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::mcp::Piped;
+use crate::mcp::StdioServer;
 use crate::model::repository_root;
+use crate::program::{Vault, bare, command_output, program};
 use crate::test_user::Person;
-use crate::program::{Vault, bare, program, command_output};
 
 const CLIENTS: [(&str, &[&str], &[&str]); 5] = [
     (
@@ -246,7 +246,7 @@ fn a_missing_vault_is_made_and_what_follows_is_said() {
     // The server that the settings name answers.
     let servers: Value = serde_json::from_str(&person.read(".claude.json")).unwrap();
     assert_eq!(servers["mcpServers"]["icecore"]["args"], serde_json::json!(["mcp"]));
-    let mut server = Piped::with_handshake({
+    let mut server = StdioServer::with_handshake({
         let mut command = person.start("icecore");
         command.arg("mcp");
         command
@@ -369,7 +369,7 @@ fn a_part_can_be_chosen_and_the_program_is_found_again() {
     person.ok(&["install", "cursor", "--yes"]);
     assert_eq!(command(".cursor/mcp.json", "/mcpServers/icecore/command"), program());
     let mut elsewhere = person.command(&["install", "claude-code", "--yes"]);
-    let said = crate::program::command_output(elsewhere.env("PATH", "/usr/bin:/bin").output().unwrap());
+    let said = command_output(elsewhere.env("PATH", "/usr/bin:/bin").output().unwrap());
     assert_eq!(said.code, Some(0), "{said:?}");
     assert_eq!(
         command(".claude/settings.json", "/hooks/Stop/0/hooks/0/command"),
@@ -604,13 +604,14 @@ fn the_program_in_the_bundle_answers() {
     command.args(config["args"].as_array().unwrap().iter().map(filled));
     command
         .envs(config["env"].as_object().unwrap().iter().map(|(name, value)| (name, filled(value))));
-    let mut piped = Piped::with_handshake(command);
+    let mut piped = StdioServer::with_handshake(command);
     let tools = piped.gets("tools/list", serde_json::json!({}));
     assert!(
         tools["tools"].as_array().unwrap().iter().any(|tool| tool["name"] == "recall"),
         "{tools}"
     );
-    let told = piped.call_tool("recall", serde_json::json!({ "query": "when was the bundle opened?" }));
+    let told =
+        piped.call_tool("recall", serde_json::json!({ "query": "when was the bundle opened?" }));
     assert!(told.to_string().contains("opened in spring"), "{told}");
     piped.ends();
     // All required fields of the manifest, and no unknown ones.

@@ -117,7 +117,12 @@ impl Counter {
     }
 }
 
-fn ask(vault: &Vault, counter: &Counter, more: &[(&str, &str)], arguments: &[&str]) -> CommandOutput {
+fn ask(
+    vault: &Vault,
+    counter: &Counter,
+    more: &[(&str, &str)],
+    arguments: &[&str],
+) -> CommandOutput {
     let mut command = vault.command(arguments);
     command
         .env("ICECORE_SUMMARIZER_BASE_URL", format!("http://{}/v1", counter.address))
@@ -399,7 +404,7 @@ fn a_quarter_of_nights_with_a_real_model() {
             assert_eq!(taken.code, Some(0), "{taken:?}");
         }
         let said = |arguments: &[&str]| text(&vault.json(arguments)["event"], "id").to_owned();
-        open.push(command_output(&[
+        open.push(said(&[
             "remember",
             &format!("Call the pilot of voyage {n}"),
             "--type",
@@ -410,7 +415,7 @@ fn a_quarter_of_nights_with_a_real_model() {
         if let Some(before) = &berth {
             arguments.extend(["--supersedes", before.as_str()]);
         }
-        let now = command_output(&arguments);
+        let now = said(&arguments);
         superseded.extend(berth.replace(now));
         // Most promises are fulfilled within the week.
         if n >= 5 && n % 7 != 0 {

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::api::{Answer, Server, TOKEN, answering};
-use crate::program::{NOW, CommandOutput, bare, program, command_output};
+use crate::program::{CommandOutput, NOW, bare, command_output, program};
 
 /// Is part of every address, and must never be printed.
 const PASSWORD: &str = "s3cret-of-the-house";
@@ -162,7 +162,8 @@ fn leaves() -> BTreeSet<String> {
             None => drop(found.insert(name)),
         }
     }
-    let told = command_output(bare(program()).args(["help", "--all", "--json"]).output().unwrap()).json();
+    let told =
+        command_output(bare(program()).args(["help", "--all", "--json"]).output().unwrap()).json();
     let mut found = BTreeSet::new();
     for group in told["groups"].as_array().unwrap() {
         group["commands"].as_array().unwrap().iter().for_each(|one| walk(one, "", &mut found));
@@ -692,9 +693,12 @@ fn an_exchange_during_a_database_outage_is_reported_and_persisted_afterwards() {
     ));
     house.ok(&["init", "--tz", "UTC"]);
     let server = house.serve();
-    assert!(send_chat(&server, Some("ann"), "talk", "hi there").head.contains("x-icecore-memory: on"));
+    assert!(
+        send_chat(&server, Some("ann"), "talk", "hi there").head.contains("x-icecore-memory: on")
+    );
     let answer = thread::scope(|scope| {
-        let turn = scope.spawn(|| send_chat(&server, Some("ann"), "talk", "the harbour opens at six"));
+        let turn =
+            scope.spawn(|| send_chat(&server, Some("ann"), "talk", "the harbour opens at six"));
         asked.wait();
         house.cluster.kill();
         gone.wait();

@@ -12,7 +12,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::api::{Server, answering};
-use crate::program::{program, command_output};
+use crate::program::{command_output, program};
 
 /// The variables that an administrator has to set.
 const GIVEN: [(&str, &str); 3] =
@@ -153,8 +153,9 @@ fn yaml(name: &str) -> Value {
 }
 
 fn variables(value: &Value, model: &str) -> BTreeMap<String, String> {
-    let one =
-        |(name, value): (&String, &Value)| (name.clone(), expand_variables(value.as_str().unwrap(), model));
+    let one = |(name, value): (&String, &Value)| {
+        (name.clone(), expand_variables(value.as_str().unwrap(), model))
+    };
     value.as_object().unwrap().iter().map(one).collect()
 }
 

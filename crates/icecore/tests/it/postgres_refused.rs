@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::api::{Server, answering};
 use crate::postgres::{TestDatabase, model_settings, send_chat};
-use crate::program::{CommandOutput, Vault, bare, program, command_output};
+use crate::program::{CommandOutput, Vault, bare, command_output, program};
 
 /// The program with a given database, at the current time.
 fn at(house: &TestDatabase, address: &str, arguments: &[&str]) -> CommandOutput {

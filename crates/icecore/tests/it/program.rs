@@ -54,8 +54,11 @@ pub fn bare(program: impl AsRef<std::ffi::OsStr>) -> Command {
 
 pub fn command_output(output: Output) -> CommandOutput {
     let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
-    let said =
-        CommandOutput { code: output.status.code(), out: text(output.stdout), err: text(output.stderr) };
+    let said = CommandOutput {
+        code: output.status.code(),
+        out: text(output.stdout),
+        err: text(output.stderr),
+    };
     assert!(!said.err.contains("panicked"), "{said:?}");
     said
 }

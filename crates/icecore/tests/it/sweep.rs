@@ -12,8 +12,8 @@ use std::process::{Command, Stdio};
 
 use tempfile::TempDir;
 
-use crate::hooks::{line, is_settled_within};
-use crate::program::{NOW, CommandOutput, Vault, bare, copy, program, command_output};
+use crate::hooks::{is_settled_within, line};
+use crate::program::{CommandOutput, NOW, Vault, bare, command_output, copy, program};
 
 /// The system calls that can change a file, or open one.
 const CALLS: &str = "write,pwrite64,fsync,fdatasync,syncfs,ftruncate,rename,renameat,renameat2,unlink,unlinkat,link,mkdir,mkdirat,openat";
@@ -199,7 +199,7 @@ fn scenario(name: &str) -> Scenario {
             Scenario { command: &["remember", "a new fact"], adds: Some("a new fact"), ..plain }
         }
         "remember_torn" => Scenario {
-            furnish: torn,
+            furnish: with_torn_ledger,
             command: &["remember", "a new fact"],
             adds: Some("a new fact"),
             done: |root| set_aside(root, "{\"ts\":\"2026-02-13T09:3"),
@@ -264,7 +264,7 @@ fn scenario(name: &str) -> Scenario {
             ..plain
         },
         "doctor" => Scenario {
-            furnish: damaged,
+            furnish: with_damaged_ledger,
             command: &["doctor", "--fix"],
             touches: &["*integrity", LEDGER],
             done: |root| {
@@ -703,10 +703,10 @@ fn transcripts(home: &Path) {
     let project = home.join("projects/-app");
     fs::create_dir_all(project.join("s1/subagents")).unwrap();
     let talk = line("s1", folder, "08:00:00", "u1", "user", "paint the boat".into())
-        + &line("s1", folder, "08:01:00", "a1", "assistant", command_output("it is painted"));
+        + &line("s1", folder, "08:01:00", "a1", "assistant", said("it is painted"));
     fs::write(project.join("s1.jsonl"), talk).unwrap();
     let helper = side(line("s1", folder, "08:00:30", "h1", "user", "count the doors".into()))
-        + &side(line("s1", folder, "08:00:40", "h2", "assistant", command_output("four doors")));
+        + &side(line("s1", folder, "08:00:40", "h2", "assistant", said("four doors")));
     fs::write(project.join("s1/subagents/agent-x9.jsonl"), helper).unwrap();
 }
 
@@ -743,8 +743,9 @@ fn two_machines(vault: &Vault, forgets: bool) {
             "-c",
             "init.defaultBranch=main",
         ];
-        let said =
-            command_output(bare("git").current_dir(folder).args(own).args(arguments).output().unwrap());
+        let said = command_output(
+            bare("git").current_dir(folder).args(own).args(arguments).output().unwrap(),
+        );
         assert_eq!(said.code, Some(0), "git {arguments:?}: {said:?}");
     };
     some_events(vault);
@@ -757,7 +758,10 @@ fn two_machines(vault: &Vault, forgets: bool) {
     git(folder.path(), &["clone", "-q", "between.git", "two"]);
     let two = Vault::at_root(folder.path().join("two"));
     assert_eq!(
-        command_output(bare(program()).args(["init", two.root.to_str().unwrap()]).output().unwrap()).code,
+        command_output(
+            bare(program()).args(["init", two.root.to_str().unwrap()]).output().unwrap()
+        )
+        .code,
         Some(0)
     );
     // The same ids for different events, the same event on both, and lines of the same day.
@@ -979,7 +983,7 @@ fn violations(
             // What could not be written waits in a note for the next hook, of any session.
             let mut command = bare(program());
             start(&mut command, root, &["hook", "session-start"]);
-            self::run_with_input(
+            run_with_input(
                 command,
                 root,
                 r#"{"session_id":"another","cwd":"{HOME}","source":"startup"}"#,
@@ -1004,7 +1008,7 @@ fn violations(
             wrong.push("the log lost what it had".into());
         }
         let said = |text: &[u8]| String::from_utf8_lossy(text).matches("\"content\"").count();
-        if scenario.command[0] == "doctor" && command_output(&text) + 1 < command_output(&before) {
+        if scenario.command[0] == "doctor" && said(&text) + 1 < said(&before) {
             wrong.push("doctor lost an event".into());
         }
         // Lines that leave the ledger are in the archive, unchanged.
@@ -1063,7 +1067,7 @@ fn violations(
                 fs::create_dir(&home).unwrap();
                 let mut command = bare(program());
                 start(&mut command, &mended, &["doctor", "--fix"]);
-                let said = self::run_with_input(command, &mended, "");
+                let said = run_with_input(command, &mended, "");
                 if said.code != Some(0)
                     || !(scenario.done)(&mended) && scenario.command[0] == "merge"
                 {
@@ -1082,7 +1086,8 @@ fn violations(
     if scenario.command.ends_with(&["session-end"]) {
         // A hook has one second; on a busy machine the next session's end does it.
         let vault = Vault::at_root(root.to_owned());
-        let _ = (0..5).any(|_| is_settled_within(&vault, 200) || call(scenario.command).code != Some(0));
+        let _ = (0..5)
+            .any(|_| is_settled_within(&vault, 200) || call(scenario.command).code != Some(0));
         if !all_of_the_session(root) {
             wrong.push(format!(
                 "given again, and not read: {}",
@@ -1302,7 +1307,8 @@ fn a_git_that_dies_leaves_a_vault_that_can_go_on() {
                     .success()
             );
             let path = format!("{}:{}", folder.path().display(), std::env::var("PATH").unwrap());
-            let first = command_output(vault.command(&[command]).env("PATH", path).output().unwrap());
+            let first =
+                command_output(vault.command(&[command]).env("PATH", path).output().unwrap());
             let calls: usize = fs::read_to_string(&count).unwrap().trim().parse().unwrap();
             let verified = vault.run(&["verify"]);
             assert!(

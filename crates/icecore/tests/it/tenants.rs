@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::api::{Answer, TOKEN, model, operation, unlike};
-use crate::program::{bare, program, command_output};
+use crate::program::{bare, command_output, program};
 
 /// A word that occurs only in this user's memory.
 const PEOPLE: [(&str, &str); 3] =

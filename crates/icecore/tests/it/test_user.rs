@@ -9,7 +9,7 @@ use std::process::Command;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::program::{CommandOutput, bare, program, command_output};
+use crate::program::{CommandOutput, bare, command_output, program};
 
 /// A home directory with a project in it, and clients that print a version.
 pub struct Person {

@@ -454,9 +454,34 @@ const VERBS_IN_ED: &[&str] = &["embed", "exceed", "feed", "need", "proceed", "se
 
 /// Words in the names of constants that are numbers without a unit.
 const UNITLESS: &[&str] = &[
-    "bit", "bm25", "count", "damping", "depth", "divisor", "factor", "id", "length", "len",
-    "level", "lift", "ln", "log2", "number", "penalty", "percent", "position", "ratio", "section",
-    "share", "shift", "similarity", "size", "step", "version", "weight", "width",
+    "bit",
+    "bm25",
+    "count",
+    "damping",
+    "depth",
+    "divisor",
+    "factor",
+    "id",
+    "length",
+    "len",
+    "level",
+    "lift",
+    "ln",
+    "log2",
+    "number",
+    "penalty",
+    "percent",
+    "position",
+    "ratio",
+    "section",
+    "share",
+    "shift",
+    "similarity",
+    "size",
+    "step",
+    "version",
+    "weight",
+    "width",
 ];
 
 /// The kind and the name of what a line of Rust defines.

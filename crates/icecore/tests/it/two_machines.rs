@@ -9,7 +9,7 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
-use crate::program::{CommandOutput, Vault, bare, program, command_output};
+use crate::program::{CommandOutput, Vault, bare, command_output, program};
 
 fn git_said(folder: &Path, arguments: &[&str]) -> CommandOutput {
     let output = bare("git")
@@ -124,7 +124,10 @@ fn machines_that_see_each_other_as_folders_come_to_one_key_for_marks() {
     git(folder.path(), &["clone", "-q", one.root.to_str().unwrap(), "two"]);
     let two = Vault::at_root(folder.path().join("two"));
     assert_eq!(
-        command_output(bare(program()).args(["init", two.root.to_str().unwrap()]).output().unwrap()).code,
+        command_output(
+            bare(program()).args(["init", two.root.to_str().unwrap()]).output().unwrap()
+        )
+        .code,
         Some(0)
     );
     git(&one.root, &["remote", "add", "two", two.root.to_str().unwrap()]);
@@ -436,7 +439,10 @@ fn logs_of_three_machines_never_wait_for_a_person() {
     git(machines.folder.path(), &["clone", "-q", "between.git", "three"]);
     let three = Vault::at_root(third);
     assert_eq!(
-        command_output(bare(program()).args(["init", three.root.to_str().unwrap()]).output().unwrap()).code,
+        command_output(
+            bare(program()).args(["init", three.root.to_str().unwrap()]).output().unwrap()
+        )
+        .code,
         Some(0)
     );
     let mut all = [machines.one, machines.two, three];

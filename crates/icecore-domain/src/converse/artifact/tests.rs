@@ -224,7 +224,10 @@ fn drafts_are_found_where_they_are_marked() {
         describe_candidates("", MAIL),
         ["assistant draft - moving-our-meeting: Subject: Moving our meeting"]
     );
-    assert_eq!(describe_candidates(MAIL, ""), ["user draft - moving-our-meeting: Subject: Moving our meeting"]);
+    assert_eq!(
+        describe_candidates(MAIL, ""),
+        ["user draft - moving-our-meeting: Subject: Moving our meeting"]
+    );
     let fenced = format!("```text\n{MAIL}```\n");
     assert_eq!(
         describe_candidates("", &fenced),

@@ -287,7 +287,11 @@ fn facts_are_a_view_over_the_ledger() {
         &diff(&[], &[], &["Editor: Vim", "User prefers tabs", "Shell: zsh", "Never push to main"]),
         1,
     );
-    record_diff(&mut events, &diff(&["Shell"], &["Editor: Emacs"], &["We decided to ship in May"]), 2);
+    record_diff(
+        &mut events,
+        &diff(&["Shell"], &["Editor: Emacs"], &["We decided to ship in May"]),
+        2,
+    );
     let ledger = Ledger::from_events(events);
     let now = facts(&ledger, "c1");
     let texts: Vec<&str> = now.iter().map(|fact| fact.text.as_str()).collect();
@@ -383,7 +387,12 @@ fn a_consolidation_is_judged() {
     }
     assert!(propose(&[]).is_err());
     assert_eq!(check_consolidation(&[], &[]).unwrap(), AppliedDiff::default());
-    let soft = facts_with_texts(&["it is fine", "all went well here", "talk was pleasant", "mood was good"]);
+    let soft = facts_with_texts(&[
+        "it is fine",
+        "all went well here",
+        "talk was pleasant",
+        "mood was good",
+    ]);
     assert!(check_consolidation(&soft, &["mood was good".into()]).is_err());
 }
 
@@ -405,7 +414,7 @@ fn snapshots_are_compared() {
     newer.remove(2);
     newer.remove(1);
     newer[0].id = id(9);
-    newer.push(ConversationFact { id: id(10), ..known(&["Theme: dark"]).remove(0) });
+    newer.push(ConversationFact { id: id(10), ..facts_with_texts(&["Theme: dark"]).remove(0) });
     let compared = compare_facts(&older, &newer);
     assert_eq!(compared.changed, [("Editor: Vim".to_owned(), "Editor: Emacs".to_owned())]);
     assert_eq!(

@@ -20,7 +20,10 @@ fn check(cases: &[(&str, &str)]) {
         .iter()
         .filter(|(text, expected)| describe_proposals(text, Origin::User) != *expected)
         .map(|(text, expected)| {
-            format!("{text:?}: expected {expected:?}, found {:?}", describe_proposals(text, Origin::User))
+            format!(
+                "{text:?}: expected {expected:?}, found {:?}",
+                describe_proposals(text, Origin::User)
+            )
         })
         .collect();
     assert!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), cases.len(), wrong.join("\n"));
@@ -240,9 +243,18 @@ fn everyday_talk_yields_nothing() {
 // L13
 #[test]
 fn only_the_person_and_the_log_are_taken_at_their_word() {
-    assert_eq!(describe_proposals("[P0] Never deploy on Fridays\nTODO: x y\nDecision: a b", Origin::Tool), "");
-    assert_eq!(describe_proposals("- 14:02 Never deploy on Fridays", Origin::File), "constraint P1");
-    assert_eq!(describe_proposals("Never deploy on Fridays. We decided on Postgres.", Origin::Assistant), "");
+    assert_eq!(
+        describe_proposals("[P0] Never deploy on Fridays\nTODO: x y\nDecision: a b", Origin::Tool),
+        ""
+    );
+    assert_eq!(
+        describe_proposals("- 14:02 Never deploy on Fridays", Origin::File),
+        "constraint P1"
+    );
+    assert_eq!(
+        describe_proposals("Never deploy on Fridays. We decided on Postgres.", Origin::Assistant),
+        ""
+    );
     assert_eq!(
         describe_proposals("[P1] Shop runs on Postgres\nDecision: use pnpm\n**Decision**: no npm\nTODO: write docs", Origin::Assistant).lines().count(),
         4

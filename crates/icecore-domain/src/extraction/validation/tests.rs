@@ -214,13 +214,18 @@ fn the_quote_must_be_there() {
         .1
     };
     expect_accepted(check("we use\n  POSTGRES", "We use Postgres in the shop"));
-    let (moved, changes) =
-        expect_accepted(check("anna prefers \"short\" answers - always", "Anna prefers short answers"));
+    let (moved, changes) = expect_accepted(check(
+        "anna prefers \"short\" answers - always",
+        "Anna prefers short answers",
+    ));
     assert_eq!((moved.passage, changes.len()), (1, 1));
     expect_refused(&check("We use MySQL", "We use Postgres in the shop"), "not in the source");
     expect_refused(&check("", "We use Postgres in the shop"), "no quote");
     expect_refused(&check("e", "We use Postgres in the shop"), "no quote");
-    expect_refused(&check("ostgres in the sho", "We use Postgres in the shop"), "not in the source");
+    expect_refused(
+        &check("ostgres in the sho", "We use Postgres in the shop"),
+        "not in the source",
+    );
     let twice = [
         piece("x", Origin::User),
         piece("We use Postgres", Origin::User),
@@ -414,7 +419,8 @@ fn an_assistant_gives_itself_no_orders_either() {
 #[test]
 fn the_person_may_say_how_to_behave() {
     let text = "From now on always answer in German";
-    let (found, _) = expect_accepted(verdict(EventType::Fact, Priority::P1, text, text, Origin::User));
+    let (found, _) =
+        expect_accepted(verdict(EventType::Fact, Priority::P1, text, text, Origin::User));
     assert_eq!(found.kind, EventType::Preference);
 }
 
@@ -480,7 +486,9 @@ fn details_stand_only_with_their_source() {
 
     let party = "The garden party of Anna";
     assert_eq!(
-        expect_accepted(verdict(EventType::Commitment, Priority::P2, party, party, Origin::User)).0.kind,
+        expect_accepted(verdict(EventType::Commitment, Priority::P2, party, party, Origin::User))
+            .0
+            .kind,
         EventType::Fact
     );
     let mut fact = proposal(
@@ -490,10 +498,16 @@ fn details_stand_only_with_their_source() {
         "The launch is by Friday",
     );
     fact.due = Some(date(2026, 2, 20));
-    assert_eq!(expect_accepted(verdict_on(fact, "The launch is by Friday", Origin::User)).0.due, None);
+    assert_eq!(
+        expect_accepted(verdict_on(fact, "The launch is by Friday", Origin::User)).0.due,
+        None
+    );
     let long = "The shop runs on Postgres and more ".repeat(60);
     assert!(
-        expect_accepted(verdict(EventType::Fact, Priority::P2, &long, &long, Origin::User)).0.content.len()
+        expect_accepted(verdict(EventType::Fact, Priority::P2, &long, &long, Origin::User))
+            .0
+            .content
+            .len()
             <= MAX_CONTENT_BYTES
     );
 }

@@ -132,7 +132,7 @@ impl Space {
             if is_searchable(&path) {
                 found.push(StaleDocument {
                     path,
-                    length: row.get::<_, Option<i64>>(1).map(unsigned),
+                    length: row.get::<_, Option<i64>>(1).map(to_unsigned),
                 });
             }
         }
@@ -263,7 +263,7 @@ impl Space {
                 continue;
             }
             let (from, at) =
-                (to_unsigned(row.get(4)), row.get::<_, Option<i64>>(5).map_or(0, unsigned));
+                (to_unsigned(row.get(4)), row.get::<_, Option<i64>>(5).map_or(0, to_unsigned));
             let bytes: Vec<u8> = row.get::<_, Option<Vec<u8>>>(6).unwrap_or_default();
             let length: i64 = row.get(1);
             let is_all = at + bytes.len() as u64 >= to_unsigned(length);

@@ -380,8 +380,10 @@ pub(super) fn other_marker_key(root: &Path, fork: &Divergence) -> Option<MarkerK
         return None;
     }
     let vault_fs = VaultFs::new(root.join(address));
-    let (ours, theirs) =
-        (std::fs::metadata(root).ok()?, std::fs::symlink_metadata(vault_fs.private(MARKER_KEY)).ok()?);
+    let (ours, theirs) = (
+        std::fs::metadata(root).ok()?,
+        std::fs::symlink_metadata(vault_fs.private(MARKER_KEY)).ok()?,
+    );
     let alone = theirs.is_file() && theirs.uid() == ours.uid() && theirs.mode() & 0o077 == 0;
     if alone { vault_fs.read_marker_key().ok().flatten() } else { None }
 }
@@ -682,11 +684,19 @@ fn next_step(vault_fs: &VaultFs, lock: &WriteLock, file: &FileMerge) -> Result<M
         return Ok(MergeStep::Replace(file.merged.clone(), known));
     }
     // Others have written since: their changes are merged on top.
-    Ok(match merge_file(vault_fs, lock, file.path.as_str(), [&file.ours, &now, &file.merged], false)? {
-        Ok(merged) if merged == now => MergeStep::Nothing,
-        Ok(merged) => MergeStep::Replace(merged, known),
-        Err(why) => MergeStep::Leave(why),
-    })
+    Ok(
+        match merge_file(
+            vault_fs,
+            lock,
+            file.path.as_str(),
+            [&file.ours, &now, &file.merged],
+            false,
+        )? {
+            Ok(merged) if merged == now => MergeStep::Nothing,
+            Ok(merged) => MergeStep::Replace(merged, known),
+            Err(why) => MergeStep::Leave(why),
+        },
+    )
 }
 
 /// Replaces a file. Merges what others save until then. Returns the reason if the file stays as it
@@ -805,18 +815,18 @@ fn checkout_foreign_paths(
     let (mut entries, mut missing, mut open) = (Vec::new(), Vec::new(), Vec::new());
     for foreign in &plan.taken {
         let changed =
-            || (taken.path.clone(), "is not a file of the vault, and differs here".to_owned());
+            || (foreign.path.clone(), "is not a file of the vault, and differs here".to_owned());
         // Private files of this machine never come from another.
-        let is_private = taken
+        let is_private = foreign
             .path
             .split(|byte| *byte == b'/')
             .next()
             .is_some_and(|top| top.eq_ignore_ascii_case(layout::PRIVATE.as_bytes()));
-        match path_state(root, &taken.path) {
+        match path_state(root, &foreign.path) {
             _ if is_private => {}
-            Ok(now) if now == taken.theirs => {}
-            Ok(now) if now.is_none() || now == taken.ours => {
-                let place = root.join(OsStr::from_bytes(&taken.path));
+            Ok(now) if now == foreign.theirs => {}
+            Ok(now) if now.is_none() || now == foreign.ours => {
+                let place = root.join(OsStr::from_bytes(&foreign.path));
                 let removed = match now {
                     Some((false, bytes)) => vault_fs.remove_path_with(lock, &place, &bytes),
                     Some((true, _)) => vault_fs.remove_path(lock, &place),
@@ -827,8 +837,8 @@ fn checkout_foreign_paths(
                     continue;
                 }
                 removed?;
-                if taken.theirs.is_some() {
-                    missing.push(&taken.path);
+                if foreign.theirs.is_some() {
+                    missing.push(&foreign.path);
                 }
             }
             _ => {
@@ -836,7 +846,7 @@ fn checkout_foreign_paths(
                 continue;
             }
         }
-        entries.extend(index_info_line(plan, Some(2), &taken.path, 0));
+        entries.extend(index_info_line(plan, Some(2), &foreign.path, 0));
     }
     update_index(vault_fs, lock, &entries)?;
     let list = missing.iter().flat_map(|path| [path, &b"\0"[..]].concat()).collect::<Vec<u8>>();

@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 use super::{Answer, ReceivedRequest, Scripted};
 use crate::hooks::wait_until_settled;
 use crate::model::repository_root;
-use crate::test_user::Person;
 use crate::program::{CommandOutput, Vault, command_output};
+use crate::test_user::Person;
 
 const DECIDED: &str = "We decided that the relay service listens on port 7431.";
 const KNOWN: &str = "listens on port 7431";
@@ -64,8 +64,11 @@ impl Assistant {
 
     /// A user with the client on the search path.
     fn of_person(&self, name: &str) -> Person {
-        let program: PathBuf =
-            repository_root().join("target").join(self.folder).join("node_modules").join(self.program);
+        let program: PathBuf = repository_root()
+            .join("target")
+            .join(self.folder)
+            .join("node_modules")
+            .join(self.program);
         assert!(
             program.exists(),
             "there is no assistant to test with: {} is missing. `./tests/clients/install` installs it, with --long what `just long` \

@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Answer, ReceivedRequest, Client, TestHome, Package, Scripted, Server};
+use super::{Answer, Client, Package, ReceivedRequest, Scripted, Server, TestHome};
 
 /// A model that always replies with the same greeting and repeats nothing.
 fn play(request: &ReceivedRequest) -> Answer {

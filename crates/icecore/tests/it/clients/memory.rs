@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Answer, ReceivedRequest, Client, TestHome, Package, Scripted, Server};
+use super::{Answer, Client, Package, ReceivedRequest, Scripted, Server, TestHome};
 
 /// The calls of the model, one after the other, and the expected results.
 fn calls() -> Vec<(Value, &'static str, bool)> {
@@ -88,8 +88,12 @@ fn play(request: &ReceivedRequest) -> Answer {
 #[test]
 fn the_official_memory_tool_is_kept_in_the_vault() {
     let script = Scripted::start(play);
-    let home =
-        TestHome::new("").with_model("chat", "anthropic", &format!("http://{}", script.address), "golden");
+    let home = TestHome::new("").with_model(
+        "chat",
+        "anthropic",
+        &format!("http://{}", script.address),
+        "golden",
+    );
     let server = Server::start(&home);
     let mut client = Client::start(Package::AnthropicPython);
     let body = json!({ "model": "golden", "max_tokens": 100, "messages": [{ "role": "user", "content": "Remember the ports." }] });

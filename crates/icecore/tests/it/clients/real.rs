@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Client, TestHome, Package, Server, TOKEN, raw};
+use super::{Client, Package, Server, TOKEN, TestHome, raw};
 use crate::model::SmallModel;
 
 fn reply_text(seen: &Value, package: Package) -> String {

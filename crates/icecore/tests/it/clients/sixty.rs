@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
 
-use super::{Answer, ReceivedRequest, Client, TestHome, Package, Scripted, Server, until};
+use super::{Answer, Client, Package, ReceivedRequest, Scripted, Server, TestHome, until};
 
 const HARD: &str = "The berth must never be left without a guard at night.";
 const INVENTED: &str = "Owner: Baron Kessel of Trieste";
@@ -215,7 +215,9 @@ fn summarize(request: &ReceivedRequest, steps: &[Step], plot: &Mutex<StoryState>
         .or_else(|| steps.iter().skip(1).find(|step| prompt.contains(&step.asked)).cloned())
         .unwrap_or_default();
     match step.trouble.filter(|_| !plot.mended) {
-        Some(SummarizerFault::Malformed) => Answer::says(&body, "I would rather not say it in JSON today."),
+        Some(SummarizerFault::Malformed) => {
+            Answer::says(&body, "I would rather not say it in JSON today.")
+        }
         Some(SummarizerFault::Hangs) => Answer::hangs(),
         None => {
             let diff = json!({ "add": step.add, "update": step.update, "remove": step.remove });
@@ -287,12 +289,9 @@ impl Story {
         let chat = Scripted::start(|request| Answer::says(&request.json(), "Noted."));
         let (known, script) = (plot.clone(), steps.clone());
         let summarizer = Scripted::start(move |request| summarize(request, &script, &known));
-        let home = TestHome::new(POLICY).with_model("chat", "openai", &chat.base(), "m").with_model(
-            "summarizer",
-            "openai",
-            &summarizer.base(),
-            "s",
-        );
+        let home = TestHome::new(POLICY)
+            .with_model("chat", "openai", &chat.base(), "m")
+            .with_model("summarizer", "openai", &summarizer.base(), "s");
         let (ann, bea) = (Client::start(Package::OpenAiPython), Client::start(Package::OpenAiNpm));
         Self { server: Some(Server::start(&home)), home, chat, summarizer, plot, steps, ann, bea }
     }
@@ -398,8 +397,9 @@ fn after_sixty_turns_a_request_has_exactly_the_current_facts() {
         // be stored.
         if turn == 27 || turn == 41 {
             story.kill();
-            let said =
-                story.conversation_json(&["show", "log", "--turn", &turn.to_string()], "ann").to_string();
+            let said = story
+                .conversation_json(&["show", "log", "--turn", &turn.to_string()], "ann")
+                .to_string();
             assert!(
                 said.contains(&fact_of(&story.steps[turn])) && said.contains("Noted."),
                 "{turn}: {said}"
@@ -413,7 +413,8 @@ fn after_sixty_turns_a_request_has_exactly_the_current_facts() {
     assert_eq!(story.unsummarized_turns(), (2, vec![14, 23]));
     let known: BTreeSet<String> = story.facts().into_iter().map(|(text, _)| text).collect();
     assert_eq!(known, texts(&truth(&story.steps, 58, false)));
-    let refused = story.conversation_json(&["turns", "log"], "ann")["turns"][8]["refused"].to_string();
+    let refused =
+        story.conversation_json(&["turns", "log"], "ann")["turns"][8]["refused"].to_string();
     assert!(refused.contains("Kessel"), "{refused}");
     assert_eq!(story.plot.lock().unwrap().consolidations, [18, 36, 36, 54, 54]);
 

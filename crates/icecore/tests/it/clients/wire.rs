@@ -2,7 +2,9 @@
 
 use serde_json::{Value, json};
 
-use super::{Answer, ReceivedRequest, Client, TestHome, Package, Scripted, Server, Then, golden, raw};
+use super::{
+    Answer, Client, Package, ReceivedRequest, Scripted, Server, TestHome, Then, golden, raw,
+};
 
 const OPENAI: &str = "/v1/chat/completions";
 const ANTHROPIC: &str = "/v1/messages";

@@ -11,7 +11,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 
 use serde_json::{Value, json};
 
-use super::{LEGACY, MODERN, NOW, READ_TOKEN, HttpServer, TOKEN, tools, vault, check_tool_result};
+use super::{HttpServer, LEGACY, MODERN, NOW, READ_TOKEN, TOKEN, check_tool_result, tools, vault};
 use crate::model::repository_root;
 use crate::program::{bare, program};
 
@@ -36,8 +36,10 @@ impl Package {
 
     /// Starts the program that drives it.
     fn start(self) -> Client {
-        let (python, npm) =
-            (repository_root().join("target/clients-venv/bin/python"), repository_root().join("target/clients-npm"));
+        let (python, npm) = (
+            repository_root().join("target/clients-venv/bin/python"),
+            repository_root().join("target/clients-npm"),
+        );
         let script = |name: &str| repository_root().join("tests/clients").join(name);
         let (program, arguments) = match self {
             Self::Python => (python, vec![script("mcp_client.py")]),
@@ -187,7 +189,11 @@ fn whole_walk(client: &mut Client, connection: &Value, mode: &str, version: &str
     let steps = seen["steps"].as_array().unwrap();
     assert_eq!(check_tool_result("close", &steps[0])["closed"][0]["id"], promised, "{about}");
     assert_eq!(check_tool_result("why", &steps[1])["because"][0]["of"], "event", "{about}");
-    assert_eq!(check_tool_result("zoom", &steps[2])["messages"].as_array().unwrap().len(), 3, "{about}");
+    assert_eq!(
+        check_tool_result("zoom", &steps[2])["messages"].as_array().unwrap().len(),
+        3,
+        "{about}"
+    );
     assert_eq!(check_tool_result("forget", &steps[3])["forgotten"], false, "{about}");
     assert_eq!(check_tool_result("forget", &steps[4])["forgotten"], true, "{about}");
     assert!(

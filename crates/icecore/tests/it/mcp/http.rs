@@ -5,7 +5,7 @@ use std::thread;
 
 use serde_json::{Value, json};
 
-use super::{LEGACY, MODERN, READ_TOKEN, HttpServer, TOKEN, meta, request, tools};
+use super::{HttpServer, LEGACY, MODERN, READ_TOKEN, TOKEN, meta, request, tools};
 
 const JSON: (&str, &str) = ("Content-Type", "application/json");
 const BOTH: (&str, &str) = ("Accept", "application/json, text/event-stream");

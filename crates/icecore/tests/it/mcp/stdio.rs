@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::{LEGACY, MODERN, StdioServer, message, meta, request, tools, vault};
-use crate::program::{NOW, Vault, bare, program, command_output};
+use crate::program::{NOW, Vault, bare, command_output, program};
 
 // The version that the client requests is used if it is supported; else the newest one with a
 // handshake.
@@ -339,7 +339,8 @@ fn a_day_with_the_tools() {
                 .any(|one| one["id"] == promised["id"] && one["waiting_on"] == "Anna"),
             "{open}"
         );
-        let closed = piped.call_tool("close", json!({ "ids": [promised["id"]], "note": "she knows" }));
+        let closed =
+            piped.call_tool("close", json!({ "ids": [promised["id"]], "note": "she knows" }));
         assert_eq!(closed["closed"][0]["id"], promised["id"]);
         assert!(
             piped.call_refused_tool("close", json!({ "ids": [promised["id"]] })).contains("closed"),
@@ -370,16 +371,17 @@ fn a_day_with_the_tools() {
         }
         assert_eq!(piped.call_tool("pack", json!({ "date": "yesterday" }))["date"], "2026-02-12");
 
-        let shown =
-            piped.call_tool("forget", json!({ "text": format!("{text} on sundays"), "dry_run": true }));
+        let shown = piped
+            .call_tool("forget", json!({ "text": format!("{text} on sundays"), "dry_run": true }));
         assert_eq!(
             (&shown["forgotten"], &shown["events"][0]["id"]),
             (&json!(false), &changed["id"])
         );
         assert_eq!(
-            piped
-                .call_tool("forget", json!({ "text": format!("{text} on sundays"), "reason": "wrong" }))
-                ["forgotten"],
+            piped.call_tool(
+                "forget",
+                json!({ "text": format!("{text} on sundays"), "reason": "wrong" })
+            )["forgotten"],
             true
         );
         let found = piped.call_tool("recall", json!({ "query": text }));
@@ -452,9 +454,10 @@ fn what_is_wrong_with_a_call_is_said_so_that_the_model_can_mend_it() {
 fn who_may_only_read_calls_nothing_that_writes() {
     let vault = vault();
     let before = vault.read("memory/ledger.jsonl");
-    for mut piped in
-        [StdioServer::modern(&vault, &["--read-only"]), StdioServer::legacy(&vault, &["--read-only"])]
-    {
+    for mut piped in [
+        StdioServer::modern(&vault, &["--read-only"]),
+        StdioServer::legacy(&vault, &["--read-only"]),
+    ] {
         let listed = piped.gets("tools/list", json!({}));
         let names: Vec<&str> = listed["tools"]
             .as_array()
@@ -574,7 +577,10 @@ fn strangers_are_quoted() {
                 && value["origin"] == "tool"
         };
         assert!(found["hits"].as_array().unwrap().iter().any(has), "{strange}: {found}");
-        assert!(!unquoted_texts(&found).iter().any(|text| text.contains(strange)), "{strange}: {found}");
+        assert!(
+            !unquoted_texts(&found).iter().any(|text| text.contains(strange)),
+            "{strange}: {found}"
+        );
     }
     assert!(
         found["about_quotes"].as_str().unwrap().contains("not")
@@ -595,7 +601,8 @@ fn strangers_are_quoted() {
         "{text}"
     );
     for pack in ["recall", "session-start", "upload", "pyramid"] {
-        let text = piped.call_tool("pack", json!({ "kind": pack }))["text"].as_str().unwrap().to_owned();
+        let text =
+            piped.call_tool("pack", json!({ "kind": pack }))["text"].as_str().unwrap().to_owned();
         assert!(!text.contains(poison), "{pack}: {text}");
     }
     // Once the owner confirms it, it is the owner's.
@@ -608,7 +615,7 @@ fn strangers_are_quoted() {
 fn unquoted_texts(value: &Value) -> Vec<String> {
     match value {
         Value::String(text) => vec![text.clone()],
-        Value::Array(list) => list.iter().flat_map(unquoted).collect(),
+        Value::Array(list) => list.iter().flat_map(unquoted_texts).collect(),
         Value::Object(fields) => fields
             .iter()
             .filter(|(name, _)| *name != "quote")
@@ -1062,7 +1069,9 @@ fn what_comes_back_or_is_secret_is_not_remembered() {
     let mut piped = StdioServer::modern(&vault, &[]);
     let pack = piped.call_tool("pack", json!({}))["text"].as_str().unwrap().to_owned();
     assert!(
-        piped.call_refused_tool("remember", json!({ "text": pack })).contains("nothing is left to remember")
+        piped
+            .call_refused_tool("remember", json!({ "text": pack }))
+            .contains("nothing is left to remember")
     );
     let key = format!("sk-ant-api03-{}", "Zq8".repeat(31));
     let kept = piped.call_tool("remember", json!({ "text": format!("The key is {key} for now") }));
