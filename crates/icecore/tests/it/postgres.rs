@@ -421,6 +421,10 @@ fn every_command_works_on_a_space_or_says_why_not() {
     // Looked after.
     walk.does(&["jobs", "schedule"]);
     assert!(walk.does(&["jobs", "calendar", "--ics"]).contains("icecore default"));
+    within("the processes that the hooks began", || {
+        (house.cluster.sql("SELECT count(*) FROM icecore.claim WHERE until >= now()") == "0")
+            .then_some(())
+    });
     walk.does(&["daemon", "--once"]);
     walk.does(&["jobs", "runs"]);
     walk.does(&["vault", "config", "show"]);
