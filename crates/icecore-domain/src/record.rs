@@ -956,7 +956,7 @@ mod tests {
             Ok(("hi", user, Some("Ann"))),
         );
         check(r#"{"text":"hi"}"#, Err("has no `ts`"));
-        check(r#"{"ts":"soon","text":"hi"}"#, Err("no time: soon"));
+        check(r#"{"ts":"soon","text":"hi"}"#, Err("invalid `ts`: soon"));
         check(r#"{"ts":"2026-02-13T09:30:00Z"}"#, Err("has no `text`"));
         check(r#"[1]"#, Err("not a JSON object"));
         check("", Err("not a JSON object"));

@@ -414,6 +414,7 @@ pub(crate) mod testing {
         Moment::parse("2026-02-13T18:00:00+01:00").unwrap().moment
     }
 
+    /// A passage of the user's, with that origin.
     pub fn piece(text: &str, origin: Origin) -> SourcePassage<'_> {
         SourcePassage {
             source: "memory/messages/2026-02-13.jsonl#m17".into(),
@@ -426,6 +427,7 @@ pub(crate) mod testing {
         }
     }
 
+    /// A proposal with an exact quote.
     pub fn proposal(kind: EventType, priority: Priority, content: &str, quote: &str) -> Proposal {
         Proposal {
             kind,

@@ -524,9 +524,7 @@ fn what_the_vault_already_has_stays_and_the_other_stands_beside_it() {
     );
     assert_eq!(
         plan.complaints,
-        [
-            "SOUL.md: the vault's SOUL.md says something else; this one is kept as memory/archive/migrated/SOUL.md"
-        ]
+        ["SOUL.md: differs from the vault's SOUL.md; stored as memory/archive/migrated/SOUL.md"]
     );
 }
 
@@ -717,7 +715,7 @@ fn hostile_files_are_kept_as_they_are() {
         assert!(
             plan.complaints
                 .iter()
-                .any(|complaint| complaint.starts_with("MEMORY.md: not all of it is UTF-8")),
+                .any(|complaint| complaint.starts_with("MEMORY.md: not valid UTF-8")),
             "{:?}",
             plan.complaints
         );

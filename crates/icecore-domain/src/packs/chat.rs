@@ -247,7 +247,7 @@ mod tests {
         let squeezed = select_material(&material(20, 5, 5), 50);
         assert_eq!(squeezed.selected.hard.len(), 20);
         assert!(squeezed.selected.turns.is_empty() && squeezed.selected.facts.is_empty());
-        assert!(squeezed.left_out[0].why.contains("never left out"));
+        assert!(squeezed.left_out[0].why.contains("never omitted"));
         assert!(squeezed.left_out.len() >= 4);
     }
 

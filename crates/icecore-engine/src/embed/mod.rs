@@ -88,6 +88,7 @@ impl Embedding {
         sums.iter().sum()
     }
 
+    /// The components.
     pub fn numbers(&self) -> &[f32; DIMENSIONS] {
         &self.0
     }

@@ -24,6 +24,7 @@ pub(super) struct AnthropicClient {
 }
 
 impl AnthropicClient {
+    /// A client with these settings.
     pub fn open(settings: &ModelSettings) -> Result<Self, SettingsError> {
         let wire = ModelHttpClient::open(settings, &[("anthropic-version", API_VERSION)], |key| {
             (HeaderName::from_static("x-api-key"), key.to_owned())

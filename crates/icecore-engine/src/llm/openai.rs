@@ -69,6 +69,7 @@ impl RequestDialect {
 }
 
 impl OpenAiClient {
+    /// A client with these settings.
     pub fn open(settings: &ModelSettings) -> Result<Self, SettingsError> {
         let wire =
             ModelHttpClient::open(settings, &[], |key| (AUTHORIZATION, format!("Bearer {key}")))?;

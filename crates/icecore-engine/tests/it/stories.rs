@@ -470,7 +470,7 @@ fn a_changed_line_is_put_back_and_the_change_becomes_an_event() {
                 .unwrap()
                 .done
                 .iter()
-                .all(|done| done.starts_with("kept"))
+                .all(|done| done.starts_with("saved the previous state"))
         );
     }
 }

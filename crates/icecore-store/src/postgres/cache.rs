@@ -150,10 +150,12 @@ impl fmt::Debug for DocumentCache {
 }
 
 impl DocumentCache {
+    /// Whether the schema version was checked.
     pub fn is_schema_checked(&self) -> bool {
         self.checked.load(Ordering::Relaxed)
     }
 
+    /// Records that the schema version was checked.
     pub fn set_schema_checked(&self) {
         self.checked.store(true, Ordering::Relaxed);
     }

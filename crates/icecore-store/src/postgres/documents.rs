@@ -25,6 +25,7 @@ pub(super) struct DocumentMeta {
 }
 
 impl DocumentMeta {
+    /// The stamp of this version.
     pub fn stamp(&self) -> Stamp {
         Stamp(self.version.to_string())
     }

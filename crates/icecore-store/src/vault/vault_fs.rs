@@ -168,6 +168,7 @@ impl FileStat {
 }
 
 impl VaultFs {
+    /// The files of the vault in this folder.
     pub fn new(root: PathBuf) -> Self {
         Self {
             root,
@@ -182,10 +183,12 @@ impl VaultFs {
         Self { lock_attempts: SHORT_LOCK_ATTEMPTS, ..self }
     }
 
+    /// The folder of the vault.
     pub fn root(&self) -> &Path {
         &self.root
     }
 
+    /// The path of a private file.
     pub fn private(&self, name: &str) -> PathBuf {
         self.root.join(PRIVATE).join(name)
     }
@@ -984,9 +987,14 @@ impl VaultFs {
         }
     }
 
-    /// Puts another program's file back to its path, where ours (`own`) is now.
+    /// Puts another program's file back to its path, where ours (`own`) is now. Another program may
+    /// have read ours and save over what is put back, so that file keeps a second name in
+    /// quarantine.
     fn put_back(&self, aside: &Path, place: &Path, own: FileStat) -> Result<()> {
         let failed = |error| io_error("writing", place, error);
+        let second_name = self.quarantine_name(place)?;
+        // Not every file system has links.
+        let has_second_name = fs::hard_link(aside, &second_name).is_ok();
         match swap_paths(aside, place) {
             Ok(()) if stat_path(aside.to_owned())? == Some(own) => {
                 let _ = fs::remove_file(aside);
@@ -995,7 +1003,11 @@ impl VaultFs {
                 // It was saved once more: the newest version stays, and the earlier one is not
                 // lost.
                 swap_paths(aside, place).map_err(failed)?;
-                self.quarantine_file(aside, place)?;
+                if has_second_name && is_same_file(aside, &second_name) {
+                    let _ = fs::remove_file(aside);
+                } else {
+                    self.quarantine_file(aside, place)?;
+                }
             }
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 if !rename_new(aside, place).map_err(failed)? {
@@ -1004,18 +1016,26 @@ impl VaultFs {
             }
             Err(error) => return Err(failed(error)),
         }
+        if has_second_name {
+            flush_folder(&self.private("quarantine"))?;
+        }
         flush_folder(place.parent().unwrap_or(&self.root))
     }
 
     /// Moves a file that was saved at `place` to quarantine.
     fn quarantine_file(&self, file: &Path, place: &Path) -> Result<PathBuf> {
+        let to = self.quarantine_name(place)?;
+        fs::rename(file, &to).map_err(|error| io_error("moving", file, error))?;
+        flush_folder(&self.private("quarantine"))?;
+        Ok(to)
+    }
+
+    /// A new name in quarantine for what was saved at `place`.
+    fn quarantine_name(&self, place: &Path) -> Result<PathBuf> {
         let folder = self.private("quarantine");
         self.make_folder(&folder)?;
         let name = place.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let to = folder.join(format!("{name}.saved.{}", temporary_name()));
-        fs::rename(file, &to).map_err(|error| io_error("moving", file, error))?;
-        flush_folder(&folder)?;
-        Ok(to)
+        Ok(folder.join(format!("{name}.saved.{}", temporary_name())))
     }
 
     /// Flushes every folder from the vault down to that of the document. The upper ones need it
@@ -1433,6 +1453,14 @@ impl VaultFs {
     /// program had saved just when the writer died.
     pub fn remove_stale_files(&self, _held: &WriteLock) -> Vec<PathBuf> {
         let mut rescued = Vec::new();
+        // What `put_back` gave a second name is still at its path.
+        for entry in fs::read_dir(self.private("quarantine")).into_iter().flatten().flatten() {
+            let is_saved = entry.file_name().to_string_lossy().contains(".saved.");
+            if is_saved && entry.metadata().is_ok_and(|found| found.is_file() && found.nlink() > 1)
+            {
+                let _ = fs::remove_file(entry.path());
+            }
+        }
         for file in self.temporary_files() {
             // Keep the lock until the file is gone, so that no writer reuses it.
             let Some(_locked) = lock_if_stale(&file) else { continue };
@@ -1907,6 +1935,11 @@ fn is_git_at_work(root: &Path) -> Option<bool> {
         }
     }
     sees_all.then_some(false)
+}
+
+fn is_same_file(one: &Path, other: &Path) -> bool {
+    let identity = |path: &Path| fs::symlink_metadata(path).ok().map(|of| (of.dev(), of.ino()));
+    identity(one).is_some_and(|found| identity(other) == Some(found))
 }
 
 /// Swaps two files or folders atomically.

@@ -13,10 +13,8 @@ use pollster::block_on;
 const CONFIG: &str = "zone = \"UTC\"\n";
 
 fn failure(url: &str) -> Error {
-    let options = PostgresOptions {
-        connect_timeout: Duration::from_millis(300),
-        ..PostgresOptions::default()
-    };
+    let options =
+        PostgresOptions { connect_timeout: Duration::from_secs(3), ..PostgresOptions::default() };
     block_on(Postgres::for_url(url, options).unwrap().list_spaces("", 1)).unwrap_err()
 }
 

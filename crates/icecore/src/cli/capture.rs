@@ -208,6 +208,7 @@ pub fn print_capture_report(report: &CaptureReport, out: &mut Output) {
     }
 }
 
+/// Runs `icecore message add`.
 pub async fn add_message(
     open: &OpenMemory,
     MessageCommand::Add(add): &MessageCommand,
@@ -253,6 +254,7 @@ fn require_accepted(report: &CaptureReport) -> Result<()> {
     }
 }
 
+/// Runs `icecore session add`.
 pub async fn add_session(
     open: &OpenMemory,
     SessionCommand::Add(add): &SessionCommand,
@@ -311,6 +313,7 @@ pub async fn add_session(
     Ok(())
 }
 
+/// Runs `icecore save-state`.
 pub async fn save_state(open: &OpenMemory, save: &SaveStateArgs, out: &mut Output) -> Result<()> {
     let text = match &save.file {
         Some(file) => read_input(file, out)?,

@@ -126,6 +126,7 @@ struct ChatClient {
     extra: serde_json::Map<String, Value>,
 }
 
+/// Runs `icecore chat`.
 pub async fn chat(global: &GlobalArgs, chat: &ChatArgs, out: &mut Output) -> Result<()> {
     if global.now.is_some() {
         return Err(

@@ -263,6 +263,7 @@ fn print_new_token(
     Ok(())
 }
 
+/// Runs `icecore db token`.
 pub async fn run_token(global: &GlobalArgs, token: &TokenCommand, out: &mut Output) -> Result<()> {
     let (home, by) = (existing_store(global).await?, cli_actor());
     match token {
@@ -340,6 +341,7 @@ fn value_cell(value: &Value) -> Cell {
     })
 }
 
+/// Runs `icecore db space`.
 pub async fn run_space(global: &GlobalArgs, space: &SpaceCommand, out: &mut Output) -> Result<()> {
     if let SpaceCommand::Erase(EraseSpaceArgs { home: true, yes, .. }) = space {
         return erase_store(&target_store(global).await?, *yes, out).await;
@@ -481,6 +483,7 @@ fn print_limits(limits: &Value, out: &mut Output) -> Result<()> {
     Ok(())
 }
 
+/// Runs `icecore db audit`.
 pub async fn print_audit(global: &GlobalArgs, audit: &AuditArgs, out: &mut Output) -> Result<()> {
     let home = target_store(global).await?;
     let as_of = bootstrap::parse_now(global)?;

@@ -39,6 +39,7 @@ pub struct ForgetArgs {
     unfinished: bool,
 }
 
+/// Runs `icecore forget`.
 pub async fn forget(open: &OpenMemory, forget: &ForgetArgs, out: &mut Output) -> Result<()> {
     let wish = ForgetRequest {
         ids: forget.ids.clone(),

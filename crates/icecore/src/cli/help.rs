@@ -257,6 +257,7 @@ pub fn no_command(names: &[String]) -> AppError {
     AppError::new(Exit::NotFound, hint)
 }
 
+/// Runs `icecore help`.
 pub fn help(help: &HelpArgs, out: &mut Output) -> Result<()> {
     let mut command = whole();
     command.build();

@@ -90,6 +90,7 @@ fn resolve_paths(import: &ImportArgs) -> Result<Vec<(PathBuf, Option<ImportForma
     Ok(named)
 }
 
+/// Runs `icecore import`.
 pub async fn import(open: &OpenMemory, import: &ImportArgs, out: &mut Output) -> Result<()> {
     let begun = bootstrap::start_stopwatch();
     let named = resolve_paths(import)?;

@@ -182,6 +182,7 @@ pub fn read_text(words: &[String]) -> Result<String> {
     })
 }
 
+/// Parses the value of an option that takes a day.
 pub fn parse_day_option(option: &str, text: Option<&str>, today: Date) -> Result<Option<Date>> {
     let Some(text) = text else { return Ok(None) };
     match parse_day(text, today) {
@@ -210,6 +211,7 @@ fn warn_removed_characters(removed: usize, out: &mut Output) {
     }
 }
 
+/// Runs `icecore log`.
 pub async fn log(open: &OpenMemory, log: &LogArgs, out: &mut Output) -> Result<()> {
     let logged = open.memory.append_to_log(&read_text(&log.text)?).await?;
     warn_removed_characters(logged.characters_removed, out);
@@ -226,6 +228,7 @@ pub async fn log(open: &OpenMemory, log: &LogArgs, out: &mut Output) -> Result<(
     ))
 }
 
+/// Runs `icecore remember`.
 pub async fn remember(open: &OpenMemory, args: &RememberArgs, out: &mut Output) -> Result<()> {
     let today = open.memory.now().day();
     let due = parse_day_option("--due", args.due.as_deref(), today)?;
@@ -291,6 +294,7 @@ pub async fn remember(open: &OpenMemory, args: &RememberArgs, out: &mut Output) 
     Ok(())
 }
 
+/// Runs a command that acts on events, such as `icecore close`.
 pub async fn act_on_events(
     open: &OpenMemory,
     act: Act,
@@ -350,6 +354,7 @@ pub async fn scan_logs(open: &OpenMemory, out: &mut Output) {
     print_scan(&open.memory.scan_recent_logs().await, out);
 }
 
+/// Prints what a scan of the logs imported.
 pub fn print_scan(report: &LogScanReport, out: &mut Output) {
     for imported in &report.imported {
         let replaces = imported.replaces.map_or(String::new(), |id| format!(", replacing {id}"));
@@ -397,6 +402,7 @@ pub async fn warn_damage(open: &OpenMemory, out: &mut Output) -> Result<()> {
     Ok(())
 }
 
+/// Runs `icecore events`.
 pub async fn events(open: &OpenMemory, asked: &EventsArgs, out: &mut Output) -> Result<()> {
     scan_logs(open, out).await;
     let today = open.memory.now().day();
@@ -436,6 +442,7 @@ pub async fn events(open: &OpenMemory, asked: &EventsArgs, out: &mut Output) -> 
     out.table(header, rows)
 }
 
+/// Runs `icecore commitments`.
 pub async fn commitments(open: &OpenMemory, out: &mut Output) -> Result<()> {
     scan_logs(open, out).await;
     let found = open.memory.list_open_commitments().await?;
@@ -460,6 +467,7 @@ pub async fn commitments(open: &OpenMemory, out: &mut Output) -> Result<()> {
     out.table(header, rows)
 }
 
+/// Runs `icecore conflicts`.
 pub async fn conflicts(open: &OpenMemory, out: &mut Output) -> Result<()> {
     scan_logs(open, out).await;
     let found = open.memory.list_conflicts().await?;
@@ -491,6 +499,7 @@ pub async fn conflicts(open: &OpenMemory, out: &mut Output) -> Result<()> {
     Ok(())
 }
 
+/// Runs `icecore show`.
 pub async fn show(open: &OpenMemory, one: &ShowArgs, out: &mut Output) -> Result<()> {
     let story = open.memory.load_event_details(one.id).await?;
     if out.is_json() {
@@ -500,6 +509,7 @@ pub async fn show(open: &OpenMemory, one: &ShowArgs, out: &mut Output) -> Result
     event_format::print_chain(&story, out)
 }
 
+/// Runs `icecore why`.
 pub async fn why(open: &OpenMemory, why: &WhyArgs, out: &mut Output) -> Result<()> {
     let what = why.what.join(" ");
     let found = open.memory.trace_provenance(&what).await?;

@@ -95,6 +95,7 @@ impl QuarantineFilterArgs {
     }
 }
 
+/// Runs `icecore quarantine`.
 pub async fn run_quarantine(
     open: &OpenMemory,
     asked: &QuarantineCommand,

@@ -51,6 +51,7 @@ pub struct ServeArgs {
     forward_auth: bool,
 }
 
+/// Runs `icecore serve`.
 pub async fn serve(global: &GlobalArgs, serve: &ServeArgs, out: &mut Output) -> Result<()> {
     if global.now.is_some() {
         return Err(

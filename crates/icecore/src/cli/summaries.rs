@@ -168,6 +168,7 @@ pub async fn run_rollup(
     Ok(rolled?)
 }
 
+/// Runs `icecore rollup`.
 pub async fn rollup(open: &OpenMemory, rollup: &RollupArgs, out: &mut Output) -> Result<()> {
     let tier = match rollup.what {
         RollupScope::Tier(tier) => Some(tier),
@@ -336,6 +337,7 @@ fn format_bytes(many: u64) -> String {
     if many < 10_000 { many.to_string() } else { format!("{:.0}k", many as f64 / 1_000.0) }
 }
 
+/// Runs `icecore summary review`.
 pub async fn review(open: &OpenMemory, review: &ReviewArgs, out: &mut Output) -> Result<()> {
     if let Some(period) = review.period {
         let settle = match (review.accept, &review.edit, review.retry) {
@@ -406,6 +408,7 @@ pub async fn review(open: &OpenMemory, review: &ReviewArgs, out: &mut Output) ->
     Ok(())
 }
 
+/// Runs `icecore jobs runs`.
 pub async fn print_runs(open: &OpenMemory, runs: &RunsArgs, out: &mut Output) -> Result<()> {
     if out.is_json() {
         return out.json(
@@ -450,6 +453,7 @@ pub async fn print_runs(open: &OpenMemory, runs: &RunsArgs, out: &mut Output) ->
     Ok(())
 }
 
+/// Marks days as important or dull.
 pub async fn mark_days(open: &OpenMemory, mark: &MarkArgs, out: &mut Output) -> Result<()> {
     let when = parse::when(&mark.date, open.memory.now().day())?;
     let days: Vec<_> = match when {
@@ -479,6 +483,7 @@ pub async fn mark_days(open: &OpenMemory, mark: &MarkArgs, out: &mut Output) -> 
     out.line(format!("{named}: {word}. The next `icecore rollup` takes it into account."))
 }
 
+/// Runs `icecore jobs schedule`.
 pub async fn print_schedule(
     open: &OpenMemory,
     schedule: &ScheduleArgs,
@@ -525,6 +530,7 @@ pub async fn print_schedule(
     Ok(())
 }
 
+/// Runs `icecore jobs calendar`.
 pub async fn print_calendar(
     open: &OpenMemory,
     calendar: &CalendarArgs,
@@ -550,6 +556,7 @@ pub async fn print_calendar(
     out.table(&["day", "", "time", "job"], rows.collect())
 }
 
+/// Runs `icecore daemon`.
 pub async fn run_daemon(
     open: &OpenMemory,
     daemon: &DaemonArgs,
@@ -713,6 +720,7 @@ pub async fn embed_new_passages(open: &OpenMemory, most: usize) -> Result<()> {
     Ok(())
 }
 
+/// Runs `icecore model`.
 pub async fn run_model(model: &ModelCommand, out: &mut Output) -> Result<()> {
     match model {
         ModelCommand::Check => check_models(out).await,

@@ -101,6 +101,7 @@ pub async fn create_vault(
     Ok(NewVault { open, zone, git, notes })
 }
 
+/// Runs `icecore init`.
 pub async fn init(global: &GlobalArgs, init: &InitArgs, out: &mut Output) -> Result<()> {
     if let Some(open) = bootstrap::adopt_clone(global, init.folder.as_deref()).await? {
         if out.is_json() {
@@ -164,6 +165,7 @@ pub async fn init(global: &GlobalArgs, init: &InitArgs, out: &mut Output) -> Res
     Ok(())
 }
 
+/// Runs `icecore status`.
 pub async fn status(open: &OpenMemory, out: &mut Output) -> Result<()> {
     ledger::print_scan(&open.memory.scan_recent_logs().await, out);
     let status = open.memory.load_status().await?;
@@ -312,6 +314,7 @@ fn print_counts(status: &MemoryStatus, out: &mut Output) -> Result<()> {
     Ok(())
 }
 
+/// Runs `icecore verify`.
 pub async fn verify(open: &OpenMemory, out: &mut Output) -> Result<()> {
     let verdict = open.memory.verify().await?;
     if out.is_json() {
@@ -325,6 +328,7 @@ pub async fn verify(open: &OpenMemory, out: &mut Output) -> Result<()> {
     if verdict.ok { Ok(()) } else { Err(AppError::silent(Exit::Damaged).into()) }
 }
 
+/// Prints the result of a verification.
 pub fn print_verdict(verdict: &VerifyReport, out: &mut Output) -> Result<()> {
     ledger::print_scan(&verdict.noticed, out);
     for (check, passed) in &verdict.checks {
@@ -351,6 +355,7 @@ pub fn print_verdict(verdict: &VerifyReport, out: &mut Output) -> Result<()> {
     Ok(())
 }
 
+/// Runs `icecore doctor`.
 pub async fn doctor(open: &OpenMemory, doctor: &DoctorArgs, out: &mut Output) -> Result<()> {
     let troubles = open.memory.hook_failures().await?;
     if !doctor.fix && out.is_json() {
@@ -410,6 +415,7 @@ pub struct ReindexArgs {
     words: bool,
 }
 
+/// Rebuilds all derived data.
 pub async fn reindex(open: &OpenMemory, reindex: &ReindexArgs, out: &mut Output) -> Result<()> {
     let bar = out.byte_bar("Reading the ledger");
     let (events, open_loops, noticed) = open.memory.reindex(&progress_updater(&bar)).await?;
@@ -468,6 +474,7 @@ async fn set_config(open: &OpenMemory, file: &Path, out: &mut Output) -> Result<
     if out.is_json() { out.json(&policy) } else { Ok(out.line("icecore.toml is replaced")?) }
 }
 
+/// Shows, checks or replaces the settings of the vault.
 pub async fn config(open: &OpenMemory, config: &ConfigCommand, out: &mut Output) -> Result<()> {
     if let ConfigCommand::Set { file } = config {
         return set_config(open, file, out).await;
@@ -488,6 +495,7 @@ pub async fn config(open: &OpenMemory, config: &ConfigCommand, out: &mut Output)
     }
 }
 
+/// Runs `icecore snapshot`.
 pub async fn snapshot(open: &OpenMemory, snapshot: &SnapshotArgs, out: &mut Output) -> Result<()> {
     let zone = open.memory.policy().zone()?;
     if snapshot.list {
@@ -534,6 +542,7 @@ fn short_id(id: &str) -> &str {
     &id[..8.min(id.len())]
 }
 
+/// Runs `icecore undo`.
 pub async fn undo(open: &OpenMemory, undo: &UndoArgs, out: &mut Output) -> Result<()> {
     let undone = open.memory.undo(undo.to.as_deref()).await?;
     if out.is_json() {

@@ -194,6 +194,7 @@ impl HookCall {
         }
     }
 
+    /// Parses the arguments of a hook call. Never fails: a hook must not block its client.
     pub fn parse(words: &[OsString]) -> Self {
         let (mut plain, mut options) = split_options(words, false);
         if !plain.iter().any(|word| *word == HOOK_COMMAND) {

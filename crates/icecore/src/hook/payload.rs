@@ -30,6 +30,7 @@ pub struct HookPayload {
 }
 
 impl HookPayload {
+    /// Parses a client's payload.
     pub fn parse(input: &[u8], call: &HookCall) -> Result<Self, String> {
         // A client may cut text inside a character; the rest is still valid.
         let text = String::from_utf8_lossy(input);

@@ -422,6 +422,10 @@ fn every_command_works_on_a_space_or_says_why_not() {
     // Maintenance.
     walk.ok(&["jobs", "schedule"]);
     assert!(walk.ok(&["jobs", "calendar", "--ics"]).contains("icecore default"));
+    within("the processes that the hooks began", || {
+        (house.cluster.sql("SELECT count(*) FROM icecore.claim WHERE until >= now()") == "0")
+            .then_some(())
+    });
     walk.ok(&["daemon", "--once"]);
     walk.ok(&["jobs", "runs"]);
     walk.ok(&["vault", "config", "show"]);

@@ -535,9 +535,13 @@ fn words_of(name: &str) -> Vec<String> {
 
 /// The sources of the crates without their tests: what a developer greps.
 fn sources() -> Vec<(String, String)> {
-    let code = |text: String| match text.split_once("\n#[cfg(test)]\nmod tests {") {
-        Some((code, _)) => code.to_owned(),
-        None => text,
+    let code = |text: String| {
+        let starts = ["mod", "pub mod", "pub(crate) mod"];
+        let end = starts
+            .iter()
+            .filter_map(|start| text.find(&format!("\n#[cfg(test)]\n{start} tests {{")))
+            .min();
+        text[..end.unwrap_or(text.len())].to_owned()
     };
     let files = project_files(".rs").into_iter().filter(|(path, _)| {
         path.contains("/src/") && !path.ends_with("tests.rs") && !path.ends_with("testing.rs")
@@ -565,7 +569,7 @@ fn names_are_words_of_the_field() {
 #[test]
 fn functions_are_not_named_by_a_participle() {
     let is_participle = |name: &str| {
-        name.ends_with("ed") && !VERBS_IN_ED.contains(&name)
+        name.ends_with("ed") && !name.contains('_') && !VERBS_IN_ED.contains(&name)
             || IRREGULAR_PARTICIPLES.contains(&name)
     };
     let mut broken = Vec::new();
@@ -663,7 +667,8 @@ fn texts_are_in_plain_words() {
             let lower = line.to_lowercase();
             for phrase in BANNED_PHRASES {
                 let found = lower.match_indices(phrase).any(|(start, _)| {
-                    let is_letter = |c: Option<char>| c.is_some_and(char::is_alphanumeric);
+                    let is_letter =
+                        |c: Option<char>| c.is_some_and(|c| c.is_alphanumeric() || c == '_');
                     !is_letter(lower[..start].chars().next_back())
                         && !is_letter(lower[start + phrase.len()..].chars().next())
                 });
@@ -688,13 +693,24 @@ fn public_items_have_a_doc_comment() {
                 continue;
             }
             let Some((kind, name)) = definition(line) else { continue };
-            let above = lines[..at].iter().rev().map(|line| line.trim());
-            let mut above = above.skip_while(|line| {
-                line.starts_with("#[")
-                    || line.ends_with(']')
-                    || line.starts_with("//") && !line.starts_with("///")
+            let mut is_in_attribute = false;
+            let mut above = lines[..at].iter().rev().map(|line| line.trim()).skip_while(|line| {
+                let is_skipped = is_in_attribute
+                    || line.starts_with("#[")
+                    || line.ends_with(")]")
+                    || line.starts_with("//") && !line.starts_with("///");
+                is_in_attribute = is_skipped && !line.starts_with("#[") && !line.starts_with("//");
+                is_skipped
             });
-            let is_documented = above.next().is_some_and(|line| line.starts_with("///"));
+            let attributes = lines[..at].iter().rev().take_while(|line| line.starts_with("#["));
+            // The doc comments of clap's types are help texts.
+            let is_command_line = attributes.into_iter().any(|line| {
+                ["Args", "Subcommand", "Parser", "ValueEnum"].iter().any(|name| {
+                    line.contains(&format!("{name})")) || line.contains(&format!("{name},"))
+                })
+            });
+            let is_documented =
+                is_command_line || above.next().is_some_and(|line| line.starts_with("///"));
             if !is_documented && kind != "mod" {
                 broken.push(format!("{path}:{}: {kind} {name}", at + 1));
             }
