@@ -702,9 +702,9 @@ fn public_items_have_a_doc_comment() {
                 is_in_attribute = is_skipped && !line.starts_with("#[") && !line.starts_with("//");
                 is_skipped
             });
-            let attributes = lines[..at].iter().rev().take_while(|line| line.starts_with("#["));
+            let mut attributes = lines[..at].iter().rev().take_while(|line| line.starts_with("#["));
             // The doc comments of clap's types are help texts.
-            let is_command_line = attributes.into_iter().any(|line| {
+            let is_command_line = attributes.any(|line| {
                 ["Args", "Subcommand", "Parser", "ValueEnum"].iter().any(|name| {
                     line.contains(&format!("{name})")) || line.contains(&format!("{name},"))
                 })
