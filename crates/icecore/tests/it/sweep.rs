@@ -1476,6 +1476,45 @@ fn a_remembered_line_is_one_write_and_one_flush_before_the_answer() {
     assert_eq!(names, ["write", "fdatasync", "write"], "{calls:?}");
 }
 
+// What a client hands over does not depend on the note about its session
+#[test]
+fn a_subagents_words_are_kept_although_the_note_about_its_session_is_not() {
+    let scenario = scenario("hook_subagent_stop");
+    let vault = Vault::new();
+    (scenario.furnish)(&vault);
+    let folder = TempDir::new().unwrap();
+    let (root, log) = (folder.path().join("vault"), folder.path().join("log"));
+    for error in ["EIO", "ENOSPC"] {
+        let _ = fs::remove_dir_all(&root);
+        let _ = fs::remove_dir_all(home_of(&root));
+        copy(&vault.root, &root);
+        fs::create_dir(home_of(&root)).unwrap();
+        (scenario.home)(&home_of(&root));
+        let inject = format!("inject=rename:error={error}:when=1");
+        let first = strace(&root, &scenario, &["-e".into(), inject], &log);
+        let calls = fs::read_to_string(&log).unwrap();
+        let failed = calls.lines().find(|line| line.contains("INJECTED"));
+        assert!(failed.is_some_and(|call| call.contains("/hooks/sessions/")), "{calls}");
+        assert!((scenario.done)(&root), "{error}: {first:?}");
+        assert!(!first.out.contains("systemMessage"), "{error}: {first:?}");
+    }
+}
+
+// An error that is cut short is no error that a program can read
+#[test]
+fn an_error_is_one_write() {
+    let vault = Vault::new();
+    some_events(&vault);
+    let folder = TempDir::new().unwrap();
+    let log = folder.path().join("log");
+    let first = traced(&vault.root, &["show", "20260213-99"], &log);
+    assert_eq!(first.code, Some(3), "{first:?}");
+    let told: serde_json::Value = serde_json::from_str(&first.err).unwrap();
+    assert!(told["error"]["message"].is_string(), "{told}");
+    let calls = fs::read_to_string(&log).unwrap();
+    assert_eq!(calls.lines().filter(|call| call.starts_with("write(2<")).count(), 1, "{calls}");
+}
+
 // A disk that is really full
 #[test]
 fn a_full_disk_refuses_writes_keeps_reads_and_recovers() {
