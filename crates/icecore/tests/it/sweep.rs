@@ -1500,6 +1500,35 @@ fn a_subagents_words_are_kept_although_the_note_about_its_session_is_not() {
     }
 }
 
+// Another process may replace the index at any moment
+#[test]
+fn an_index_that_cannot_be_read_once_is_opened_again() {
+    let golden = Vault::new();
+    some_events(&golden);
+    let folder = TempDir::new().unwrap();
+    let (root, log) = (folder.path().join("vault"), folder.path().join("log"));
+    let verify = |options: &[&str]| {
+        let _ = fs::remove_dir_all(&root);
+        copy(&golden.root, &root);
+        let mut command = bare("strace");
+        command.args(["-qq", "-y", "-o"]).arg(&log).args(["-e", "trace=pread64"]).args(options);
+        command.arg("--").arg(program());
+        start(&mut command, &root, &["verify"]);
+        told(command, &root, "")
+    };
+    assert_eq!(verify(&[]).code, Some(0));
+    let calls = fs::read_to_string(&log).unwrap();
+    let is_index = |call: &str| call.contains("/index.db>") || call.contains("/index.db-wal>");
+    let reads: Vec<usize> =
+        (1..).zip(calls.lines()).filter(|(_, call)| is_index(call)).map(|(at, _)| at).collect();
+    assert!(reads.len() > 4, "{calls}");
+    for at in reads.into_iter().take(if full() { 100 } else { 6 }) {
+        let said = verify(&["-e", &format!("inject=pread64:error=EIO:when={at}")]);
+        assert!(fs::read_to_string(&log).unwrap().contains("(INJECTED)"), "{at}");
+        assert_eq!(said.code, Some(0), "{at}: {said:?}");
+    }
+}
+
 // An error that is cut short is no error that a program can read
 #[test]
 fn an_error_is_one_write() {
