@@ -19,8 +19,11 @@ const EXAMPLE_KEY: &str = "x-icecore-example";
 
 /// The forms of texts that the server accepts; others are refused with 400.
 mod patterns {
+    /// The id of an event, also in its short form.
     pub const EVENT_ID: &str = r"^(?:[Ee][Vv][Tt]-)?[0-9]{8}-[0-9]{1,6}$";
+    /// A date, a weekday, or a number of days or weeks from today.
     pub const DAY: &str = r"^(?:[0-9]{4}-[0-9]{2}-[0-9]{2}|[Tt]oday|[Tt]omorrow|[Yy]esterday|(?:[Mm]on|[Tt]ue|[Ww]ed|[Tt]hu|[Ff]ri|[Ss]at|[Ss]un)[a-z]*|[+-][0-9]+[dw])$";
+    /// A date.
     pub const REPORT_DATE: &str = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$";
     /// A name that is not blank and has no control characters.
     pub const NAME: &str = r"^[^\u0000-\u001f\u007f-\u009f]*[^\s\u0000-\u001f\u007f-\u009f][^\u0000-\u001f\u007f-\u009f]*$";
