@@ -125,7 +125,7 @@ fn path_param_schema(name: &str) -> Value {
         "date" => patterns::REPORT_DATE,
         "kind" => {
             let kinds: Vec<&str> = PageKind::ALL.iter().map(|kind| kind.word()).collect();
-            return json!({ "type": "string", "enum": kinds });
+            return json!({ "type": "string", "pattern": format!("^(?:{})$", kinds.join("|")) });
         }
         _ => return json!({ "type": "string", "minLength": 1 }),
     };

@@ -71,7 +71,7 @@ pub const ROUTES: &[RouteSpec] = &[
         "Pack",
         upload_pack,
     )
-    .query(&[DATE_FIELD, InputField::new("budget", ValueType::Between(MIN_PACK_BUDGET, MAX_NUMBER), "Maximum size in bytes; at most the configured size")])
+    .query(&[DATE_FIELD, InputField::new("budget", ValueType::Between(MIN_PACK_BUDGET, MAX_NUMBER), "Maximum size in bytes")])
     .example("/api/packs/upload?budget=20000", None),
     RouteSpec::get(
         READ,
