@@ -345,23 +345,18 @@ impl Memory {
 
     /// Version 0.1 derived ids from texts with unkeyed marks. Records with hidden secrets that it
     /// stored keep those ids, so that importing them again adds nothing.
-    async fn match_unkeyed_ids(
-        &self,
-        records: &mut [Record],
-        taken: &CaptureReport,
-    ) -> Result<()> {
+    async fn match_unkeyed_ids(&self, records: &mut [Record], taken: &CaptureReport) -> Result<()> {
         let mut counts: HashMap<String, usize> = HashMap::new();
         let mut candidates: Vec<(usize, String)> = Vec::new();
         for (at, record) in records.iter().enumerate() {
             let Cow::Owned(text) = taken.unkeyed_marks.apply(&record.text) else { continue };
             let (session, role, name) =
                 (record.session.as_deref(), record.role, record.name.as_deref());
-            let id = |ts, before| {
-                record::derived_id(session, role, name, &record.text, ts, before)
-            };
+            let id = |ts, before| record::derived_id(session, role, name, &record.text, ts, before);
             // A message without a time has an id without one.
             for ts in [Some(record.ts), None] {
-                let before = counts.entry(record::derived_id(session, role, None, &record.text, ts, 0));
+                let before =
+                    counts.entry(record::derived_id(session, role, None, &record.text, ts, 0));
                 let before = before.or_default();
                 if id(ts, *before) == record.id {
                     let unkeyed =
@@ -399,8 +394,7 @@ impl Memory {
         beginning: &str,
         marks: &UnkeyedMarks,
     ) -> Result<String> {
-        let session =
-            |text: &str| format!("{label}-{}", Hash::of(text.as_bytes()).short_hex());
+        let session = |text: &str| format!("{label}-{}", Hash::of(text.as_bytes()).short_hex());
         let redacted = match self.policy.capture.hide_secrets {
             true => secrets::redact(beginning, &self.marker_key).text,
             false => Cow::Borrowed(beginning),

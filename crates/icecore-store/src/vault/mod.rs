@@ -236,7 +236,9 @@ impl Vault {
                     .map(|()| Index::open(&self.fs, &self.index_path()));
                 *handle = match opened {
                     Some(Ok(index)) => IndexHandle::Open(Box::new(index)),
-                    Some(Err(error)) if index::is_replaced(&error) && attempt < ATTEMPTS => continue,
+                    Some(Err(error)) if index::is_replaced(&error) && attempt < ATTEMPTS => {
+                        continue;
+                    }
                     Some(Err(error)) => IndexHandle::Unusable(error.to_string()),
                     None => IndexHandle::Unusable("its folder cannot be created".into()),
                 };

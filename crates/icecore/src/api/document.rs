@@ -324,12 +324,20 @@ mod tests {
                 let ValueType::Between(least, most) = field.form else { continue };
                 seen += 1;
                 let takes = |number: usize| {
-                    let said = ParsedInput::from_query(route.query, &format!("{}={number}", field.name));
-                    said.err().is_none_or(|error| !error.to_string().starts_with(&format!("`{}` must", field.name)))
+                    let said =
+                        ParsedInput::from_query(route.query, &format!("{}={number}", field.name));
+                    said.err().is_none_or(|error| {
+                        !error.to_string().starts_with(&format!("`{}` must", field.name))
+                    })
                 };
                 assert_eq!(field_schema(field)["minimum"], least, "{} {}", route.path, field.name);
                 assert_eq!(field_schema(field)["maximum"], most, "{} {}", route.path, field.name);
-                assert!(takes(least) && takes(most) && !takes(most + 1), "{} {}", route.path, field.name);
+                assert!(
+                    takes(least) && takes(most) && !takes(most + 1),
+                    "{} {}",
+                    route.path,
+                    field.name
+                );
                 assert!(least == 0 || !takes(least - 1), "{} {}", route.path, field.name);
             }
         }

@@ -10,8 +10,7 @@ use jiff::civil::Date;
 
 use super::call::{ApiAnswer, ApiCall, ParsedInput, usage_error};
 use super::route::{
-    BodySpec, HandlerFuture, InputField, READ, RouteSpec, SCOPE_TYPE, SpaceTarget, ValueType,
-    WRITE,
+    BodySpec, HandlerFuture, InputField, READ, RouteSpec, SCOPE_TYPE, SpaceTarget, ValueType, WRITE,
 };
 use crate::json_output;
 
@@ -114,7 +113,11 @@ pub const ROUTES: &[RouteSpec] = &[
         InputField::text("waiting_on", "The person or thing it waits for"),
         InputField::text("source", "The source; default `live`"),
         InputField::text("session", "The session it comes from"),
-        InputField::new("scope", SCOPE_TYPE, "The scope: everywhere, project:NAME, conversation:ID"),
+        InputField::new(
+            "scope",
+            SCOPE_TYPE,
+            "The scope: everywhere, project:NAME, conversation:ID",
+        ),
         InputField::new("origin", ORIGIN_TYPE, "The origin of the statement; default user"),
     ]))
     .example("/api/events", Some(r#"{"text":"Send the offer to Client X","due":"friday"}"#)),

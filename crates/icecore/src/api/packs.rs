@@ -71,7 +71,14 @@ pub const ROUTES: &[RouteSpec] = &[
         "Pack",
         upload_pack,
     )
-    .query(&[DATE_FIELD, InputField::new("budget", ValueType::Between(MIN_PACK_BUDGET, MAX_NUMBER), "Maximum size in bytes")])
+    .query(&[
+        DATE_FIELD,
+        InputField::new(
+            "budget",
+            ValueType::Between(MIN_PACK_BUDGET, MAX_NUMBER),
+            "Maximum size in bytes",
+        ),
+    ])
     .example("/api/packs/upload?budget=20000", None),
     RouteSpec::get(
         READ,
@@ -81,7 +88,14 @@ pub const ROUTES: &[RouteSpec] = &[
         "Pack",
         pyramid_pack,
     )
-    .query(&[DATE_FIELD, InputField::new("budget", ValueType::Between(MIN_PYRAMID_TOKENS, MAX_PYRAMID_TOKENS), "Maximum size in tokens")])
+    .query(&[
+        DATE_FIELD,
+        InputField::new(
+            "budget",
+            ValueType::Between(MIN_PYRAMID_TOKENS, MAX_PYRAMID_TOKENS),
+            "Maximum size in tokens",
+        ),
+    ])
     .example("/api/packs/pyramid?budget=8000", None),
     RouteSpec::get(
         READ,
@@ -98,7 +112,11 @@ pub const ROUTES: &[RouteSpec] = &[
             SESSION_KIND_TYPE,
             "The kind of session; a side session gets no MEMORY.md",
         ),
-        InputField::new("budget", ValueType::Between(MIN_PACK_BUDGET, MAX_NUMBER), "Maximum size in characters; default 9000"),
+        InputField::new(
+            "budget",
+            ValueType::Between(MIN_PACK_BUDGET, MAX_NUMBER),
+            "Maximum size in characters; default 9000",
+        ),
     ])
     .example("/api/packs/session-start?kind=side", None),
     RouteSpec::get(
@@ -112,7 +130,11 @@ pub const ROUTES: &[RouteSpec] = &[
     .query(&[
         InputField::text("prompt", "The prompt").required(),
         DATE_FIELD,
-        InputField::new("budget", ValueType::Between(MIN_PACK_BUDGET, MAX_NUMBER), "Maximum size in characters"),
+        InputField::new(
+            "budget",
+            ValueType::Between(MIN_PACK_BUDGET, MAX_NUMBER),
+            "Maximum size in characters",
+        ),
     ])
     .example("/api/packs/delta?prompt=how%20is%20the%20store%20doing", None),
     RouteSpec::get(

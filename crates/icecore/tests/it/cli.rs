@@ -155,8 +155,8 @@ fn what_cannot_be_captured_pressed_or_found_is_refused_with_a_reason() {
     check(&vault, &["rollup", "week", "--period", "2026-02"], 2, "2026-02 is a month, not a week");
     check(&vault, &["rollup", "--period", "2026-W50"], 3, "there are no messages in 2026-W50");
     check(&vault, &["summary", "review", "2026-W07"], 3, "there is no draft of 2026-W07 to review");
-    check(&vault, &["summary", "review", "2026-W07", "--accept"], 3, "there is no draft of 2026-W07 to review");
-    check(&vault, &["summary", "review", "2026-W07", "--retry"], 3, "there is no draft of 2026-W07 to review");
+    check(&vault, &["summary", "review", "2026-W07", "--accept"], 3, "no draft of 2026-W07 waits");
+    check(&vault, &["summary", "review", "2026-W07", "--retry"], 3, "no draft of 2026-W07 waits");
     check(
         &vault,
         &["summary", "review", "2026-W07", "--edit", &missing],

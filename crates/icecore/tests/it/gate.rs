@@ -434,9 +434,8 @@ fn what_0_1_stored_with_a_plain_hash_is_known_when_it_is_imported_again() {
         .to_string()
             + "\n"
     };
-    let spoken = |role: &str, text: &str| {
-        format!("h{}", unkeyed_hash(&[&notes, role, "", "", "0", text]))
-    };
+    let spoken =
+        |role: &str, text: &str| format!("h{}", unkeyed_hash(&[&notes, role, "", "", "0", text]));
     let lines = [
         // The same words twice, once more without a time, and a message without a secret.
         line("notes", Value::Null, id(&pin, at, "0"), "user", &pin),
@@ -448,6 +447,7 @@ fn what_0_1_stored_with_a_plain_hash_is_known_when_it_is_imported_again() {
         line("sessions", json!(notes), spoken("user", &asked), "user", &asked),
         line("sessions", json!(notes), spoken("assistant", "Noted."), "assistant", "Noted."),
     ];
+    fs::create_dir_all(vault.path("memory/messages")).unwrap();
     vault.write("memory/messages/2026-02-13.jsonl", lines.concat());
     let kept = || vault.read("memory/messages/2026-02-13.jsonl");
     let before = kept();
@@ -484,9 +484,12 @@ fn the_name_of_a_session_cannot_be_used_to_test_a_guess() {
     let (vault, folder) = (Vault::new(), tempfile::TempDir::new().unwrap());
     let talk = folder.path().join("talk.json");
     let said = "my PIN is 4829, remember it";
-    let turns = json!([{ "role": "user", "content": said }, { "role": "assistant", "content": "ok" }]);
+    let turns =
+        json!([{ "role": "user", "content": said }, { "role": "assistant", "content": "ok" }]);
     fs::write(&talk, turns.to_string()).unwrap();
-    let add = || vault.json(&["session", "add", talk.to_str().unwrap()])["taken"]["new"].clone();
+    let add = || {
+        vault.json(&["session", "add", talk.to_str().unwrap()])["session"]["taken"]["new"].clone()
+    };
     assert_eq!((add(), add()), (json!(2), json!(0)));
     let guess = icecore_domain::hash::Hash::of(said.as_bytes()).short_hex();
     let kept = vault.read("memory/messages/2026-02-13.jsonl");
