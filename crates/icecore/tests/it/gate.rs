@@ -437,10 +437,10 @@ fn what_0_1_stored_with_a_plain_hash_is_known_when_it_is_imported_again() {
     let spoken =
         |role: &str, text: &str| format!("h{}", unkeyed_hash(&[&notes, role, "", "", "0", text]));
     let lines = [
-        // The same words twice, once more without a time, and a message without a secret.
+        // The same words twice, other words, and a message without a secret.
         line("notes", Value::Null, id(&pin, at, "0"), "user", &pin),
         line("notes", Value::Null, id(&pin, at, "1"), "user", &pin),
-        line("notes", Value::Null, id(&token, "", "0"), "user", &token),
+        line("notes", Value::Null, id(&token, at, "0"), "user", &token),
         line("notes", Value::Null, id("nothing to hide", at, "0"), "user", "nothing to hide"),
         // A turn that a hook stored, and a plain text whose name has its beginning.
         line("sessions", json!("s1"), turn("user", "0", &login), "user", &login),
@@ -453,12 +453,12 @@ fn what_0_1_stored_with_a_plain_hash_is_known_when_it_is_imported_again() {
     let before = kept();
 
     let history = folder.path().join("history.jsonl");
-    let said = |text: &str, ts: Option<&str>| json!({ "ts": ts, "text": text }).to_string();
+    let said = |text: &str| json!({ "ts": at, "text": text }).to_string();
     let text = [
-        said("my PIN is 4829, remember it", Some(at)),
-        said("my PIN is 4829, remember it", Some(at)),
-        format!("{{\"text\":\"the token is {secret}\"}}"),
-        said("nothing to hide", Some(at)),
+        said("my PIN is 4829, remember it"),
+        said("my PIN is 4829, remember it"),
+        said(&format!("the token is {secret}")),
+        said("nothing to hide"),
     ];
     fs::write(&history, text.join("\n")).unwrap();
     let taken = vault.json(&["import", history.to_str().unwrap()])["taken"].clone();
