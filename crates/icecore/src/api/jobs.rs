@@ -6,7 +6,9 @@ use icecore_engine::{EMBED_PER_NIGHTLY_RUN, ReviewDecision, RollupRequest};
 use serde_json::json;
 
 use super::call::{ApiAnswer, ApiCall, ParsedInput, usage_error};
-use super::route::{BodySpec, HandlerFuture, InputField, READ, RouteSpec, ValueType, WRITE};
+use super::route::{
+    BodySpec, HandlerFuture, InputField, PERIOD_TYPE, READ, RouteSpec, ValueType, WRITE,
+};
 use crate::json_output;
 
 const GROUP: &str = "Jobs";
@@ -15,8 +17,9 @@ const MARK_TYPE: ValueType = ValueType::Word(|| vec!["important", "dull", "none"
 const TIER_TYPE: ValueType = ValueType::Word(|| Tier::ALL.iter().map(|tier| tier.word()).collect());
 const ROLLUP_FIELDS: &[InputField] = &[
     InputField::new("tier", TIER_TYPE, "Only this tier"),
-    InputField::text(
+    InputField::new(
         "period",
+        PERIOD_TYPE,
         "Only this period, whether it is due or not: 2026-02-13, 2026-W07, 2026-02, 2026, or a session",
     ),
 ];
@@ -143,7 +146,11 @@ pub const ROUTES: &[RouteSpec] = &[
         .body(BodySpec::One(&[]))
         .example("/api/prune", Some("{}")),
     RouteSpec::get(READ, "/api/runs", GROUP, "The rollup runs, with their cost", "Runs", list_runs)
-        .query(&[InputField::new("limit", ValueType::Number, "Maximum number; default 20")])
+        .query(&[InputField::new(
+            "limit",
+            ValueType::Between(0, MAX_RUNS),
+            "Maximum number; default 20",
+        )])
         .example("/api/runs?limit=5", None),
     RouteSpec::get(
         READ,
@@ -233,9 +240,6 @@ fn run_job(call: ApiCall) -> HandlerFuture {
 fn list_runs(call: ApiCall) -> HandlerFuture {
     Box::pin(async move {
         let limit = call.query.get_number("limit").unwrap_or(DEFAULT_RUNS);
-        if limit > MAX_RUNS {
-            return Err(usage_error(format!("`limit`: choose at most {MAX_RUNS}")));
-        }
         let ceiling = call.api.spaces.models().settings.spend.tokens_per_day;
         ApiAnswer::from_value(
             &json_output::read_runs(call.open_memory().await?.as_ref(), limit, ceiling).await?,

@@ -10,7 +10,7 @@ use jiff::civil::Date;
 
 use super::call::{ApiAnswer, ApiCall, ParsedInput, usage_error};
 use super::route::{
-    BodySpec, HandlerFuture, InputField, READ, RouteSpec, SpaceTarget, ValueType, WRITE,
+    BodySpec, HandlerFuture, InputField, READ, RouteSpec, SCOPE_TYPE, SpaceTarget, ValueType, WRITE,
 };
 use crate::json_output;
 
@@ -68,8 +68,9 @@ pub const ROUTES: &[RouteSpec] = &[
             InputField::text("tag", "Only events with this tag; repeated: with all of them").many(),
             InputField::text("session", "Only events from this session"),
             InputField::text("source", "Only events from this source"),
-            InputField::text(
+            InputField::new(
                 "scope",
+                SCOPE_TYPE,
                 "Only events with this scope: everywhere, project:NAME, conversation:ID",
             ),
             InputField::new("since", ValueType::Day, "Only events recorded on or after this date"),
@@ -112,7 +113,11 @@ pub const ROUTES: &[RouteSpec] = &[
         InputField::text("waiting_on", "The person or thing it waits for"),
         InputField::text("source", "The source; default `live`"),
         InputField::text("session", "The session it comes from"),
-        InputField::text("scope", "The scope: everywhere, project:NAME, conversation:ID"),
+        InputField::new(
+            "scope",
+            SCOPE_TYPE,
+            "The scope: everywhere, project:NAME, conversation:ID",
+        ),
         InputField::new("origin", ORIGIN_TYPE, "The origin of the statement; default user"),
     ]))
     .example("/api/events", Some(r#"{"text":"Send the offer to Client X","due":"friday"}"#)),
@@ -134,8 +139,9 @@ pub const ROUTES: &[RouteSpec] = &[
         InputField::text("tag", "Only events with this tag; repeated: with all of them").many(),
         InputField::text("session", "Only events from this session"),
         InputField::text("source", "Only events from this source"),
-        InputField::text(
+        InputField::new(
             "scope",
+            SCOPE_TYPE,
             "Only events with this scope: everywhere, project:NAME, conversation:ID",
         ),
         InputField::new("since", ValueType::Day, "Only events recorded on or after this date"),

@@ -21,6 +21,7 @@ const MAX_SNAPSHOTS: usize = 10_000;
 const DEFAULT_INJECTED: usize = 5;
 /// The most injected texts.
 const MAX_INJECTED: usize = 1_000;
+const DURATION_TYPE: ValueType = ValueType::Shaped("^[0-9]{1,9} *(?:s|m|min|h|d)$");
 const PAUSE_SCOPE_FIELDS: &[InputField] = &[
     InputField::text("session", "Only this session; `last` is the most recent one"),
     InputField::text("project", "Only this project"),
@@ -117,7 +118,7 @@ pub const ROUTES: &[RouteSpec] = &[
     .body(BodySpec::One(&[
         InputField::text("session", "Only this session; `last` is the most recent one"),
         InputField::text("project", "Only this project"),
-        InputField::text("for", "The duration, e.g. 30m, 1h, 2d; until resumed if omitted"),
+        InputField::new("for", DURATION_TYPE, "The duration, e.g. 30m, 1h, 2d; until resumed if omitted"),
     ]))
     .example("/api/pauses", Some(r#"{"for":"1s"}"#)),
     RouteSpec::post(

@@ -700,7 +700,7 @@ pub fn report_usage_error(error: &clap::Error) -> ExitCode {
         let message = message.trim_start_matches("error: ").trim_end();
         let told =
             serde_json::json!({ "error": { "kind": "usage", "exit": 2, "message": message } });
-        let _ = writeln!(std::io::stderr(), "{told}");
+        let _ = std::io::stderr().write_all(format!("{told}\n").as_bytes());
         return ExitCode::from(2);
     }
     let _ = error.print();
