@@ -311,7 +311,7 @@ fn a_day_with_the_tools() {
             json!({ "text": format!("{text} on sundays only"), "supersedes": [kept["id"]] }),
         );
         assert_eq!(
-            changed["event"]["about"], "harbour_office",
+            changed["event"]["entity"], "harbour_office",
             "what is not said is taken over: {changed}"
         );
         let found = piped.told("recall", json!({ "query": format!("\"{text}\"") }));
@@ -372,14 +372,14 @@ fn a_day_with_the_tools() {
         assert_eq!(piped.told("pack", json!({ "date": "yesterday" }))["date"], "2026-02-12");
 
         let shown =
-            piped.told("forget", json!({ "text": format!("{text} on sundays"), "dry_run": true }));
+            piped.told("forget", json!({ "matching": format!("{text} on sundays"), "dry_run": true }));
         assert_eq!(
             (&shown["forgotten"], &shown["events"][0]["id"]),
             (&json!(false), &changed["id"])
         );
         assert_eq!(
             piped
-                .told("forget", json!({ "text": format!("{text} on sundays"), "reason": "wrong" }))
+                .told("forget", json!({ "matching": format!("{text} on sundays"), "reason": "wrong" }))
                 ["forgotten"],
             true
         );
@@ -393,7 +393,7 @@ fn a_day_with_the_tools() {
         assert_eq!(places, [false, false], "the words are gone, not only taken back");
         assert!(
             piped
-                .refused("forget", json!({ "text": format!("{text} on sundays") }))
+                .refused("forget", json!({ "matching": format!("{text} on sundays") }))
                 .contains("no event")
         );
         piped.ends();
