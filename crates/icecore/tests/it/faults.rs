@@ -365,7 +365,7 @@ fn flagged(name: &str, vault: &Vault, rolled: &Value, asked: &[Value], period: &
         .map(|one| part(one, "system"))
         .collect();
     assert_eq!(attempts.len(), 3, "{name}");
-    assert!(!attempts[0].contains("could not be kept"), "{name}: {}", attempts[0]);
+    assert!(!attempts[0].contains("was rejected"), "{name}: {}", attempts[0]);
     // Each attempt is told what was wrong with the last, and given less room.
     let room = |prompt: &str| -> usize {
         let rest = prompt.split("Stay below ").nth(1).unwrap_or_else(|| panic!("{name}: {prompt}"));
@@ -373,7 +373,7 @@ fn flagged(name: &str, vault: &Vault, rolled: &Value, asked: &[Value], period: &
     };
     for attempt in &attempts[1..] {
         assert!(
-            attempt.contains("Your last draft could not be kept:") && attempt.contains(why),
+            attempt.contains("Your last draft was rejected:") && attempt.contains(why),
             "{name}: {attempt}"
         );
     }
