@@ -280,10 +280,10 @@ fn truncate(text: &mut String, most_bytes: usize) -> bool {
     long
 }
 
-const ANSWERS_CHECK: &str = "it answers";
-const STREAMS_CHECK: &str = "it streams";
-const USAGE_CHECK: &str = "it counts its tokens";
-const SCHEMA_CHECK: &str = "it keeps to a schema";
+const ANSWERS_CHECK: &str = "answers";
+const STREAMS_CHECK: &str = "streams";
+const USAGE_CHECK: &str = "reports token usage";
+const SCHEMA_CHECK: &str = "follows a schema";
 
 /// The checks that work for every model: they send requests.
 async fn check_by_requests(llm: &dyn Llm) -> Vec<ModelCheck> {
@@ -339,12 +339,12 @@ async fn check_by_requests(llm: &dyn Llm) -> Vec<ModelCheck> {
     probes.push(match llm.complete(&ask, &|_| {}).await {
         Ok(answer) => match reply::json_object(&answer.text) {
             Some(read) if read.value["word"].is_string() && !read.repaired => {
-                ModelCheck::new(SCHEMA_CHECK, true, "valid JSON in the form asked for")
+                ModelCheck::new(SCHEMA_CHECK, true, "valid JSON with the requested schema")
             }
             Some(read) if read.repaired => {
                 ModelCheck::new(SCHEMA_CHECK, false, "its JSON had to be repaired")
             }
-            Some(_) => ModelCheck::new(SCHEMA_CHECK, false, "JSON, but not in the form asked for"),
+            Some(_) => ModelCheck::new(SCHEMA_CHECK, false, "JSON, but not with the requested schema"),
             None => ModelCheck::new(SCHEMA_CHECK, false, "no JSON object in the answer"),
         },
         Err(trouble) => ModelCheck::new(SCHEMA_CHECK, false, trouble.to_string()),

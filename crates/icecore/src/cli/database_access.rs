@@ -96,7 +96,7 @@ pub enum SpaceCommand {
     Show(ShowSpaceArgs),
     /// Erase a space with everything in it, including its tokens; only the audit log remembers it
     #[command(
-        after_help = "Examples:\n  icecore db space erase ann --yes\n  icecore db space erase --home --yes --space chat    the store itself, with all its end users"
+        after_help = "Examples:\n  icecore db space erase ann --yes\n  icecore db space erase --whole-store --yes --space chat    the store itself, with all its end users"
     )]
     Erase(EraseSpaceArgs),
     /// Show or set the limits of a space, or the defaults of all spaces
@@ -126,11 +126,11 @@ pub struct ShowSpaceArgs {
 #[derive(Debug, Args)]
 pub struct EraseSpaceArgs {
     /// The end user
-    #[arg(value_name = "NAME", required_unless_present = "home", conflicts_with = "home")]
+    #[arg(value_name = "NAME", required_unless_present = "whole_store", conflicts_with = "whole_store")]
     name: Option<String>,
     /// The store itself, with the space of every end user
     #[arg(long)]
-    home: bool,
+    whole_store: bool,
     /// Do not ask for confirmation
     #[arg(long)]
     yes: bool,
@@ -341,7 +341,7 @@ fn value_cell(value: &Value) -> Cell {
 }
 
 pub async fn run_space(global: &GlobalArgs, space: &SpaceCommand, out: &mut Output) -> Result<()> {
-    if let SpaceCommand::Erase(EraseSpaceArgs { home: true, yes, .. }) = space {
+    if let SpaceCommand::Erase(EraseSpaceArgs { whole_store: true, yes, .. }) = space {
         return erase_store(&target_store(global).await?, *yes, out).await;
     }
     let (home, by) = (existing_store(global).await?, cli_actor());
@@ -460,7 +460,7 @@ async fn erase_store(home: &DatabaseStore, yes: bool, out: &mut Output) -> Resul
     }
     let erased = access::erase_store(home, &cli_actor()).await?;
     if out.is_json() {
-        return out.json(&json!({ "home": home.name, "users": erased, "erased": true }));
+        return out.json(&json!({ "store": home.name, "users": erased, "erased": true }));
     }
     out.line(format!(
         "Erased the store `{}` and {}. Backups of the database are out of reach.",
@@ -506,7 +506,7 @@ pub async fn print_audit(global: &GlobalArgs, audit: &AuditArgs, out: &mut Outpu
             .collect()
     };
     out.table(
-        &["at", "space", "token", "door", "verb", "what", "status"],
+        &["at", "space", "token", "interface", "verb", "what", "status"],
         deeds.iter().map(row).collect(),
     )
 }

@@ -174,7 +174,7 @@ fn quarantine_row(one: &QuarantinedEvent, narrow: bool) -> Vec<Cell> {
     };
     let mut words = format!("\u{201c}{}\u{201d}", event_format::one_line_excerpt(&one.content));
     if one.as_a_rule {
-        words.push_str(" (came as a rule)");
+        words.push_str(" (looks like a rule)");
     }
     let mut row = vec![Cell::new(one.id).fg(Color::Cyan), Cell::new(from)];
     if !narrow {

@@ -252,7 +252,7 @@ async fn backfill(open: &OpenMemory, out: &mut Output) -> Result<()> {
     let left = format!("{} period{} left", done.left, if done.left == 1 { "" } else { "s" });
     match &done.rolled.silent {
         _ if done.ceiling_reached => {
-            out.line(format!("spend ceiling reached; {left}, run again tomorrow"))
+            out.line(format!("daily token limit reached; {left}, run again tomorrow"))
         }
         Some(_) => out.line(format!("the model does not answer; {left}, run again later")),
         None if done.rolled.is_idle() => out.line("Nothing is due."),
@@ -758,7 +758,7 @@ async fn check_models(out: &mut Output) -> Result<()> {
                 format!("{RED}no {RED:#}")
             };
             out.line(format!(
-                "  {mark} {:<24} {DIM}{}{DIM:#}",
+                "  {mark} {:<20} {DIM}{}{DIM:#}",
                 text(&probe["what"]),
                 one_line_excerpt(&text(&probe["said"]))
             ))?;
