@@ -344,7 +344,9 @@ async fn check_by_requests(llm: &dyn Llm) -> Vec<ModelCheck> {
             Some(read) if read.repaired => {
                 ModelCheck::new(SCHEMA_CHECK, false, "its JSON had to be repaired")
             }
-            Some(_) => ModelCheck::new(SCHEMA_CHECK, false, "JSON, but not with the requested schema"),
+            Some(_) => {
+                ModelCheck::new(SCHEMA_CHECK, false, "JSON, but not with the requested schema")
+            }
             None => ModelCheck::new(SCHEMA_CHECK, false, "no JSON object in the answer"),
         },
         Err(trouble) => ModelCheck::new(SCHEMA_CHECK, false, trouble.to_string()),

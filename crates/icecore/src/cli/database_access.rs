@@ -126,7 +126,11 @@ pub struct ShowSpaceArgs {
 #[derive(Debug, Args)]
 pub struct EraseSpaceArgs {
     /// The end user
-    #[arg(value_name = "NAME", required_unless_present = "whole_store", conflicts_with = "whole_store")]
+    #[arg(
+        value_name = "NAME",
+        required_unless_present = "whole_store",
+        conflicts_with = "whole_store"
+    )]
     name: Option<String>,
     /// The store itself, with the space of every end user
     #[arg(long)]

@@ -711,8 +711,9 @@ async fn a_reply_goes_out_although_it_could_not_be_kept() {
             Scene::with(&base, script, |serving| serving.limits.end = Duration::from_millis(100))
                 .await;
         let response = scene.post("/v1/chat/completions", CHAT).send().await.unwrap();
-        let told = [&STREAM[..3].concat(), ": icecore: this exchange is not stored yet\n", STREAM[3]]
-            .concat();
+        let told =
+            [&STREAM[..3].concat(), ": icecore: this exchange is not stored yet\n", STREAM[3]]
+                .concat();
         assert_eq!(response.bytes().await.unwrap(), told);
         assert!(scene.log().contains(said), "{}", scene.log());
         assert!(scene.metrics().await.contains("icecore_memory_failures_total{phase=\"end\"} 1"));

@@ -745,11 +745,7 @@ fn a_model_is_checked_before_it_is_needed() {
         check(|_, _| Reply::Status(500, "\r\n{\"error\": {\"message\": \"oops\"}}"));
     assert_eq!((code, failed(&found)), (Some(1), vec!["answers".to_owned()]), "{found}");
     let (code, found) = check(|_, _| Reply::Says("I would rather not.".into()));
-    assert_eq!(
-        (code, failed(&found)),
-        (Some(1), vec!["follows a schema".to_owned()]),
-        "{found}"
-    );
+    assert_eq!((code, failed(&found)), (Some(1), vec!["follows a schema".to_owned()]), "{found}");
     let said = ask(&vault, nobody(), &[], &["model", "check", "--json"]);
     assert_eq!(
         (said.code, failed(&said.json())),

@@ -371,16 +371,17 @@ fn a_day_with_the_tools() {
         }
         assert_eq!(piped.told("pack", json!({ "date": "yesterday" }))["date"], "2026-02-12");
 
-        let shown =
-            piped.told("forget", json!({ "matching": format!("{text} on sundays"), "dry_run": true }));
+        let shown = piped
+            .told("forget", json!({ "matching": format!("{text} on sundays"), "dry_run": true }));
         assert_eq!(
             (&shown["forgotten"], &shown["events"][0]["id"]),
             (&json!(false), &changed["id"])
         );
         assert_eq!(
-            piped
-                .told("forget", json!({ "matching": format!("{text} on sundays"), "reason": "wrong" }))
-                ["forgotten"],
+            piped.told(
+                "forget",
+                json!({ "matching": format!("{text} on sundays"), "reason": "wrong" })
+            )["forgotten"],
             true
         );
         let found = piped.told("recall", json!({ "query": text }));
