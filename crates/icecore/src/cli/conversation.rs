@@ -67,7 +67,7 @@ pub enum ConversationCommand {
 
 #[derive(Debug, Args)]
 pub struct UserArgs {
-    /// Of this end user's space
+    /// In this end user's space
     #[arg(long, value_name = "NAME")]
     user: Option<String>,
 }

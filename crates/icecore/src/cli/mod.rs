@@ -227,7 +227,7 @@ enum CliCommand {
         after_help = "Examples:\n  icecore init                     in your data folder\n  icecore init ./memory            in a folder of your choice\n  icecore init --tz Europe/Berlin  with days as in Berlin\n  icecore init --store postgres://me@host/name --space team   in a database: its tables, and a space"
     )]
     Init(Lazy<vault::InitArgs>),
-    /// Show what is known, open, due and wrong
+    /// Show contents, open commitments, due jobs and problems
     #[command(after_help = "Examples:\n  icecore status\n  icecore status --json | jq .open")]
     Status,
     /// Append a line to today's log
@@ -321,12 +321,12 @@ enum CliCommand {
     /// Archive expired events (P2 after 90 days, P3 after 30)
     #[command(after_help = "Examples:\n  icecore prune --dry-run\n  icecore prune")]
     Prune(Lazy<maintenance::CompactArgs>),
-    /// Take over an existing memory folder
+    /// Migrate an existing memory folder
     #[command(
         after_help = "Examples:\n  icecore migrate ~/old-memory --dry-run   the plan and the inventory\n  icecore migrate ~/old-memory\n  icecore migrate ~/.claude/projects/app/memory\n\nA folder elsewhere is only read. In the vault itself old files move to memory/archive/migrated once their content is stored.\nThe tables of a database are migrated by `icecore db migrate`."
     )]
     Migrate(Lazy<maintenance::MigrateArgs>),
-    /// List the words that load pages
+    /// List the trigger words that load pages
     #[command(
         after_help = "Examples:\n  icecore triggers\n  icecore triggers --keep     write the suggestions into recall/triggers.json, to be edited"
     )]
@@ -353,7 +353,7 @@ enum CliCommand {
         after_help = "Examples:\n  icecore search where did we keep the spare key\n  icecore search postgres --when \"last month\" --kind message --kind event\n  icecore search '\"the very words\"' --context 2\n  icecore search --queries questions.jsonl --limit 20 > answers.jsonl\n\nKeyword search only, until `icecore model fetch` has fetched the model for semantic search. -v shows how to zoom to each hit."
     )]
     Search(Lazy<search::SearchArgs>),
-    /// Show what recurs, what was before and what is similar
+    /// Show recurring topics, past periods and similar periods
     #[command(
         subcommand,
         after_help = "Examples:\n  icecore insights trends\n  icecore insights lookback\n  icecore insights similar 2026-W07"
@@ -421,7 +421,7 @@ enum CliCommand {
         after_help = "Examples:\n  icecore jobs schedule\n  icecore jobs runs --limit 5"
     )]
     Jobs(Lazy<JobsCommand>),
-    /// Keep running and do the jobs that are due
+    /// Keep running and run jobs when they are due
     #[command(
         after_help = "Examples:\n  icecore daemon\n  icecore daemon --once                                      for cron\n  icecore daemon --all-spaces --store postgres://db/chat     every space of a database, shared with other workers"
     )]
@@ -512,7 +512,7 @@ enum InsightsCommand {
         after_help = "Examples:\n  icecore insights trends                     the last twelve months\n  icecore insights trends --when 2026 --limit 40\n  icecore insights trends --about auth        what comes up together with it\n  icecore insights trends --json | jq -r '.topics[] | \"\\(.occasions) \\(.topic)\"'\n\nAn occasion is a session, or a day on which something was logged or learnt outside of one."
     )]
     Trends(insights::TrendsArgs),
-    /// Show what was at this time a month, half a year, one year and more years ago
+    /// Show what happened a month, half a year and whole years before a day
     #[command(
         after_help = "Examples:\n  icecore insights lookback                   from today\n  icecore insights lookback 2026-02-13        from that day\n  icecore insights lookback yesterday --json"
     )]

@@ -141,7 +141,7 @@ pub struct ZoomArgs {
     /// The summary instead of the original words
     #[arg(long)]
     summary: bool,
-    /// Only of this conversation
+    /// Only from this conversation
     #[arg(long, value_name = "NAME")]
     conversation: Option<String>,
 }

@@ -100,7 +100,7 @@ pub struct ScheduleArgs {
 
 #[derive(Debug, Args)]
 pub struct CalendarArgs {
-    /// How many days ahead
+    /// Number of days
     #[arg(long, value_name = "N", default_value_t = 14, value_parser = clap::value_parser!(u16).range(1..=400))]
     days: u16,
     /// Print an iCalendar file
