@@ -25,7 +25,7 @@ use crate::store_location::StoreLocation;
 pub enum TokenCommand {
     /// Add a token; its secret is printed only once
     #[command(
-        after_help = "Examples:\n  icecore db token add --user ann --scope read,write --expires 90d --label \"her phone\"\n  icecore db token add --user ann --scope proxy      for chats only\n  icecore db token add --scope admin                 for the whole store\n\nScopes: read reads memory, write changes it, proxy talks to the model, admin does everything."
+        after_help = "Examples:\n  icecore db token add --user ann --scope read,write --expires 90d --label \"her phone\"\n  icecore db token add --user ann --scope proxy      # for chats only\n  icecore db token add --scope admin                 # for the whole store\n\nScopes: read reads memory, write changes it, proxy talks to the model, admin does everything."
     )]
     Add(AddTokenArgs),
     /// List tokens, without their secrets
@@ -35,7 +35,7 @@ pub enum TokenCommand {
     List(ListTokensArgs),
     /// Replace a token by a new one; the old one stays valid for a while
     #[command(
-        after_help = "Examples:\n  icecore db token rotate 00c0ffee00c0ffee\n  icecore db token rotate 00c0ffee00c0ffee --grace 0    the old one expires at once"
+        after_help = "Examples:\n  icecore db token rotate 00c0ffee00c0ffee\n  icecore db token rotate 00c0ffee00c0ffee --grace 0    # the old one expires at once"
     )]
     Rotate(RotateTokenArgs),
     /// Revoke a token; every server refuses it within five seconds
@@ -96,12 +96,12 @@ pub enum SpaceCommand {
     Show(ShowSpaceArgs),
     /// Erase a space with everything in it, including its tokens; only the audit log remembers it
     #[command(
-        after_help = "Examples:\n  icecore db space erase ann --yes\n  icecore db space erase --whole-store --yes --space chat    the store itself, with all its end users"
+        after_help = "Examples:\n  icecore db space erase ann --yes\n  icecore db space erase --whole-store --yes --space chat    # the store with all its end users"
     )]
     Erase(EraseSpaceArgs),
     /// Show or set the limits of a space, or the defaults of all spaces
     #[command(
-        after_help = "Examples:\n  icecore db space quota                                  the defaults\n  icecore db space quota ann --requests-per-minute 60 --bytes 50000000\n  icecore db space quota ann --bytes none --messages-per-day default"
+        after_help = "Examples:\n  icecore db space quota                                  # the defaults\n  icecore db space quota ann --requests-per-minute 60 --bytes 50000000\n  icecore db space quota ann --bytes none --messages-per-day default"
     )]
     Quota(QuotaArgs),
 }

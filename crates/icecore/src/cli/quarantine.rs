@@ -29,7 +29,7 @@ pub enum QuarantineCommand {
     Confirm(ConfirmQuarantinedArgs),
     /// Drop a statement; the same words do not bring it back
     #[command(
-        after_help = "Examples:\n  icecore quarantine drop EVT-20260213-001\n  icecore quarantine drop --session app/s1       everything of a session\n  icecore quarantine drop --origin import\n  icecore quarantine drop --all"
+        after_help = "Examples:\n  icecore quarantine drop EVT-20260213-001\n  icecore quarantine drop --session app/s1       # everything of a session\n  icecore quarantine drop --origin import\n  icecore quarantine drop --all"
     )]
     Drop(DropQuarantinedArgs),
 }

