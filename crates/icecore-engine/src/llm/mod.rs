@@ -109,7 +109,7 @@ pub enum ModelError {
     TooLong { place: String, limit_bytes: usize },
     /// An answer without text.
     #[error(
-        "{place} answered with no text ({said}); a model that thinks long needs more room for its answer"
+        "{place} answered with no text ({said}); a reasoning model may have used up its output tokens"
     )]
     Empty {
         /// The endpoint or program.
@@ -172,12 +172,12 @@ impl ModelError {
 fn advice(status: u16) -> &'static str {
     match status {
         300..=399 => {
-            "Redirects are not followed, so that no key goes astray; set base_url to where it leads"
+            "Redirects are not followed, to protect the key; set base_url to the new address"
         }
         401 | 403 => "Check api_key",
         404 => "Check base_url and model",
         413 => "Lower max_input_tokens",
-        408 | 429 | 500.. => "It may work later",
+        408 | 429 | 500.. => "Try again later",
         _ => "`icecore model check` shows what the endpoint can do",
     }
 }

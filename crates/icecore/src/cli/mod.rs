@@ -382,7 +382,7 @@ enum CliCommand {
     Dashboard(Lazy<dashboard::DashboardArgs>),
     /// Serve the Model Context Protocol on standard input and output
     #[command(
-        after_help = "Examples:\n  claude mcp add icecore -- icecore mcp     # Claude Code starts it by itself\n  icecore mcp --read-only                   # only tools that read\n  icecore --vault ~/team mcp                # another vault\n\nClients start it; it is of no use on a terminal. Its vault is the one named, else your own, never one that belongs to the\ncurrent folder. `icecore serve` serves the same at /mcp over HTTP."
+        after_help = "Examples:\n  claude mcp add icecore -- icecore mcp     # Claude Code starts it by itself\n  icecore mcp --read-only                   # only tools that read\n  icecore --vault ~/team mcp                # another vault\n\nClients start it; it has no use on a terminal. Its vault is the one named, else your own, never one that belongs to the\ncurrent folder. `icecore serve` serves the same at /mcp over HTTP."
     )]
     Mcp(Lazy<mcp::McpArgs>),
     /// Answer Anthropic's memory tool: JSON on standard input

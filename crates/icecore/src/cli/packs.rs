@@ -286,7 +286,7 @@ pub async fn zoom(open: &OpenMemory, zoom: &ZoomArgs, out: &mut Output) -> Resul
         if zoomed.summaries.is_empty() {
             return Err(nothing_found(
                 &when.to_string(),
-                "has been summarized of it yet; `icecore zoom` without --summary shows the words",
+                "it is not summarized yet; `icecore zoom` without --summary shows the messages",
             )
             .into());
         }
@@ -315,8 +315,8 @@ pub async fn zoom(open: &OpenMemory, zoom: &ZoomArgs, out: &mut Output) -> Resul
         return Ok(());
     }
     if zoomed.records.is_empty() {
-        let what = zoom.conversation.as_ref().map_or("was said then".into(), |name| {
-            format!("was said in {} then", sanitize::one_line(name))
+        let what = zoom.conversation.as_ref().map_or("there are no messages".into(), |name| {
+            format!("there are no messages in {}", sanitize::one_line(name))
         });
         return Err(nothing_found(&when.to_string(), &what).into());
     }
@@ -366,5 +366,5 @@ pub async fn zoom(open: &OpenMemory, zoom: &ZoomArgs, out: &mut Output) -> Resul
 }
 
 fn nothing_found(when: &str, what: &str) -> AppError {
-    AppError::new(Exit::NotFound, format!("{when}: nothing {what}"))
+    AppError::new(Exit::NotFound, format!("{when}: {what}"))
 }
