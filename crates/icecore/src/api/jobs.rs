@@ -45,7 +45,7 @@ pub const ROUTES: &[RouteSpec] = &[
         "/api/jobs/run",
         GROUP,
         "Summarize what is due, or consolidate; responds when it is done",
-        "Ran",
+        "JobResults",
         run_job,
     )
     .body(BodySpec::One(&[InputField::new(
@@ -70,7 +70,7 @@ pub const ROUTES: &[RouteSpec] = &[
         "/api/calendar/ics",
         GROUP,
         "The jobs of the next days as an iCalendar file",
-        "Ics",
+        "CalendarFile",
         calendar_ics,
     )
     .query(DAYS_FIELD)
@@ -80,7 +80,7 @@ pub const ROUTES: &[RouteSpec] = &[
         "/api/rollup",
         GROUP,
         "What a rollup would do now",
-        "Outlook",
+        "RollupPlan",
         rollup_outlook,
     )
     .query(ROLLUP_FIELDS)
@@ -90,7 +90,7 @@ pub const ROUTES: &[RouteSpec] = &[
         "/api/rollup",
         GROUP,
         "Summarize one tier or one period now; POST /api/jobs/run summarizes what is due",
-        "RolledUp",
+        "RollupResult",
         run_rollup,
     )
     .body(BodySpec::One(ROLLUP_FIELDS))
@@ -100,7 +100,7 @@ pub const ROUTES: &[RouteSpec] = &[
         "/api/backfill",
         GROUP,
         "Summarize the past, newest first, until it is done or the day's tokens are spent",
-        "Backfilled",
+        "BackfillReport",
         backfill,
     )
     .body(BodySpec::One(&[]))
@@ -110,7 +110,7 @@ pub const ROUTES: &[RouteSpec] = &[
         "/api/consolidate",
         GROUP,
         "What the nightly job would do now; POST /api/jobs/run runs it",
-        "NightOutlook",
+        "ConsolidationPlan",
         night_outlook,
     ),
     RouteSpec::get(
@@ -118,7 +118,7 @@ pub const ROUTES: &[RouteSpec] = &[
         "/api/compact",
         GROUP,
         "The events that compaction would archive",
-        "CompactedNow",
+        "CompactionResult",
         compaction_outlook,
     ),
     RouteSpec::post(
@@ -126,7 +126,7 @@ pub const ROUTES: &[RouteSpec] = &[
         "/api/compact",
         GROUP,
         "Compact the ledger: replace each finished chain by one event and archive the old lines",
-        "CompactedNow",
+        "CompactionResult",
         run_compaction,
     )
     .body(BodySpec::One(&[]))
@@ -136,10 +136,10 @@ pub const ROUTES: &[RouteSpec] = &[
         "/api/prune",
         GROUP,
         "The expired events that would be archived",
-        "Pruned",
+        "PruneResult",
         prune_outlook,
     ),
-    RouteSpec::post(WRITE, "/api/prune", GROUP, "Archive expired events", "Pruned", run_prune)
+    RouteSpec::post(WRITE, "/api/prune", GROUP, "Archive expired events", "PruneResult", run_prune)
         .body(BodySpec::One(&[]))
         .example("/api/prune", Some("{}")),
     RouteSpec::get(READ, "/api/runs", GROUP, "The rollup runs, with their cost", "Runs", list_runs)
@@ -158,7 +158,7 @@ pub const ROUTES: &[RouteSpec] = &[
         "/api/reviews/{period}",
         GROUP,
         "Resolve a rejected draft: accept it, edit it, or retry",
-        "Settled",
+        "ReviewResult",
         resolve_review,
     )
     .body(BodySpec::One(&[
@@ -176,7 +176,7 @@ pub const ROUTES: &[RouteSpec] = &[
         "/api/marks",
         GROUP,
         "Mark a day as important or dull, which changes how much of it is summarized",
-        "Marked",
+        "DayMarks",
         mark_day,
     )
     .body(BodySpec::One(&[
@@ -189,7 +189,7 @@ pub const ROUTES: &[RouteSpec] = &[
         "/api/verify",
         GROUP,
         "Verify everything: ids, references, the index, earlier checksums",
-        "Verdict",
+        "IntegrityReport",
         verify,
     )
     .body(BodySpec::One(&[]))
