@@ -438,7 +438,7 @@ fn what_is_wrong_with_a_call_is_said_so_that_the_model_can_mend_it() {
         ("close", json!({ "ids": [] }), "`ids`"),
         ("close", json!({ "ids": ["one"] }), "`ids`"),
         ("close", json!({ "ids": ["EVT-20260213-001"] }), "EVT-20260213-001"),
-        ("forget", json!({}), "either `ids` or `text`"),
+        ("forget", json!({}), "either `ids` or `matching`"),
         ("forget", json!({ "ids": ["EVT-20200101-001"] }), "there is no event EVT-20200101-001"),
         ("why", json!({ "of": "" }), "`of` is missing"),
         ("why", json!({ "of": "EVT-20200101-001" }), "EVT-20200101-001"),
