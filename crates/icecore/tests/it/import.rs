@@ -564,7 +564,7 @@ fn hostile_archives_and_trees_are_refused() {
         zipped(&[("conversations.json", &vec![b' '; 64 * 1024 * 1024])]),
         "as a zip bomb does",
     );
-    refused("overlap.zip", overlapping(), "parts overlap");
+    refused("overlap.zip", overlapping(), "entries overlap");
     refused(
         "torn.zip",
         zipped(&[("conversations.json", b"[]")])[..40].to_vec(),
