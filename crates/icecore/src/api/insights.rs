@@ -35,7 +35,7 @@ pub const ROUTES: &[RouteSpec] = &[
             "The session, day, week, month or year to compare with; default the latest week, else the latest month",
         )])
         .example("/api/similar?period=2026-W07", None),
-    RouteSpec::get(READ, "/api/similar/merged", GROUP, "A period and similar ones merged into one text, without repetitions", "SimilarMerged", similar_merged)
+    RouteSpec::get(READ, "/api/similar/merged", GROUP, "A period and similar ones merged into one text, without repetitions", "MergedSimilar", similar_merged)
         .query(&[
             InputField::new("period", PERIOD_TYPE, "The period; default the latest week, else the latest month"),
             InputField::new("budget", ValueType::Between(512, 1_000_000), "Maximum size in bytes; default 8192"),

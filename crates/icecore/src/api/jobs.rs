@@ -48,7 +48,7 @@ pub const ROUTES: &[RouteSpec] = &[
         "/api/jobs/run",
         GROUP,
         "Summarize what is due, or consolidate; responds when it is done",
-        "Ran",
+        "JobResults",
         run_job,
     )
     .body(BodySpec::One(&[InputField::new(
@@ -73,7 +73,7 @@ pub const ROUTES: &[RouteSpec] = &[
         "/api/calendar/ics",
         GROUP,
         "The jobs of the next days as an iCalendar file",
-        "Ics",
+        "CalendarFile",
         calendar_ics,
     )
     .query(DAYS_FIELD)
@@ -83,7 +83,7 @@ pub const ROUTES: &[RouteSpec] = &[
         "/api/rollup",
         GROUP,
         "What a rollup would do now",
-        "Outlook",
+        "RollupPlan",
         rollup_outlook,
     )
     .query(ROLLUP_FIELDS)
@@ -93,7 +93,7 @@ pub const ROUTES: &[RouteSpec] = &[
         "/api/rollup",
         GROUP,
         "Summarize one tier or one period now; POST /api/jobs/run summarizes what is due",
-        "RolledUp",
+        "RollupResult",
         run_rollup,
     )
     .body(BodySpec::One(ROLLUP_FIELDS))
@@ -103,7 +103,7 @@ pub const ROUTES: &[RouteSpec] = &[
         "/api/backfill",
         GROUP,
         "Summarize the past, newest first, until it is done or the day's tokens are spent",
-        "Backfilled",
+        "BackfillReport",
         backfill,
     )
     .body(BodySpec::One(&[]))
@@ -113,7 +113,7 @@ pub const ROUTES: &[RouteSpec] = &[
         "/api/consolidate",
         GROUP,
         "What the nightly job would do now; POST /api/jobs/run runs it",
-        "NightOutlook",
+        "ConsolidationPlan",
         night_outlook,
     ),
     RouteSpec::get(
@@ -121,7 +121,7 @@ pub const ROUTES: &[RouteSpec] = &[
         "/api/compact",
         GROUP,
         "The events that compaction would archive",
-        "CompactedNow",
+        "CompactionResult",
         compaction_outlook,
     ),
     RouteSpec::post(
@@ -129,7 +129,7 @@ pub const ROUTES: &[RouteSpec] = &[
         "/api/compact",
         GROUP,
         "Compact the ledger: replace each finished chain by one event and archive the old lines",
-        "CompactedNow",
+        "CompactionResult",
         run_compaction,
     )
     .body(BodySpec::One(&[]))
@@ -139,10 +139,10 @@ pub const ROUTES: &[RouteSpec] = &[
         "/api/prune",
         GROUP,
         "The expired events that would be archived",
-        "Pruned",
+        "PruneResult",
         prune_outlook,
     ),
-    RouteSpec::post(WRITE, "/api/prune", GROUP, "Archive expired events", "Pruned", run_prune)
+    RouteSpec::post(WRITE, "/api/prune", GROUP, "Archive expired events", "PruneResult", run_prune)
         .body(BodySpec::One(&[]))
         .example("/api/prune", Some("{}")),
     RouteSpec::get(READ, "/api/runs", GROUP, "The rollup runs, with their cost", "Runs", list_runs)
@@ -165,7 +165,7 @@ pub const ROUTES: &[RouteSpec] = &[
         "/api/reviews/{period}",
         GROUP,
         "Resolve a rejected draft: accept it, edit it, or retry",
-        "Settled",
+        "ReviewResult",
         resolve_review,
     )
     .body(BodySpec::One(&[
@@ -183,7 +183,7 @@ pub const ROUTES: &[RouteSpec] = &[
         "/api/marks",
         GROUP,
         "Mark a day as important or dull, which changes how much of it is summarized",
-        "Marked",
+        "DayMarks",
         mark_day,
     )
     .body(BodySpec::One(&[
@@ -196,7 +196,7 @@ pub const ROUTES: &[RouteSpec] = &[
         "/api/verify",
         GROUP,
         "Verify everything: ids, references, the index, earlier checksums",
-        "Verdict",
+        "IntegrityReport",
         verify,
     )
     .body(BodySpec::One(&[]))

@@ -88,7 +88,7 @@ pub const ROUTES: &[RouteSpec] = &[
         "/api/events",
         GROUP,
         "Record a fact, decision, commitment, preference, constraint, procedure or relationship",
-        "Remembered",
+        "RememberResult",
         remember,
     )
     .space(SpaceTarget::TheirsOrNew)
@@ -168,30 +168,51 @@ pub const ROUTES: &[RouteSpec] = &[
         "Maximum number of nodes, nearest first; default 100",
     )])
     .example("/api/events/20260213-1/graph", None),
-    RouteSpec::get(READ, "/api/events/{id}", GROUP, "One event with its chain", "Story", show)
-        .example("/api/events/20260213-1", None),
-    RouteSpec::post(WRITE, "/api/events/{id}/close", GROUP, "Close a commitment", "Acts", close)
-        .body(ACT_BODY)
-        .example("/api/events/20260213-1/close", Some(r#"{"note":"sent"}"#)),
+    RouteSpec::get(
+        READ,
+        "/api/events/{id}",
+        GROUP,
+        "One event with its chain",
+        "EventDetails",
+        show,
+    )
+    .example("/api/events/20260213-1", None),
+    RouteSpec::post(
+        WRITE,
+        "/api/events/{id}/close",
+        GROUP,
+        "Close a commitment",
+        "ActResults",
+        close,
+    )
+    .body(ACT_BODY)
+    .example("/api/events/20260213-1/close", Some(r#"{"note":"sent"}"#)),
     RouteSpec::post(
         WRITE,
         "/api/events/{id}/confirm",
         GROUP,
         "Confirm that an event is still true",
-        "Acts",
+        "ActResults",
         confirm,
     )
     .body(ACT_BODY)
     .example("/api/events/20260213-1/confirm", Some("{}")),
-    RouteSpec::post(WRITE, "/api/events/{id}/retract", GROUP, "Retract an event", "Acts", retract)
-        .body(ACT_BODY)
-        .example("/api/events/20260213-1/retract", Some(r#"{"note":"a misunderstanding"}"#)),
+    RouteSpec::post(
+        WRITE,
+        "/api/events/{id}/retract",
+        GROUP,
+        "Retract an event",
+        "ActResults",
+        retract,
+    )
+    .body(ACT_BODY)
+    .example("/api/events/20260213-1/retract", Some(r#"{"note":"a misunderstanding"}"#)),
     RouteSpec::post(
         WRITE,
         "/api/forget",
         GROUP,
         "Delete something permanently, with everything derived from it; `dry_run` only reports",
-        "Forgot",
+        "ForgetReport",
         forget,
     )
     .body(BodySpec::One(&[
@@ -230,7 +251,7 @@ pub const ROUTES: &[RouteSpec] = &[
         "/api/quarantine/{id}/confirm",
         GROUP,
         "Confirm a quarantined event",
-        "Acts",
+        "ActResults",
         confirm_quarantined,
     )
     .body(NOTE_BODY)
@@ -240,7 +261,7 @@ pub const ROUTES: &[RouteSpec] = &[
         "/api/quarantine/{id}/drop",
         GROUP,
         "Drop a quarantined event",
-        "Acts",
+        "ActResults",
         drop_quarantined,
     )
     .body(NOTE_BODY)
@@ -266,7 +287,7 @@ pub const ROUTES: &[RouteSpec] = &[
         "/api/why",
         GROUP,
         "Trace something back to its source messages",
-        "Why",
+        "ProvenanceResult",
         trace_source,
     )
     .query(&[

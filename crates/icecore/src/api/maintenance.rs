@@ -44,7 +44,7 @@ pub const ROUTES: &[RouteSpec] = &[
         "/api/snapshots",
         GROUP,
         "Take a snapshot; null if nothing changed since the last one",
-        "SnapshotMade",
+        "SnapshotResult",
         snapshot,
     )
     .body(BodySpec::One(&[InputField::text("note", "A note")]))
@@ -54,7 +54,7 @@ pub const ROUTES: &[RouteSpec] = &[
         "/api/undo",
         GROUP,
         "Restore the last snapshot, or `to`; the current state is saved first, so a second undo restores it",
-        "UndoneOrNot",
+        "UndoResult",
         undo,
     )
     .body(BodySpec::One(&[InputField::text("to", "The snapshot; default the last one")]))
@@ -74,7 +74,7 @@ pub const ROUTES: &[RouteSpec] = &[
         "/api/reindex",
         GROUP,
         "Rebuild everything derived from the files",
-        "Reindexed",
+        "ReindexReport",
         reindex,
     )
     .body(BodySpec::One(&[InputField::new(
@@ -96,7 +96,7 @@ pub const ROUTES: &[RouteSpec] = &[
         "/api/config/check",
         GROUP,
         "Check icecore.toml; problems are returned as the error",
-        "Fine",
+        "ConfigCheck",
         config_check,
     ),
     RouteSpec::get(
@@ -104,7 +104,7 @@ pub const ROUTES: &[RouteSpec] = &[
         "/api/pauses",
         GROUP,
         "List what is paused: nothing of it is captured",
-        "Paused",
+        "PauseList",
         list_pauses,
     ),
     RouteSpec::post(
@@ -112,7 +112,7 @@ pub const ROUTES: &[RouteSpec] = &[
         "/api/pauses",
         GROUP,
         "Pause capture: for a while, in a session, in a project",
-        "Paused",
+        "PauseList",
         pause_capture,
     )
     .body(BodySpec::One(&[
@@ -126,7 +126,7 @@ pub const ROUTES: &[RouteSpec] = &[
         "/api/resume",
         GROUP,
         "Resume capture; without a session or project, all pauses end",
-        "Resumed",
+        "ResumeResult",
         resume,
     )
     .body(BodySpec::One(PAUSE_SCOPE_FIELDS))
@@ -157,7 +157,7 @@ pub const ROUTES: &[RouteSpec] = &[
         "/api/triggers",
         GROUP,
         "Append the suggestions to recall/triggers.json",
-        "TriggersKept",
+        "TriggersSaved",
         save_trigger_suggestions,
     )
     .body(BodySpec::One(&[]))
@@ -175,7 +175,7 @@ pub const ROUTES: &[RouteSpec] = &[
         "/api/merge",
         GROUP,
         "Merge what another machine did in the same vault, as fetched by git",
-        "MergeDone",
+        "MergeReport",
         merge,
     )
     .body(BodySpec::One(&[InputField::text(
@@ -188,7 +188,7 @@ pub const ROUTES: &[RouteSpec] = &[
         "/api/model/check",
         GROUP,
         "Check that the configured model can be reached, streams and follows a schema",
-        "ModelChecked",
+        "ModelCheck",
         check_model,
     )
     .space(SpaceTarget::Everybodys)

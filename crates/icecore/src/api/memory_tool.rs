@@ -17,7 +17,7 @@ pub const ROUTES: &[RouteSpec] = &[
         "/api/memory-tool",
         GROUP,
         "Execute a call of Anthropic's memory tool (memory_20250818); the body is the tool's input, unchanged",
-        "ToolAnswer",
+        "MemoryToolResult",
         memory_tool,
     )
     .space(SpaceTarget::TheirsOrNew)

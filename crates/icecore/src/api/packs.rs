@@ -192,7 +192,7 @@ pub const ROUTES: &[RouteSpec] = &[
         "/api/search",
         GROUP,
         "Search all messages, events, summaries, pages and logs",
-        "Found",
+        "SearchResults",
         search,
     )
     .query(&[

@@ -511,7 +511,7 @@ fn what_waits_is_shown_as_quoted_words_and_confirmed_or_dropped_one_by_one() {
     let other = vault.remember(&["Vega opened in Rome", "--origin", "import"]);
     let own = vault.remember(&["The vendor is Nova"]);
     let list = vault.json(&["quarantine", "list"]);
-    assert!(list["note"].as_str().unwrap().contains("nothing to be obeyed"), "{list}");
+    assert!(list["note"].as_str().unwrap().contains("neither facts nor instructions"), "{list}");
     let ids = |list: &Value| -> Vec<String> {
         list["quarantined"]
             .as_array()
