@@ -590,7 +590,7 @@ impl<'de> Deserialize<'de> for RecordFields<'de> {
     }
 }
 
-/// Why a line is no record, as the end of the sentence "this line …".
+/// Why a line is not a record, as the end of the sentence "this line …".
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct NotARecord(pub String);

@@ -133,7 +133,8 @@ pub struct TranscriptReport {
     pub turns: usize,
     /// What was skipped, and how often.
     pub skipped: Vec<(String, usize)>,
-    pub taken: CaptureReport,
+    #[serde(rename = "taken")]
+    pub capture: CaptureReport,
     /// The sessions it belongs to.
     #[serde(skip)]
     pub sessions: Vec<SessionKey>,
@@ -153,7 +154,8 @@ pub struct SavedState {
     /// If not, why.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub why_not: Option<String>,
-    pub taken: CaptureReport,
+    #[serde(rename = "taken")]
+    pub capture: CaptureReport,
 }
 
 /// The name of a message in an error, by its position in the input.
@@ -181,19 +183,22 @@ impl PrivacyFilter<'_> {
     /// The message as it may be stored, with its project; `None` if it is withheld.
     fn admit(
         &mut self,
-        mut said: IncomingMessage,
-        gaps: &CaptureDefaults,
+        mut message: IncomingMessage,
+        defaults: &CaptureDefaults,
         when: Moment,
     ) -> Option<IncomingMessage> {
-        if said.conversation.as_ref().or(gaps.conversation.as_ref()).map(String::as_str)
+        if message.conversation.as_ref().or(defaults.conversation.as_ref()).map(String::as_str)
             != Some(TRANSCRIPTS_CONVERSATION)
         {
-            return Some(said);
+            return Some(message);
         }
-        let session = said.session.clone().or_else(|| gaps.session.clone());
-        let noted =
-            said.extra.iter().find(|(name, _)| name == record::PROJECT_FIELD).map(|(_, raw)| raw);
-        let project = match (noted, &said.folder) {
+        let session = message.session.clone().or_else(|| defaults.session.clone());
+        let noted = message
+            .extra
+            .iter()
+            .find(|(name, _)| name == record::PROJECT_FIELD)
+            .map(|(_, raw)| raw);
+        let project = match (noted, &message.folder) {
             (Some(raw), _) => serde_json::from_str(raw).ok(),
             (None, Some(folder)) => {
                 let found = self
@@ -202,7 +207,7 @@ impl PrivacyFilter<'_> {
                     .or_insert_with(|| crate::project::project_of(Path::new(folder)))
                     .clone();
                 if let Some(name) = &found {
-                    said.extra.push((
+                    message.extra.push((
                         record::PROJECT_FIELD.into(),
                         serde_json::Value::from(name.as_str()).to_string(),
                     ));
@@ -211,26 +216,26 @@ impl PrivacyFilter<'_> {
             }
             (None, None) => None,
         };
-        let at = said.ts.map_or(when, |ts| ts).timestamp();
-        if said.role.unwrap_or(Role::User) == Role::User
-            && said.other_speaker.is_none()
-            && !said.text.trim().is_empty()
+        let at = message.ts.map_or(when, |ts| ts).timestamp();
+        if message.role.unwrap_or(Role::User) == Role::User
+            && message.other_speaker.is_none()
+            && !message.text.trim().is_empty()
         {
-            let own = capture_filter::strip_blocks(&said.text).text;
+            let own = capture_filter::strip_blocks(&message.text).text;
             let is_private = private::is_private_turn(&own);
             // Input typed into a running turn does not end the turn.
-            let is_queued = said.extra.iter().any(|(name, _)| name == record::QUEUED_FIELD);
+            let is_queued = message.extra.iter().any(|(name, _)| name == record::QUEUED_FIELD);
             if is_private || !is_queued {
                 self.private.insert(session.clone(), is_private);
             }
-            let (rest, parts) = private::strip_private_parts(&said.text);
+            let (rest, parts) = private::strip_private_parts(&message.text);
             if parts > 0 {
-                said.text = rest.trim().to_owned();
+                message.text = rest.trim().to_owned();
             }
         }
         let is_private = self.private.get(&session).copied().unwrap_or(false);
         let is_paused = self.pauses.covering(session.as_deref(), project.as_deref(), at).is_some();
-        (!is_private && !is_paused).then_some(said)
+        (!is_private && !is_paused).then_some(message)
     }
 }
 
@@ -238,14 +243,20 @@ impl Memory {
     /// Captures messages.
     pub async fn add_messages(
         &self,
-        said: Vec<IncomingMessage>,
-        gaps: &CaptureDefaults,
+        message: Vec<IncomingMessage>,
+        defaults: &CaptureDefaults,
     ) -> Result<CaptureReport> {
         self.refresh_tombstones().await?;
         let mut taken = CaptureReport::default();
         let pauses = self.pauses().await?;
-        let records =
-            self.filter_messages(said, gaps, self.now(), &pauses, &message_label, &mut taken);
+        let records = self.filter_messages(
+            message,
+            defaults,
+            self.now(),
+            &pauses,
+            &message_label,
+            &mut taken,
+        );
         let records = self.match_stored_ids(records, false, &mut taken).await?;
         self.append_records(records, &mut taken).await?;
         Ok(taken)
@@ -290,7 +301,7 @@ impl Memory {
         &self,
         mut records: Vec<Record>,
         live: bool,
-        taken: &mut CaptureReport,
+        report: &mut CaptureReport,
     ) -> Result<Vec<Record>> {
         self.attribute_by_conversation(&mut records, taken).await?;
         self.match_unkeyed_ids(&mut records, taken).await?;
@@ -332,7 +343,7 @@ impl Memory {
         for (((mut record, heard), own), told) in records.into_iter().zip(heard).zip(own).zip(told)
         {
             match heard {
-                Some(id) if !own && told && record.id != id => taken.same += 1,
+                Some(id) if !own && told && record.id != id => report.same += 1,
                 Some(id) if !own && (live || record.is_undelivered()) => {
                     record.id = id;
                     kept.push(record);
@@ -418,7 +429,7 @@ impl Memory {
     async fn attribute_by_conversation(
         &self,
         records: &mut [Record],
-        taken: &mut CaptureReport,
+        report: &mut CaptureReport,
     ) -> Result<()> {
         let owner = self.policy.person.names();
         let mut names: HashMap<String, Vec<String>> = HashMap::new();
@@ -438,7 +449,7 @@ impl Memory {
             }
             let users = names.get(&record.conversation).into_iter().flatten().map(String::as_str);
             if owner.is_one_of_several(&name, users) {
-                *taken.others.entry(name.clone()).or_default() += 1;
+                *report.others.entry(name.clone()).or_default() += 1;
                 record.other_speaker = Some(name);
                 record.origin =
                     if record.origin == Origin::Tool { Origin::Tool } else { Origin::Import };
@@ -450,22 +461,22 @@ impl Memory {
     pub(crate) async fn append_records(
         &self,
         records: Vec<Record>,
-        taken: &mut CaptureReport,
+        report: &mut CaptureReport,
     ) -> Result<()> {
         if !records.is_empty() {
             let added = self.store.add_records(records).await?;
-            taken.new += added.new;
-            taken.same += added.same;
-            taken.revised.extend(added.revised);
+            report.new += added.new;
+            report.same += added.same;
+            report.revised.extend(added.revised);
         }
         Ok(())
     }
 
     /// The capture filter: the only way of text into the store.
-    pub(crate) fn filter_text(&self, text: &str, taken: &mut CaptureReport) -> FilteredText {
+    pub(crate) fn filter_text(&self, text: &str, report: &mut CaptureReport) -> FilteredText {
         let stripped = capture_filter::strip_blocks(text);
         let own_bytes = stripped.bytes;
-        taken.own_bytes += own_bytes;
+        report.own_bytes += own_bytes;
         let text = if own_bytes > 0 {
             stripped.text.trim().to_owned()
         } else {
@@ -492,14 +503,14 @@ impl Memory {
     }
 
     /// Filters raw JSON; the result is still JSON.
-    fn filter_json(&self, raw: String, taken: &mut CaptureReport) -> String {
+    fn filter_json(&self, raw: String, report: &mut CaptureReport) -> String {
         // First each string without its JSON escapes, then the whole, where a key shows what its
         // value is.
         let raw = crate::capture_filter::map_json_strings(&raw, &mut |text| {
-            self.filter_text(&text, taken).text
+            self.filter_text(&text, report).text
         })
         .unwrap_or(raw);
-        let passed = self.filter_text(&raw, taken).text;
+        let passed = self.filter_text(&raw, report).text;
         if passed == raw || serde_json::from_str::<serde::de::IgnoredAny>(&passed).is_ok() {
             return passed;
         }
@@ -510,49 +521,49 @@ impl Memory {
     /// `place` names the message at a position.
     pub(crate) fn filter_messages(
         &self,
-        said: Vec<IncomingMessage>,
-        gaps: &CaptureDefaults,
+        message: Vec<IncomingMessage>,
+        defaults: &CaptureDefaults,
         when: Moment,
         pauses: &Pauses,
         place: &dyn Fn(usize) -> String,
-        taken: &mut CaptureReport,
+        report: &mut CaptureReport,
     ) -> Vec<Record> {
-        let mut said = said;
-        speaker::attribute_speakers(&mut said, &self.policy.person.names(), gaps.extent);
-        let mut records = Vec::with_capacity(said.len());
+        let mut message = message;
+        speaker::attribute_speakers(&mut message, &self.policy.person.names(), defaults.extent);
+        let mut records = Vec::with_capacity(message.len());
         let mut withholding =
             PrivacyFilter { pauses, private: HashMap::new(), projects: HashMap::new() };
         // How often the same text occurred before, among messages without an id.
         let mut before: HashMap<(Option<String>, String), usize> = HashMap::new();
-        for (at, said) in said.into_iter().enumerate() {
-            let Some(said) = withholding.admit(said, gaps, when) else {
-                taken.withheld += 1;
+        for (at, message) in message.into_iter().enumerate() {
+            let Some(message) = withholding.admit(message, defaults, when) else {
+                report.withheld += 1;
                 continue;
             };
-            match self.build_record(said, gaps, when, &mut before, taken) {
+            match self.build_record(message, defaults, when, &mut before, report) {
                 Ok(Some(record)) => {
                     if let Some((_, bytes)) =
                         record.extra.iter().find(|(name, _)| name == PARTS_CUT_FIELD)
-                        && taken.cut.len() < MAX_COMPLAINTS
+                        && report.cut.len() < MAX_COMPLAINTS
                     {
-                        taken.cut.push(format!(
+                        report.cut.push(format!(
                             "{} has parts of {bytes} bytes; long texts in them were cut",
                             place(at)
                         ));
                     }
                     if let Some(speaker) = &record.other_speaker {
-                        let is_counted = taken.others.len() < MAX_COMPLAINTS
-                            || taken.others.contains_key(speaker);
-                        *taken
+                        let is_counted = report.others.len() < MAX_COMPLAINTS
+                            || report.others.contains_key(speaker);
+                        *report
                             .others
                             .entry(if is_counted { speaker.clone() } else { "others".into() })
                             .or_default() += 1;
                     }
-                    records.extend(self.scrub_record(record, taken));
+                    records.extend(self.scrub_record(record, report));
                 }
-                Ok(None) => taken.passed_over += 1,
-                Err(why) if taken.complaints.len() < MAX_COMPLAINTS => {
-                    taken.complaints.push(format!("{} {why}", place(at)))
+                Ok(None) => report.passed_over += 1,
+                Err(why) if report.complaints.len() < MAX_COMPLAINTS => {
+                    report.complaints.push(format!("{} {why}", place(at)))
                 }
                 Err(_) => {}
             }
@@ -562,16 +573,16 @@ impl Memory {
 
     fn build_record(
         &self,
-        said: IncomingMessage,
-        gaps: &CaptureDefaults,
+        message: IncomingMessage,
+        defaults: &CaptureDefaults,
         when: Moment,
         before: &mut HashMap<(Option<String>, String), usize>,
-        taken: &mut CaptureReport,
+        report: &mut CaptureReport,
     ) -> Result<Option<Record>, String> {
-        if said.text.len() > MAX_TEXT_BYTES {
+        if message.text.len() > MAX_TEXT_BYTES {
             return Err(format!(
                 "has {} bytes, the limit is {MAX_TEXT_BYTES}; save the text as a file of its own",
-                said.text.len()
+                message.text.len()
             ));
         }
         let mut short = |name: &str, value: Option<String>| match value {
@@ -579,24 +590,24 @@ impl Memory {
                 Err(format!("has a {name} of {} bytes, the limit is {MAX_NAME_BYTES}", value.len()))
             }
             Some(value) => {
-                Ok(Some(sanitize::one_line(self.filter_text(&value, taken).text.trim()))
+                Ok(Some(sanitize::one_line(self.filter_text(&value, report).text.trim()))
                     .filter(|value| !value.is_empty()))
             }
             None => Ok(None),
         };
         let conversation =
-            short("conversation", said.conversation.or_else(|| gaps.conversation.clone()))?
+            short("conversation", message.conversation.or_else(|| defaults.conversation.clone()))?
                 .unwrap_or_else(|| NOTES_CONVERSATION.into());
-        let session = short("session", said.session.or_else(|| gaps.session.clone()))?;
-        let name = short("name", said.name)?;
-        let other_speaker = short("speaker", said.other_speaker)?;
-        let id = short("id", said.id)?;
-        let role = said.role.unwrap_or(Role::User);
+        let session = short("session", message.session.or_else(|| defaults.session.clone()))?;
+        let name = short("name", message.name)?;
+        let other_speaker = short("speaker", message.other_speaker)?;
+        let id = short("id", message.id)?;
+        let role = message.role.unwrap_or(Role::User);
         let passed = match &name {
-            Some(name) => self.filter_spoken(name, &said.text, taken),
-            None => self.filter_text(&said.text, taken),
+            Some(name) => self.filter_spoken(name, &message.text, report),
+            None => self.filter_text(&message.text, report),
         };
-        let whole = said.parts.map(|parts| self.filter_json(parts, taken));
+        let whole = message.parts.map(|parts| self.filter_json(parts, report));
         let parts = whole
             .as_deref()
             .map(|parts| budget::truncate_json(parts, MAX_PARTS_BYTES).into_owned());
@@ -604,10 +615,10 @@ impl Memory {
         if silent && (passed.own_bytes > 0 || id.is_none()) {
             return Ok(None);
         }
-        let ts = match said.ts {
+        let ts = match message.ts {
             None => when,
             // A time without an offset is in the vault's zone.
-            Some(ts) if said.offset_assumed => {
+            Some(ts) if message.offset_assumed => {
                 let civil = Offset::UTC.to_datetime(ts.timestamp());
                 self.zone.moment(self.zone.instant_at(civil.date(), civil.time()))
             }
@@ -615,28 +626,29 @@ impl Memory {
         };
         let words = secrets::strip_mark_codes(&passed.text);
         let id = id.unwrap_or_else(|| {
-            let told = said.ts.map(|_| ts);
+            let told = message.ts.map(|_| ts);
             let key =
                 format!("{role}\0{}\0{words}", told.map_or(String::new(), |ts| ts.to_string()));
             let same = before.entry((session.clone(), key)).or_default();
             *same += 1;
             record::derived_id(session.as_deref(), role, name.as_deref(), &words, told, *same - 1)
         });
-        let title =
-            said.title.map(|title| sanitize::one_line(self.filter_text(&title, taken).text.trim()));
+        let title = message
+            .title
+            .map(|title| sanitize::one_line(self.filter_text(&title, report).text.trim()));
         let title = title
             .filter(|title| !title.is_empty())
             .map(|title| title[..title.floor_char_boundary(MAX_NAME_BYTES)].to_owned());
-        let origin = said.origin.or(gaps.origin).unwrap_or(match role {
+        let origin = message.origin.or(defaults.origin).unwrap_or(match role {
             Role::User => Origin::User,
             Role::Assistant | Role::System => Origin::Assistant,
             Role::Tool => Origin::Tool,
         });
-        let mut extra: Vec<(String, String)> = said
+        let mut extra: Vec<(String, String)> = message
             .extra
             .into_iter()
             .map(|(name, raw)| {
-                self.filter_field(name, raw, &mut |raw| self.filter_text(&raw, taken).text)
+                self.filter_field(name, raw, &mut |raw| self.filter_text(&raw, report).text)
             })
             .filter(|(name, _)| name != PARTS_CUT_FIELD)
             .collect();
@@ -670,7 +682,7 @@ impl Memory {
         &self,
         lines: &[String],
         first: usize,
-        gaps: &CaptureDefaults,
+        defaults: &CaptureDefaults,
     ) -> Result<CaptureReport> {
         self.refresh_tombstones().await?;
         let mut taken = CaptureReport::default();
@@ -691,7 +703,7 @@ impl Memory {
         let complaints = std::mem::take(&mut taken.complaints);
         let pauses = self.pauses().await?;
         let records =
-            self.filter_messages(said, gaps, self.now(), &pauses, &message_label, &mut taken);
+            self.filter_messages(said, defaults, self.now(), &pauses, &message_label, &mut taken);
         let records = self.match_stored_ids(records, false, &mut taken).await?;
         taken.complaints.splice(0..0, complaints);
         self.append_records(records, &mut taken).await?;
@@ -705,9 +717,9 @@ impl Memory {
         name: &str,
         shape: Option<TranscriptFormat>,
         at: Option<Moment>,
-        gaps: &CaptureDefaults,
+        defaults: &CaptureDefaults,
     ) -> Result<TranscriptReport> {
-        self.import_transcript(text, name, shape, at, gaps, false).await
+        self.import_transcript(text, name, shape, at, defaults, false).await
     }
 
     pub(crate) async fn import_transcript(
@@ -716,7 +728,7 @@ impl Memory {
         name: &str,
         shape: Option<TranscriptFormat>,
         at: Option<Moment>,
-        gaps: &CaptureDefaults,
+        defaults: &CaptureDefaults,
         live: bool,
     ) -> Result<TranscriptReport> {
         self.refresh_tombstones().await?;
@@ -778,7 +790,7 @@ impl Memory {
         let pauses = self.pauses().await?;
         let records = self.filter_messages(
             said,
-            &gaps,
+            &defaults,
             self.zone.moment(now.timestamp()),
             &pauses,
             &message_label,
@@ -796,7 +808,7 @@ impl Memory {
             shape: read.shape.to_string(),
             turns,
             skipped: read.skipped,
-            taken,
+            capture: taken,
             sessions,
         })
     }
@@ -822,7 +834,7 @@ impl Memory {
             snapshot: record.path().to_string(),
             entered: why_not.is_none(),
             why_not,
-            taken,
+            capture: taken,
         })
     }
 

@@ -90,18 +90,18 @@ impl Memory {
         &self,
         name: &str,
         text: &str,
-        taken: &mut CaptureReport,
+        report: &mut CaptureReport,
     ) -> FilteredText {
         let label = format!("{name}: ");
         let mut seen = CaptureReport::default();
         let passed = self.filter_text(&format!("{label}{text}"), &mut seen);
         match passed.text.strip_prefix(&label) {
             Some(rest) => {
-                taken.merge(seen);
+                report.merge(seen);
                 let rest = if passed.own_bytes > 0 { rest.trim() } else { rest };
                 FilteredText { text: rest.to_owned(), own_bytes: passed.own_bytes }
             }
-            None => self.filter_text(text, taken),
+            None => self.filter_text(text, report),
         }
     }
 
@@ -145,7 +145,7 @@ impl Memory {
         let read = serde_json::from_str::<BTreeMap<String, Box<RawValue>>>(&passed).ok();
         match read.and_then(|fields| fields.into_iter().next()) {
             Some((name, raw)) => (name, raw.get().to_owned()),
-            // A value that is no valid JSON afterwards is hidden as a whole.
+            // A value that is not valid JSON afterwards is hidden as a whole.
             None => (name, format!("\"{}\"", self.marker_key.mark("field", raw.as_bytes()))),
         }
     }

@@ -590,7 +590,7 @@ pub(crate) fn rename_old_keys(
             file.remove(old_section);
         }
         let to = file.entry(section).or_insert_with(|| Value::Table(Table::new()));
-        // A new section that is no table is reported when the file is read.
+        // A new section that is not a table is reported when the file is read.
         let has_both = to.as_table().is_none_or(|to| to.contains_key(key));
         if let (Value::Table(to), false) = (to, has_both) {
             to.insert(key.to_owned(), value);
@@ -722,7 +722,7 @@ mod tests {
 
     // K10
     #[test]
-    fn a_setting_that_does_not_exist_is_passed_over_and_told() {
+    fn an_unknown_setting_is_ignored_with_a_warning() {
         let zone = "zone = \"Europe/Berlin\"\n";
         for (own, warning) in [
             ("zon = \"UTC\"", "did you mean `zone`?"),

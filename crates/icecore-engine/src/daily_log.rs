@@ -36,7 +36,8 @@ pub struct LogReport {
 #[derive(Debug, Default, Serialize)]
 pub struct LogScanReport {
     /// Extracts that became events.
-    pub taken: Vec<ImportedExtract>,
+    #[serde(rename = "taken")]
+    pub imported: Vec<ImportedExtract>,
     /// Secrets that were replaced in the logs, by kind.
     pub secrets: SecretCounts,
     /// What could not be read or imported, and why.
@@ -155,7 +156,7 @@ impl Memory {
         for (path, stamp) in unseen {
             match self.import_extracts(&path).await {
                 Ok((taken, complaints)) => {
-                    noticed.taken.extend(taken);
+                    noticed.imported.extend(taken);
                     noticed.complaints.extend(complaints);
                     seen.push((path, stamp));
                 }

@@ -330,8 +330,8 @@ impl Memory {
         Ok(self.store.note(name).await?.and_then(|bytes| serde_json::from_slice(&bytes).ok()))
     }
 
-    async fn write_note(&self, name: &DocPath, noted: &SessionNote) -> Result<()> {
-        Ok(self.store.put_note(name, &serde_json::to_vec(noted).unwrap_or_default()).await?)
+    async fn write_note(&self, name: &DocPath, note: &SessionNote) -> Result<()> {
+        Ok(self.store.put_note(name, &serde_json::to_vec(note).unwrap_or_default()).await?)
     }
 
     /// Locks the note of a session. Hooks of one session may run at the same time. A hook that does
@@ -602,7 +602,7 @@ impl Memory {
             shape: ImportFormat::ClaudeCode.to_string(),
             turns,
             skipped,
-            taken,
+            capture: taken,
             sessions,
         })
     }
@@ -650,7 +650,7 @@ impl Memory {
         role: Role,
         name: Option<&str>,
         text: &str,
-        noted: &mut SessionNote,
+        note: &mut SessionNote,
     ) -> Result<CaptureReport> {
         let mut taken = CaptureReport::default();
         let text = self.filter_without_report(text);
@@ -658,7 +658,7 @@ impl Memory {
             taken.passed_over = 1;
             return Ok(taken);
         }
-        let times = noted.count_text(record::turn_words_key(
+        let times = note.count_text(record::turn_words_key(
             Some(&session.session),
             role,
             &format!("{}{text}", name.unwrap_or_default()),
@@ -697,10 +697,14 @@ impl Memory {
 
     /// Appends records. If the store is unavailable, or older records are pending, they become
     /// pending too.
-    async fn append_or_defer(&self, records: Vec<Record>, taken: &mut CaptureReport) -> Result<()> {
-        if !self.flush_leaves_pending(taken).await {
-            match self.append_records(records.clone(), taken).await {
-                Err(error) if !is_busy(&error) => taken
+    async fn append_or_defer(
+        &self,
+        records: Vec<Record>,
+        report: &mut CaptureReport,
+    ) -> Result<()> {
+        if !self.flush_leaves_pending(report).await {
+            match self.append_records(records.clone(), report).await {
+                Err(error) if !is_busy(&error) => report
                     .complaints
                     .push(format!("the message is saved as a pending note for now: {error}")),
                 Err(_) => {}
@@ -744,8 +748,8 @@ impl Memory {
 
     /// Stores pending notes and returns whether some are left. New records then have to wait behind
     /// them. Notes that cannot be listed block nothing.
-    async fn flush_leaves_pending(&self, taken: &mut CaptureReport) -> bool {
-        self.is_provisional || taken.or_complain(self.flush_pending().await) > 0
+    async fn flush_leaves_pending(&self, report: &mut CaptureReport) -> bool {
+        self.is_provisional || report.or_complain(self.flush_pending().await) > 0
     }
 
     /// Stores pending notes, and returns how many are left.
@@ -845,7 +849,7 @@ impl Memory {
     pub async fn save_compaction_state(
         &self,
         session: &LiveSession,
-        wish: Option<&str>,
+        instructions: Option<&str>,
     ) -> Result<Option<SavedState>> {
         let note = session_note_path(&session.session)?;
         let now = self.now();
@@ -866,8 +870,11 @@ impl Memory {
             own = self.store.recent_records(TRANSCRIPTS_CONVERSATION, MAX_RECENT_RECORDS).await?;
             own.retain(|record| is_own(&record));
         }
-        let around =
-            WorkingContext { session: &session.session, project: session.project.as_deref(), wish };
+        let around = WorkingContext {
+            session: &session.session,
+            project: session.project.as_deref(),
+            instructions,
+        };
         let Some(mut state) = working::working_state(&own, &around) else { return Ok(None) };
         let last = records.iter().rev().find(|record| record.kind == RecordKind::State);
         if let Some(last) = last.filter(|last| {

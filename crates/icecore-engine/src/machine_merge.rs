@@ -146,8 +146,8 @@ impl Memory {
     pub async fn merge_from(
         &self,
         other: Option<&str>,
-        asking: Option<&ModelBudget<'_>>,
-        watch: ProgressFn<'_>,
+        budget: Option<&ModelBudget<'_>>,
+        progress: ProgressFn<'_>,
     ) -> Result<MergeReport> {
         if self.is_looking_back().await? {
             return Err(Error::NotFound(
@@ -190,7 +190,7 @@ impl Memory {
             self.import_edits(&mut curated).await?;
             self.rebuild_pages(&mut curated).await?;
             self.refresh_open_loops().await?;
-            watch("reading the other machine", 0, 0);
+            progress("reading the other machine", 0, 0);
             // This also ends a merge that was interrupted.
             self.snapshot_without_secrets("before a merge", &mut SecretCounts::new()).await?;
             let fork = self.history.find_divergence(other).await?;
@@ -207,7 +207,7 @@ impl Memory {
                 self.renumber_conflicting_ids(&fork).await?
             };
             if !fork.is_up_to_date {
-                watch("merging", 0, 0);
+                progress("merging", 0, 0);
                 match self.history.merge(&fork).await {
                     Ok(MergeOutcome::Complete) => {}
                     Ok(MergeOutcome::Conflicted { files, left: true }) => {
@@ -240,10 +240,10 @@ impl Memory {
             self.unify_marker_key(&fork).await?;
             (fork, renumbered)
         };
-        watch("forgetting what the other machine forgot", 0, 0);
+        progress("forgetting what the other machine forgot", 0, 0);
         self.reload_tombstones().await?;
         let wish = ForgetRequest { by: "merge".into(), ..ForgetRequest::default() };
-        let forgot = self.forget(&wish, asking, watch).await?;
+        let forgot = self.forget(&wish, budget, progress).await?;
         let forgotten: Vec<String> =
             forgot.gone.places.into_iter().map(|place| place.path).collect();
         let mut verdict = None;

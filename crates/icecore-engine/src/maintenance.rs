@@ -262,7 +262,7 @@ impl Memory {
                 IntegrityFinding::failure(IntegrityCheck::Unchanged, what).with_event(*first),
             );
         }
-        if self.tombstones().unfinished().next().is_some() {
+        if self.tombstones().unfinished_tombstones().next().is_some() {
             let what = "forgetting was interrupted; run `icecore forget --unfinished` to finish it";
             findings.push(IntegrityFinding::failure(IntegrityCheck::Unchanged, what));
         } else if self.has_unfinished_history().await? {
@@ -383,7 +383,9 @@ impl Memory {
             done.extend(self.repair_checkpoint().await?);
             done.extend(self.accept_gaps().await?);
         }
-        if self.tombstones().unfinished().next().is_some() || self.has_unfinished_history().await? {
+        if self.tombstones().unfinished_tombstones().next().is_some()
+            || self.has_unfinished_history().await?
+        {
             self.forget(
                 &ForgetRequest { by: "doctor --fix".into(), ..ForgetRequest::default() },
                 None,

@@ -52,13 +52,13 @@ pub struct ToolVersion {
 
 /// An answer to the model, or an error of ours.
 enum ToolError {
-    Told(String),
+    Answer(String),
     Failed(Error),
 }
 
 impl From<String> for ToolError {
     fn from(told: String) -> Self {
-        Self::Told(told)
+        Self::Answer(told)
     }
 }
 
@@ -66,7 +66,7 @@ impl From<StoreError> for ToolError {
     fn from(error: StoreError) -> Self {
         match error {
             // A link or a folder where a file should be is not a file of the tool.
-            StoreError::Link(_) | StoreError::NotAFile(_) | StoreError::Path(_) => Self::Told(
+            StoreError::Link(_) | StoreError::NotAFile(_) | StoreError::Path(_) => Self::Answer(
                 "Error: there is something at this path that is not a file of memory".into(),
             ),
             error => Self::Failed(error.into()),
@@ -80,11 +80,11 @@ impl Memory {
         let mut secrets = BTreeMap::new();
         let answer = match memory_tool::parse_command(input) {
             Ok(command) => self.run_memory_command(command, &mut secrets).await,
-            Err(told) => Err(ToolError::Told(told)),
+            Err(told) => Err(ToolError::Answer(told)),
         };
         match answer {
             Ok(content) => Ok(ToolAnswer { content, is_error: false, secrets }),
-            Err(ToolError::Told(content)) => Ok(ToolAnswer { content, is_error: true, secrets }),
+            Err(ToolError::Answer(content)) => Ok(ToolAnswer { content, is_error: true, secrets }),
             Err(ToolError::Failed(error)) => Err(error),
         }
     }
@@ -263,8 +263,9 @@ impl Memory {
             None => None,
         };
         let Some(bytes) = bytes else { return Err(memory_tool::missing_path_message(path).into()) };
-        String::from_utf8(bytes)
-            .map_err(|_| ToolError::Told(format!("Error: {} is not a text", path.requested_path())))
+        String::from_utf8(bytes).map_err(|_| {
+            ToolError::Answer(format!("Error: {} is not a text", path.requested_path()))
+        })
     }
 
     /// Filters `text` and writes it in place of what was read. Returns what was written.

@@ -343,13 +343,13 @@ impl Memory {
             there.extend(found.iter().map(|head| head.period));
         }
         let telling = pyramid::select_summaries(today, reach, &there, &recorded);
-        let told = self.load_summaries_as_of(&telling.told, vantage).await?;
+        let told = self.load_summaries_as_of(&telling.summaries, vantage).await?;
         let from = PyramidInput {
             system: before.system.clone(),
             files: before.files.clone(),
             records,
-            told,
-            untold: telling.untold,
+            summaries: told,
+            uncovered_days: telling.uncovered_days,
         };
         Ok(pyramid::pyramid_pack(today, &from, room))
     }

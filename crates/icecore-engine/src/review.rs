@@ -189,7 +189,7 @@ impl Memory {
     pub(crate) async fn ask_before_replacing_edited(
         &self,
         due: &DueSummary,
-        rolled: &mut RollupReport,
+        report: &mut RollupReport,
     ) -> Result<bool> {
         let reviews = self.load_latest_reviews().await?;
         let known = reviews
@@ -209,7 +209,7 @@ impl Memory {
             (SummaryDraft { headline: own.headline, body: own.body }, why)
         };
         self.store_rejected_draft(due, &draft, why, SummaryCost::default()).await?;
-        rolled.flagged.push(DeferredNode { period: due.period, why: why.into() });
+        report.flagged.push(DeferredNode { period: due.period, why: why.into() });
         Ok(false)
     }
 

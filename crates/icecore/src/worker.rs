@@ -73,13 +73,13 @@ pub struct Worker {
 impl Worker {
     /// Creates a worker named after its machine and process.
     pub fn new(
-        home: Arc<Postgres>,
+        database: Arc<Postgres>,
         models: Arc<Models>,
         log: Arc<dyn Fn(&str) + Send + Sync>,
     ) -> Arc<Self> {
         let machine = rustix::system::uname().nodename().to_string_lossy().into_owned();
         let name = format!("{machine}:{}", std::process::id());
-        Arc::new(Self { home, models, name, tally: Arc::default(), log })
+        Arc::new(Self { home: database, models, name, tally: Arc::default(), log })
     }
 
     /// The counts so far.
@@ -284,7 +284,7 @@ mod tests {
 
     // K5
     #[tokio::test(flavor = "multi_thread")]
-    async fn a_space_that_breaks_whoever_tends_it_keeps_nobody_from_the_others() {
+    async fn a_space_that_crashes_its_worker_does_not_block_other_spaces() {
         let cluster = TestCluster::start(Durability::Unflushed);
         let home = Postgres::for_url(&cluster.url(), PostgresOptions::default()).unwrap();
         home.migrate().await.unwrap();

@@ -224,7 +224,7 @@ mod tests {
 
     // C3
     #[test]
-    fn with_room_everything_is_told() {
+    fn with_a_large_budget_everything_is_shown() {
         let all = material(2, 5, 10);
         let chosen = select_material(&all, 4_000);
         assert_eq!(chosen.selected, ChatMaterial { older: Vec::new(), ..all });

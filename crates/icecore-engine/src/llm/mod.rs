@@ -193,12 +193,12 @@ pub struct ModelCheck {
     pub what: &'static str,
     pub ok: bool,
     /// What was observed.
-    pub said: String,
+    pub observation: String,
 }
 
 impl ModelCheck {
     fn new(what: &'static str, ok: bool, said: impl Into<String>) -> Self {
-        Self { what, ok, said: said.into() }
+        Self { what, ok, observation: said.into() }
     }
 }
 

@@ -25,6 +25,7 @@ pub(super) struct DocumentMeta {
 }
 
 impl DocumentMeta {
+    /// The stamp of this version.
     pub fn stamp(&self) -> Stamp {
         Stamp(self.version.to_string())
     }
@@ -32,7 +33,7 @@ impl DocumentMeta {
     /// Reads the columns length, version, ended and changed from `at` on.
     pub fn from_row(row: &Row, at: usize) -> Self {
         Self {
-            length: unsigned(row.get(at)),
+            length: to_unsigned(row.get(at)),
             version: row.get(at + 1),
             is_terminated: row.get(at + 2),
             changed: row.get(at + 3),
@@ -57,11 +58,11 @@ fn check_length(path: &DocPath, found: u64, length: u64) -> Result<()> {
     Err(Error::Database(format!("{path} has {found} bytes in its chunks instead of {length}")))
 }
 
-pub(super) fn unsigned(number: i64) -> u64 {
+pub(super) fn to_unsigned(number: i64) -> u64 {
     u64::try_from(number).unwrap_or(0)
 }
 
-pub(super) fn signed(number: u64) -> i64 {
+pub(super) fn to_signed(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
@@ -90,7 +91,7 @@ pub(super) fn split_chunks(at: u64, bytes: &[u8]) -> impl Iterator<Item = (i64, 
     bytes
         .chunks(MAX_CHUNK_BYTES)
         .enumerate()
-        .map(move |(nth, piece)| (signed(at + (nth * MAX_CHUNK_BYTES) as u64), piece))
+        .map(move |(nth, piece)| (to_signed(at + (nth * MAX_CHUNK_BYTES) as u64), piece))
 }
 
 impl Space {
@@ -131,11 +132,11 @@ impl Space {
         &self,
         tx: &Tx,
         path: &DocPath,
-        look: DocumentMeta,
+        meta: DocumentMeta,
     ) -> Result<ContentVersion> {
         const SQL: &str = "SELECT sha256(coalesce(string_agg(bytes, ''::bytea ORDER BY at), ''::bytea)) FROM icecore.chunk \
             WHERE space_id = $1 AND path = $2";
-        if look.version == 0 {
+        if meta.version == 0 {
             return Ok(ContentVersion::ABSENT);
         }
         let row = tx.query_one(SQL, &[&self.id, &path.as_str()]).await?;
@@ -221,9 +222,9 @@ impl Space {
         const SQL: &str = "SELECT at, bytes FROM icecore.chunk WHERE space_id = $1 AND path = $2 AND at >= coalesce( \
             (SELECT max(at) FROM icecore.chunk WHERE space_id = $1 AND path = $2 AND at <= $3), 0) ORDER BY at";
         let mut bytes = Vec::new();
-        for row in tx.query(SQL, &[&self.id, &path.as_str(), &signed(from)]).await? {
+        for row in tx.query(SQL, &[&self.id, &path.as_str(), &to_signed(from)]).await? {
             let (at, piece): (i64, Vec<u8>) = (row.get(0), row.get(1));
-            let skipped = usize::try_from(from.saturating_sub(unsigned(at)))
+            let skipped = usize::try_from(from.saturating_sub(to_unsigned(at)))
                 .unwrap_or(usize::MAX)
                 .min(piece.len());
             bytes.extend_from_slice(&piece[skipped..]);
@@ -250,7 +251,7 @@ impl Space {
                 THEN $4::bigint ELSE 0 END AS length) known \
             WHERE d.space_id = $1 AND d.path = $2";
         let Some(row) =
-            tx.query_opt(SQL, &[&self.id, &path.as_str(), &version, &signed(length)]).await?
+            tx.query_opt(SQL, &[&self.id, &path.as_str(), &version, &to_signed(length)]).await?
         else {
             return Ok(None);
         };
@@ -258,7 +259,7 @@ impl Space {
         if look.version == version {
             return Ok(Some((look, DocumentChange::Unchanged)));
         }
-        let known = unsigned(row.get(4));
+        let known = to_unsigned(row.get(4));
         let bytes: Vec<u8> = row.get::<_, Option<Vec<u8>>>(5).unwrap_or_default();
         check_length(path, known + bytes.len() as u64, look.length)?;
         Ok(Some((
@@ -295,7 +296,8 @@ impl Space {
     ) -> Result<DocumentMeta> {
         const SQL: &str = "UPDATE icecore.document SET length = $3, ended = $4, version = icecore.version_after(version), changed = clock_timestamp() \
             WHERE space_id = $1 AND path = $2 RETURNING length, version, ended, changed";
-        let row = tx.query_one(SQL, &[&self.id, &path.as_str(), &signed(length), &ended]).await?;
+        let row =
+            tx.query_one(SQL, &[&self.id, &path.as_str(), &to_signed(length), &ended]).await?;
         Ok(DocumentMeta::from_row(&row, 0))
     }
 

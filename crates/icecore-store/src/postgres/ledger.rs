@@ -15,7 +15,7 @@ use icecore_domain::ledger::{Ledger, LedgerEntry, LineFault};
 use jiff::civil::Date;
 
 use super::cache::ParsedDocument;
-use super::documents::{DocumentMeta, conflict_error, unsigned};
+use super::documents::{DocumentMeta, conflict_error, to_unsigned};
 use super::{Space, Tx};
 use crate::{EventSelection, LedgerText, Position, Result, StatementCount, ledger_view};
 
@@ -142,8 +142,8 @@ impl ParsedDocument for SpentIds {
     }
 }
 
-pub(super) fn ledger_position(look: Option<DocumentMeta>) -> Position {
-    Position(look.map_or(0, |look| unsigned(look.version)))
+pub(super) fn ledger_position(meta: Option<DocumentMeta>) -> Position {
+    Position(meta.map_or(0, |meta| to_unsigned(meta.version)))
 }
 
 impl Space {

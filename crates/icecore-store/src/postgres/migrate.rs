@@ -253,11 +253,11 @@ DO $$ DECLARE role text; BEGIN
             EXECUTE format('CREATE ROLE %I NOLOGIN NOSUPERUSER NOBYPASSRLS NOCREATEDB NOCREATEROLE', role);
         END IF;
     END LOOP;
-    -- Since 16 whoever makes a role without being a superuser may give it to others, but not take it.
+    -- Since 16 the creator of a role, unless a superuser, may grant it to others but is not a member.
     IF NOT pg_has_role(current_user, 'icecore_app', CASE WHEN current_setting('server_version_num')::integer < 160000 THEN 'MEMBER' ELSE 'SET' END) THEN
         EXECUTE format('GRANT icecore_app TO %I', current_user);
     END IF;
-    -- Whether the tables can be given to their owner is found out before the first of them is made.
+    -- Check whether the tables can be handed to their owner before the first one is created.
     IF NOT pg_has_role(current_user, 'icecore_owner', CASE WHEN current_setting('server_version_num')::integer < 160000 THEN 'MEMBER' ELSE 'SET' END) THEN
         EXECUTE format('GRANT icecore_owner TO %I', current_user);
         EXECUTE format('REVOKE icecore_owner FROM %I', current_user);

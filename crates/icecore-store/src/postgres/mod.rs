@@ -464,7 +464,7 @@ impl Postgres {
     async fn erase_with_audit(
         self: &Arc<Self>,
         name: &str,
-        deed: Option<&AuditEvent>,
+        event: Option<&AuditEvent>,
     ) -> Result<bool> {
         self.check_schema().await?;
         let (id, mut tries) = (space_id(name)?, 0);
@@ -480,8 +480,8 @@ impl Postgres {
             }
             let taken = async {
                 tx.query("SELECT icecore.erase()", &[]).await?;
-                match deed {
-                    Some(deed) => self.record_audit(&tx, deed).await,
+                match event {
+                    Some(event) => self.record_audit(&tx, event).await,
                     None => Ok(()),
                 }
             };

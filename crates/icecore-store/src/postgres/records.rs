@@ -17,7 +17,7 @@ use icecore_domain::record::{
 use jiff::civil::Date;
 use tokio_postgres::Row;
 
-use super::documents::{DocumentMeta, signed, split_chunks, unsigned};
+use super::documents::{DocumentMeta, split_chunks, to_signed, to_unsigned};
 use super::{Space, Tx};
 use crate::record_dedup::{self, RecordBatch};
 use crate::{AddReport, Error, Progress, Result};
@@ -67,7 +67,7 @@ fn session_stat(row: &Row, at: usize) -> Result<SessionStats> {
     let moment =
         |at: usize| Moment::parse(row.get(at)).map(|read| read.moment).ok_or_else(damage_error);
     let text = |at: usize| String::from_utf8(row.get(at)).map_err(|_| damage_error());
-    let number = |at: usize| unsigned(row.get(at));
+    let number = |at: usize| to_unsigned(row.get(at));
     let day = row.get::<_, &str>(at).parse().map_err(|_| damage_error())?;
     Ok(SessionStats {
         key: SessionKey {
@@ -212,7 +212,7 @@ impl Space {
             })
             .collect();
         let numbers = |number: fn(&SessionStats) -> u64| {
-            stats.iter().map(|(_, stat)| signed(number(stat))).collect::<Vec<i64>>()
+            stats.iter().map(|(_, stat)| to_signed(number(stat))).collect::<Vec<i64>>()
         };
         let moments = |moment: fn(&SessionStats) -> Moment| {
             stats.iter().map(|(_, stat)| moment(stat).to_string()).collect::<Vec<_>>()
@@ -224,7 +224,7 @@ impl Space {
                 &[
                     &self.id,
                     &texts.iter().map(|text| text.0.as_str()).collect::<Vec<_>>(),
-                    &texts.iter().map(|text| signed(text.1)).collect::<Vec<_>>(),
+                    &texts.iter().map(|text| to_signed(text.1)).collect::<Vec<_>>(),
                     &pieces.iter().map(|piece| piece.0.as_str()).collect::<Vec<_>>(),
                     &pieces.iter().map(|piece| piece.1).collect::<Vec<_>>(),
                     &pieces.iter().map(|piece| piece.2).collect::<Vec<_>>(),
@@ -517,7 +517,7 @@ impl Space {
         for row in tx.query(sql, &[&self.id, &conversation.as_bytes()]).await? {
             let path: DocPath = row.get::<_, String>(0).parse()?;
             let (records, paths) = days.entry(path.record_day()).or_default();
-            *records += unsigned(row.get(1));
+            *records += to_unsigned(row.get(1));
             paths.push(path);
         }
         let (mut missing, mut paths) = (most as u64, Vec::new());
@@ -557,7 +557,7 @@ impl Space {
         let mut digest = RecordSetDigest::default();
         for row in &rows {
             digest = digest.combine(RecordSetDigest::from_parts(
-                unsigned(row.get(0)),
+                to_unsigned(row.get(0)),
                 key_from_bytes(row.get(1))?,
             ));
         }

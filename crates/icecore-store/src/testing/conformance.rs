@@ -52,7 +52,7 @@ pub const CHECKS: &[(&str, Check)] = &[
     ("everything stored is found, in its last revision", |store| Box::pin(passages(store))),
     ("vectors belong to their text", |store| Box::pin(vectors(store))),
     ("forgotten text is nowhere returned", |store| Box::pin(forgetting(store))),
-    ("derived data can be rebuilt and agrees", |store| Box::pin(derived(store))),
+    ("derived data can be rebuilt and agrees", |store| Box::pin(derived_data(store))),
 ];
 
 /// Runs all checks, each with an empty store.
@@ -438,7 +438,7 @@ async fn seeing(store: &dyn Store) {
 }
 
 // L12
-async fn derived(store: &dyn Store) {
+async fn derived_data(store: &dyn Store) {
     add_sample_events(store).await;
     store
         .add_records(vec![record_at("a", FRIDAY, "one"), record_at("b", SATURDAY, "two")])

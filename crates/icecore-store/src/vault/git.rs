@@ -166,22 +166,22 @@ fn git_error(arguments: &[&str], output: &Output) -> Error {
 /// process dies first.
 fn run_git_locked(
     root: &Path,
-    held: &WriteLock,
+    lock: &WriteLock,
     arguments: &[&str],
     at: Option<Timestamp>,
 ) -> Result<Vec<u8>> {
     let mut git = git_for(root, &root.join(".git"));
-    set_date(&mut git, at).stdin(held.as_stdin()?);
+    set_date(&mut git, at).stdin(lock.as_stdin()?);
     let output = git_output(git.args(arguments), arguments)?;
     if output.status.success() { Ok(output.stdout) } else { Err(git_error(arguments, &output)) }
 }
 
 /// `git add` of folders that an editor may be saving to. A file that disappears during the call
 /// makes git fail; the next attempt does not see it.
-fn add_all(root: &Path, held: &WriteLock, arguments: &[&str]) -> Result<()> {
+fn add_all(root: &Path, lock: &WriteLock, arguments: &[&str]) -> Result<()> {
     const ATTEMPTS: usize = 20;
     for _ in 1..ATTEMPTS {
-        match run_git_locked(root, held, arguments, None) {
+        match run_git_locked(root, lock, arguments, None) {
             Err(Error::Git { why, .. })
                 if why.contains("unable to stat") || why.contains("short read") =>
             {
@@ -190,43 +190,44 @@ fn add_all(root: &Path, held: &WriteLock, arguments: &[&str]) -> Result<()> {
             done => return done.map(drop),
         }
     }
-    run_git_locked(root, held, arguments, None).map(drop)
+    run_git_locked(root, lock, arguments, None).map(drop)
 }
 
 /// Makes the vault a repository of icecore, unless it is a repository already. The new repository
 /// is created elsewhere and moved into place complete, so an existing one is either foreign or
 /// ready.
-pub(super) fn make_repository(door: &VaultFs) -> Result<()> {
-    let root = door.root();
+pub(super) fn make_repository(vault_fs: &VaultFs) -> Result<()> {
+    let root = vault_fs.root();
     if root.join(".git").symlink_metadata().is_ok() {
         return Err(Error::ForeignRepository(
             "the folder is a git repository already; icecore does not commit there".into(),
         ));
     }
-    let apart = door.private(NEW_REPOSITORY_DIR);
-    let made = create_new_repository(door, &apart).and_then(|git| door.install_repository(&git));
-    made.and(door.remove_own_folder(&apart))
+    let apart = vault_fs.private(NEW_REPOSITORY_DIR);
+    let made =
+        create_new_repository(vault_fs, &apart).and_then(|git| vault_fs.install_repository(&git));
+    made.and(vault_fs.remove_own_folder(&apart))
 }
 
 /// The path of a new repository before it is moved into place.
-fn new_repository_path(door: &VaultFs) -> PathBuf {
-    door.private(NEW_REPOSITORY_DIR).join(".git")
+fn new_repository_path(vault_fs: &VaultFs) -> PathBuf {
+    vault_fs.private(NEW_REPOSITORY_DIR).join(".git")
 }
 
 /// Whether a process died while it swapped the repository.
-pub(super) fn is_swap_interrupted(door: &VaultFs) -> bool {
-    door.has_lost_repository(&new_repository_path(door))
+pub(super) fn is_swap_interrupted(vault_fs: &VaultFs) -> bool {
+    vault_fs.has_lost_repository(&new_repository_path(vault_fs))
 }
 
 /// Restores the repository after such a death.
-pub(super) fn restore_repository(door: &VaultFs, held: &WriteLock) -> Result<()> {
-    door.restore_repository(held, &new_repository_path(door))
+pub(super) fn restore_repository(vault_fs: &VaultFs, lock: &WriteLock) -> Result<()> {
+    vault_fs.restore_repository(lock, &new_repository_path(vault_fs))
 }
 
 /// Creates a repository in a folder of its own and returns its path.
-fn create_new_repository(door: &VaultFs, apart: &Path) -> Result<PathBuf> {
-    door.remove_own_folder(apart)?;
-    door.make_folder(apart)?;
+fn create_new_repository(vault_fs: &VaultFs, apart: &Path) -> Result<PathBuf> {
+    vault_fs.remove_own_folder(apart)?;
+    vault_fs.make_folder(apart)?;
     for arguments in [
         &["init", "--quiet", "--template=", "--initial-branch=main", "."][..],
         &["config", "--local", "core.fsync", "all"],
@@ -241,7 +242,7 @@ fn create_new_repository(door: &VaultFs, apart: &Path) -> Result<PathBuf> {
         }
     }
     let made = apart.join(".git");
-    merge::register_driver(door, &made)?;
+    merge::register_driver(vault_fs, &made)?;
     Ok(made)
 }
 
@@ -269,7 +270,7 @@ fn vet_listed(root: &Path) -> Result<String> {
     if ours {
         return Ok(listed);
     }
-    // A clone of a vault only lacks the setup; any other repository belongs to somebody else.
+    // A clone of a vault only lacks the setup; any other repository is foreign.
     let foreign = || {
         format!(
             "this repository was not made by `icecore init`, so icecore does not commit into it. `git config {OWNERSHIP_SETTING} true` allows it"
@@ -382,19 +383,19 @@ fn head_commit(root: &Path) -> Result<Option<String>> {
 /// once more and reread those written in the last second, but nothing is written while we hold the
 /// lock. A pending merge is committed too.
 fn commit_added(
-    door: &VaultFs,
-    held: &WriteLock,
+    vault_fs: &VaultFs,
+    lock: &WriteLock,
     note: &str,
     at: Timestamp,
 ) -> Result<Option<String>> {
-    let root = door.root();
+    let root = vault_fs.root();
     let name = |output: Vec<u8>| String::from_utf8_lossy(&output).trim().to_owned();
     let last = run_git(root, &["rev-parse", "HEAD^{commit}", "HEAD^{tree}"], None)?;
     let last = String::from_utf8_lossy(if last.status.success() { &last.stdout } else { b"" })
         .into_owned();
     let last = last.trim().split_once('\n');
     let others = merge::pending_merge_heads(root)?;
-    let tree = name(run_git_locked(root, held, &["write-tree"], None)?);
+    let tree = name(run_git_locked(root, lock, &["write-tree"], None)?);
     if others.is_empty() && last.is_some_and(|(_, known)| known == tree) {
         return Ok(None);
     }
@@ -402,23 +403,23 @@ fn commit_added(
     let parents = last.iter().map(|(parent, _)| *parent).chain(others.iter().map(String::as_str));
     arguments.extend(parents.flat_map(|parent| ["-p", parent]));
     arguments.push(&tree);
-    let id = name(run_git_locked(root, held, &arguments, Some(at))?);
+    let id = name(run_git_locked(root, lock, &arguments, Some(at))?);
     let (what, parent) = last.map_or(("commit (initial)", ""), |(parent, _)| ("commit", parent));
     let what = if others.is_empty() { what } else { "commit (merge)" };
     run_git_locked(
         root,
-        held,
+        lock,
         &["update-ref", "-m", &format!("{what}: {note}"), "HEAD", &id, parent],
         Some(at),
     )?;
-    merge::clear_merge_state(door)?;
+    merge::clear_merge_state(vault_fs)?;
     Ok(Some(id))
 }
 
 /// Commits the staged files as the end of a git operation other than a merge.
 fn commit_operation(
     root: &Path,
-    held: &WriteLock,
+    lock: &WriteLock,
     note: &str,
     at: Timestamp,
 ) -> Result<Option<String>> {
@@ -449,7 +450,7 @@ fn commit_operation(
         "--message",
         note,
     ];
-    run_git_locked(root, held, &arguments, Some(at))?;
+    run_git_locked(root, lock, &arguments, Some(at))?;
     head_commit(root)
 }
 

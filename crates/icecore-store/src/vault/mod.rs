@@ -183,25 +183,25 @@ impl Vault {
         }
     }
 
-    fn repair_locked(&self, held: &WriteLock) -> Result<()> {
-        self.repair_tail(held, &self.ledger)
+    fn repair_locked(&self, lock: &WriteLock) -> Result<()> {
+        self.repair_tail(lock, &self.ledger)
     }
 
     /// Moves a torn last line of a file to quarantine; a complete line without a line break gets
     /// one.
-    fn repair_tail(&self, held: &WriteLock, path: &DocPath) -> Result<()> {
+    fn repair_tail(&self, lock: &WriteLock, path: &DocPath) -> Result<()> {
         let Some((mut at, mut tail)) = self.fs.unterminated_line(path)? else { return Ok(()) };
         if find_torn_tail(&tail).is_some() {
-            let Some(settled) = self.fs.torn_line(held, path)? else { return Ok(()) };
+            let Some(settled) = self.fs.torn_line(lock, path)? else { return Ok(()) };
             (at, tail) = settled;
         }
         if find_torn_tail(&tail).is_none() {
-            self.fs.append(held, path, b"")?;
+            self.fs.append(lock, path, b"")?;
             self.note_repair(format!("the last line of {path} had no line break; added one"));
             return Ok(());
         }
-        let place = self.fs.quarantine_bytes(held, path, at, &tail)?;
-        if !self.fs.cut_tail(held, path, at, &tail)? {
+        let place = self.fs.quarantine_bytes(lock, path, at, &tail)?;
+        if !self.fs.cut_tail(lock, path, at, &tail)? {
             // Another program is still writing it.
             return Ok(());
         }
@@ -354,8 +354,8 @@ impl Vault {
         Ok(integrity::parse_known_gaps(&report).into_iter().collect())
     }
 
-    fn append_ledger_text(&self, held: &WriteLock, text: &[u8]) -> Result<()> {
-        let (start, look) = self.fs.append(held, &self.ledger, text)?;
+    fn append_ledger_text(&self, lock: &WriteLock, text: &[u8]) -> Result<()> {
+        let (start, look) = self.fs.append(lock, &self.ledger, text)?;
         // The lines are safe. If the index cannot cover them now, it does at its next opening.
         if let (Some(look), IndexHandle::Open(index)) = (look, &mut *self.index_handle()) {
             let _ = index.add_own_events(start, text, look);
@@ -390,13 +390,13 @@ impl Vault {
 
     /// Replaces the ledger if it is still at `at`. A line that another program appends at the last
     /// moment is not lost.
-    fn replace_ledger_at(&self, held: &WriteLock, text: &[u8], at: Position) -> Result<()> {
+    fn replace_ledger_at(&self, lock: &WriteLock, text: &[u8], at: Position) -> Result<()> {
         let look = self.fs.stat(&self.ledger)?;
         if Position(look.map_or(0, |look| look.as_number())) != at {
             return Err(Error::Conflict { what: self.ledger.to_string() });
         }
         let expected = look.map_or(Expected::Content(ContentVersion::ABSENT), Expected::Stat);
-        self.fs.replace_if(held, &self.ledger, text, &expected)
+        self.fs.replace_if(lock, &self.ledger, text, &expected)
     }
 
     fn lock_and_repair(&self) -> Result<WriteLock> {

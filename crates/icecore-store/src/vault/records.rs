@@ -364,7 +364,7 @@ impl Vault {
     /// decides the day.
     fn write_revisions(
         &self,
-        held: &WriteLock,
+        lock: &WriteLock,
         path: &DocPath,
         records: &[&Record],
         added: &mut AddReport,
@@ -374,8 +374,8 @@ impl Vault {
             return Ok(());
         }
         let text = record_dedup::record_lines(&others);
-        self.repair_tail(held, path)?;
-        self.fs.append(held, path, text.as_bytes())?;
+        self.repair_tail(lock, path)?;
+        self.fs.append(lock, path, text.as_bytes())?;
         self.refresh_files(std::slice::from_ref(path)).map(|_| ())
     }
 

@@ -88,7 +88,7 @@ impl Vault {
         path: &str,
         place: &Path,
         scrub: &Scrub,
-        held: Option<&WriteLock>,
+        lock: Option<&WriteLock>,
     ) -> Result<Option<ScrubbedFile>> {
         let told = |what, before: Option<&[u8]>, after: Option<&[u8]>| {
             Ok(Some(ScrubbedFile {
@@ -100,14 +100,14 @@ impl Vault {
         match file_owner(path) {
             FileOwner::Lock => Ok(None),
             FileOwner::Derived => {
-                if let Some(held) = held.filter(|_| !is_database_file(place)) {
-                    self.fs.remove_path(held, place)?;
+                if let Some(lock) = lock.filter(|_| !is_database_file(place)) {
+                    self.fs.remove_path(lock, place)?;
                 }
                 Ok(None)
             }
             FileOwner::Answer => {
-                if let Some(held) = held {
-                    self.fs.remove_path(held, place)?;
+                if let Some(lock) = lock {
+                    self.fs.remove_path(lock, place)?;
                 }
                 told(ScrubOutcome::Removed, None, None)
             }
@@ -134,14 +134,14 @@ impl Vault {
                     }
                     FileFate::Same => Ok(None),
                     FileFate::Gone => {
-                        if let Some(held) = held {
-                            self.fs.remove_path_with(held, place, &bytes)?;
+                        if let Some(lock) = lock {
+                            self.fs.remove_path_with(lock, place, &bytes)?;
                         }
                         told(ScrubOutcome::Removed, Some(&bytes), None)
                     }
                     FileFate::Changed { bytes: left, lines } => {
-                        if let Some(held) = held {
-                            self.fs.replace_path(held, place, &left, &bytes)?;
+                        if let Some(lock) = lock {
+                            self.fs.replace_path(lock, place, &left, &bytes)?;
                         }
                         told(ScrubOutcome::Changed(lines), Some(&bytes), Some(&left))
                     }

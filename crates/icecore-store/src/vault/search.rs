@@ -75,19 +75,19 @@ fn key_column(key: u64) -> i64 {
 }
 
 impl SearchDb {
-    fn open(door: &VaultFs, path: &Path) -> SqlResult<Self> {
-        door.make_private_file(path);
+    fn open(vault_fs: &VaultFs, path: &Path) -> SqlResult<Self> {
+        vault_fs.make_private_file(path);
         match Self::try_open(path) {
             Ok(Some(search)) => Ok(search),
-            Ok(None) => Self::recreate(door, path),
-            Err(error) if index::is_damage(&error) => Self::recreate(door, path),
+            Ok(None) => Self::recreate(vault_fs, path),
+            Err(error) if index::is_damage(&error) => Self::recreate(vault_fs, path),
             Err(error) => Err(error),
         }
     }
 
-    fn recreate(door: &VaultFs, path: &Path) -> SqlResult<Self> {
-        door.remove_index(path);
-        door.make_private_file(path);
+    fn recreate(vault_fs: &VaultFs, path: &Path) -> SqlResult<Self> {
+        vault_fs.remove_index(path);
+        vault_fs.make_private_file(path);
         Self::try_open(path)?.ok_or(rusqlite::Error::InvalidQuery)
     }
 
@@ -335,14 +335,14 @@ fn index_file(
     reader: &Analyzer,
     batch: &mut PassageBatch,
     path: &DocPath,
-    look: Option<FileStat>,
+    stat: Option<FileStat>,
     text: &[u8],
 ) -> SqlResult<()> {
     let known: Option<(i64, u64, Vec<u8>, String)> = transaction
         .prepare_cached("SELECT file, bytes, running, stamp FROM file WHERE path = ?1")?
         .query_row([path.as_str()], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?)))
         .optional()?;
-    if known.as_ref().is_some_and(|known| look.is_some_and(|look| look.stamp() == known.3)) {
+    if known.as_ref().is_some_and(|known| stat.is_some_and(|stat| stat.stamp() == known.3)) {
         // Another process was faster.
         return Ok(());
     }
@@ -367,7 +367,7 @@ fn index_file(
             remove_file(transaction, batch, *file)?;
         }
     }
-    let Some(look) = look else {
+    let Some(stat) = stat else {
         transaction.prepare_cached("DELETE FROM file WHERE path = ?1")?.execute([path.as_str()])?;
         return Ok(());
     };
@@ -376,7 +376,7 @@ fn index_file(
             "INSERT INTO file (path, stamp, bytes, running) VALUES (?1, ?2, ?3, ?4) ON CONFLICT (path)
              DO UPDATE SET stamp = excluded.stamp, bytes = excluded.bytes, running = excluded.running RETURNING file",
         )?
-        .query_row(params![path.as_str(), look.stamp(), text.len(), Hash::of(text).as_bytes().as_slice()], |row| row.get(0))?;
+        .query_row(params![path.as_str(), stat.stamp(), text.len(), Hash::of(text).as_bytes().as_slice()], |row| row.get(0))?;
     for piece in passage::split_into_passages(path, &text[from..]) {
         let place = (file, from + piece.bytes.start, piece.bytes.len(), piece.nth);
         batch.add(transaction, reader, &piece.passage, place)?;

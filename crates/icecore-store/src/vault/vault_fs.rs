@@ -168,6 +168,7 @@ impl FileStat {
 }
 
 impl VaultFs {
+    /// The files of the vault in this folder.
     pub fn new(root: PathBuf) -> Self {
         Self {
             root,
@@ -182,10 +183,12 @@ impl VaultFs {
         Self { lock_attempts: SHORT_LOCK_ATTEMPTS, ..self }
     }
 
+    /// The folder of the vault.
     pub fn root(&self) -> &Path {
         &self.root
     }
 
+    /// The path of a private file.
     pub fn private(&self, name: &str) -> PathBuf {
         self.root.join(PRIVATE).join(name)
     }
@@ -508,10 +511,10 @@ impl VaultFs {
 
     /// The unterminated last line, once no program writes it any more: a program that appends in
     /// pieces, without our lock, gets half a second before its line counts as torn.
-    pub fn torn_line(&self, held: &WriteLock, path: &DocPath) -> Result<Option<(u64, Vec<u8>)>> {
+    pub fn torn_line(&self, lock: &WriteLock, path: &DocPath) -> Result<Option<(u64, Vec<u8>)>> {
         const MAX_WAITS: u32 = 5;
         for _ in 0..MAX_WAITS {
-            let rested = match (self.stat(path)?, held.file_system_time()) {
+            let rested = match (self.stat(path)?, lock.file_system_time()) {
                 (Some(look), Some(now)) => now.0 - look.mtime.0 > 1,
                 _ => false,
             };
@@ -527,9 +530,9 @@ impl VaultFs {
     /// offset of `bytes` and the file's metadata; no metadata if another program, which does not
     /// know our lock, appended at the same time. Then the index reads the file again instead of
     /// trusting this write.
-    pub fn append(&self, held: &WriteLock, path: &DocPath, bytes: &[u8]) -> Result<AppendedBytes> {
+    pub fn append(&self, lock: &WriteLock, path: &DocPath, bytes: &[u8]) -> Result<AppendedBytes> {
         for _ in 0..MAX_WRITE_ATTEMPTS {
-            if let Some(placed) = self.try_append(held, path, bytes)? {
+            if let Some(placed) = self.try_append(lock, path, bytes)? {
                 return Ok(placed);
             }
         }
@@ -540,11 +543,11 @@ impl VaultFs {
     /// it.
     pub fn try_append(
         &self,
-        held: &WriteLock,
+        lock: &WriteLock,
         path: &DocPath,
         bytes: &[u8],
     ) -> Result<Option<AppendedBytes>> {
-        Ok(self.try_append_all(held, &[(path, bytes)], true)?.pop().flatten())
+        Ok(self.try_append_all(lock, &[(path, bytes)], true)?.pop().flatten())
     }
 
     /// Appends to many documents and flushes them together. On failure nothing remains of any
@@ -553,14 +556,14 @@ impl VaultFs {
     /// others do not. Returns the same as [`Self::append`] for each text.
     pub fn append_many(
         &self,
-        held: &WriteLock,
+        lock: &WriteLock,
         texts: &[(DocPath, Vec<u8>)],
     ) -> Result<Vec<AppendedBytes>> {
         let borrowed: Vec<(&DocPath, &[u8])> =
             texts.iter().map(|(path, text)| (path, text.as_slice())).collect();
-        let placed = self.try_append_all(held, &borrowed, texts.len() <= MAX_SINGLE_FLUSHES)?;
+        let placed = self.try_append_all(lock, &borrowed, texts.len() <= MAX_SINGLE_FLUSHES)?;
         let again = |((path, text), placed): (&(DocPath, Vec<u8>), Option<_>)| {
-            placed.map_or_else(|| self.append(held, path, text), Ok)
+            placed.map_or_else(|| self.append(lock, path, text), Ok)
         };
         texts.iter().zip(placed).map(again).collect()
     }
@@ -742,22 +745,22 @@ impl VaultFs {
 
     /// Replaces a document: writes a temporary file, flushes, renames, and flushes the folder.
     /// Unconditional, so only for files that people do not edit.
-    pub fn replace(&self, held: &WriteLock, path: &DocPath, bytes: &[u8]) -> Result<()> {
+    pub fn replace(&self, lock: &WriteLock, path: &DocPath, bytes: &[u8]) -> Result<()> {
         let place = self.path_to_replace(path)?;
-        self.write_private_file(held, &place, bytes)
+        self.write_private_file(lock, &place, bytes)
     }
 
     /// Replaces a document if its current state is `expected`; otherwise leaves it and fails with
     /// [`Error::Conflict`].
     pub fn replace_if(
         &self,
-        held: &WriteLock,
+        lock: &WriteLock,
         path: &DocPath,
         bytes: &[u8],
         expected: &Expected,
     ) -> Result<()> {
         let place = self.path_to_replace(path)?;
-        self.write_private_file_if(held, &place, bytes, expected)
+        self.write_private_file_if(lock, &place, bytes, expected)
     }
 
     fn path_to_replace(&self, path: &DocPath) -> Result<PathBuf> {
@@ -772,9 +775,9 @@ impl VaultFs {
 
     /// Replaces many documents with one flush. When this returns, all are replaced; after a crash
     /// each has its old or its new content.
-    pub fn replace_many(&self, held: &WriteLock, documents: &[(DocPath, Vec<u8>)]) -> Result<()> {
+    pub fn replace_many(&self, lock: &WriteLock, documents: &[(DocPath, Vec<u8>)]) -> Result<()> {
         if documents.len() <= MAX_SINGLE_FLUSHES {
-            return documents.iter().try_for_each(|(path, bytes)| self.replace(held, path, bytes));
+            return documents.iter().try_for_each(|(path, bytes)| self.replace(lock, path, bytes));
         }
         let documents: Vec<(&DocPath, &[u8])> =
             documents.iter().map(|(path, bytes)| (path, bytes.as_slice())).collect();
@@ -790,13 +793,13 @@ impl VaultFs {
     /// which stay unchanged.
     pub fn replace_many_if(
         &self,
-        held: &WriteLock,
+        lock: &WriteLock,
         documents: &[(&DocPath, &[u8], Expected)],
     ) -> Result<Vec<usize>> {
         if documents.len() <= MAX_SINGLE_FLUSHES {
             let mut changed = Vec::new();
             for (at, (path, bytes, expected)) in documents.iter().enumerate() {
-                match self.replace_if(held, path, bytes, expected) {
+                match self.replace_if(lock, path, bytes, expected) {
                     Err(Error::Conflict { .. }) => changed.push(at),
                     other => other?,
                 }
@@ -1098,7 +1101,7 @@ impl VaultFs {
     /// Saves damaged bytes under a name that tells their origin.
     pub fn quarantine_bytes(
         &self,
-        held: &WriteLock,
+        lock: &WriteLock,
         path: &DocPath,
         at: u64,
         bytes: &[u8],
@@ -1107,7 +1110,7 @@ impl VaultFs {
         self.make_folder(&folder)?;
         let name = format!("{}.{at}.{}", path.name(), Hash::of(bytes).short_hex());
         let place = folder.join(name);
-        self.write_private_file(held, &place, bytes)?;
+        self.write_private_file(lock, &place, bytes)?;
         Ok(place)
     }
 
@@ -1126,7 +1129,7 @@ impl VaultFs {
     }
 
     /// Caches a model answer. Drops the older half when there are very many.
-    pub fn write_answer(&self, held: &WriteLock, question: Hash, answer: &[u8]) -> Result<()> {
+    pub fn write_answer(&self, lock: &WriteLock, question: Hash, answer: &[u8]) -> Result<()> {
         const MAX_ANSWERS: usize = 2_000;
         let folder = self.private(ANSWERS_DIR);
         self.make_folder(&folder)?;
@@ -1139,7 +1142,7 @@ impl VaultFs {
             kept.sort();
             kept.iter().take(MAX_ANSWERS / 2).for_each(|(_, old)| drop(fs::remove_file(old)));
         }
-        self.write_private_file(held, &folder.join(question.to_string()), answer)
+        self.write_private_file(lock, &folder.join(question.to_string()), answer)
     }
 
     /// The path of a note, after checking that no component is a link.
@@ -1453,7 +1456,8 @@ impl VaultFs {
         // What `put_back` gave a second name is still at its path.
         for entry in fs::read_dir(self.private("quarantine")).into_iter().flatten().flatten() {
             let is_saved = entry.file_name().to_string_lossy().contains(".saved.");
-            if is_saved && entry.metadata().is_ok_and(|found| found.is_file() && found.nlink() > 1) {
+            if is_saved && entry.metadata().is_ok_and(|found| found.is_file() && found.nlink() > 1)
+            {
                 let _ = fs::remove_file(entry.path());
             }
         }
@@ -1567,16 +1571,16 @@ impl VaultFs {
     }
 
     /// Writes a journal, flushed.
-    pub fn write_journal(&self, held: &WriteLock, name: &str, text: &str) -> Result<()> {
+    pub fn write_journal(&self, lock: &WriteLock, name: &str, text: &str) -> Result<()> {
         self.make_folder(&self.root.join(PRIVATE))?;
         let place = self.private(name);
         refuse_link(&place)?;
-        self.write_private_file(held, &place, text.as_bytes())
+        self.write_private_file(lock, &place, text.as_bytes())
     }
 
     /// Removes a journal, flushed.
-    pub fn remove_journal(&self, held: &WriteLock, name: &str) -> Result<()> {
-        self.remove_path(held, &self.private(name))
+    pub fn remove_journal(&self, lock: &WriteLock, name: &str) -> Result<()> {
+        self.remove_path(lock, &self.private(name))
     }
 
     /// Creates a temporary file for another program to read.
@@ -1623,7 +1627,7 @@ impl VaultFs {
     /// may be invisible, only a repair removes its lock, once it is old.
     pub fn remove_stale_git_locks(
         &self,
-        held: &WriteLock,
+        write_lock: &WriteLock,
         is_repair: bool,
     ) -> Result<Vec<PathBuf>> {
         const MAX_WAITS: u32 = 40;
@@ -1631,7 +1635,7 @@ impl VaultFs {
         for lock in self.git_locks() {
             let mut waits = 0;
             while let Some(found) = stat_path(lock.clone())? {
-                let age = held
+                let age = write_lock
                     .file_system_time()
                     .map(|now| now.0 - found.mtime.0)
                     .filter(|age| *age >= 0);
@@ -1747,14 +1751,14 @@ impl VaultFs {
     /// Replaces a file atomically, if its content is still `known`.
     pub fn replace_path(
         &self,
-        held: &WriteLock,
+        lock: &WriteLock,
         place: &Path,
         bytes: &[u8],
         known: &[u8],
     ) -> Result<()> {
         refuse_link(place)?;
         self.write_private_file_if(
-            held,
+            lock,
             place,
             bytes,
             &Expected::Content(ContentVersion::of(Some(known))),
@@ -1909,7 +1913,7 @@ fn is_lock_stale(age_secs: i64, is_at_work: Option<bool>, is_repair: bool) -> bo
     }
 }
 
-/// Whether a git runs in this folder or below, whoever started it; `None` if that is unknown,
+/// Whether a git runs in this folder or below, of any process; `None` if that is unknown,
 /// because processes of other users or outside of a container are invisible.
 fn is_git_at_work(root: &Path) -> Option<bool> {
     /// The namespace that contains all processes.
@@ -2453,25 +2457,25 @@ mod tests {
     fn a_refused_write_to_many_files_leaves_none_of_it() {
         for many in [3, 15, MAX_OPEN_FILES + 5] {
             let folder = tempfile::TempDir::new().unwrap();
-            let door = VaultFs::new(folder.path().join("vault"));
-            door.make_root().unwrap();
-            let held = door.lock().unwrap();
+            let vault_fs = VaultFs::new(folder.path().join("vault"));
+            vault_fs.make_root().unwrap();
+            let held = vault_fs.lock().unwrap();
             let texts: Vec<(DocPath, Vec<u8>)> = (0..many)
                 .map(|n| {
                     (format!("memory/messages/{n:04}.jsonl").parse().unwrap(), b"line\n".to_vec())
                 })
                 .collect();
-            door.append(&held, &texts[0].0, b"known\n").unwrap();
+            vault_fs.append(&held, &texts[0].0, b"known\n").unwrap();
             // The last file cannot be written.
-            fs::create_dir(door.root().join(texts[many - 1].0.as_str())).unwrap();
-            assert!(matches!(door.append_many(&held, &texts), Err(Error::NotAFile(_))));
-            let files = door.list_folder("memory/messages").unwrap();
+            fs::create_dir(vault_fs.root().join(texts[many - 1].0.as_str())).unwrap();
+            assert!(matches!(vault_fs.append_many(&held, &texts), Err(Error::NotAFile(_))));
+            let files = vault_fs.list_folder("memory/messages").unwrap();
             assert_eq!(
                 files.iter().map(|(path, _)| path).collect::<Vec<_>>(),
                 [&texts[0].0],
                 "{many}"
             );
-            assert_eq!(door.read(&texts[0].0).unwrap().unwrap(), b"known\n");
+            assert_eq!(vault_fs.read(&texts[0].0).unwrap().unwrap(), b"known\n");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The safety net: snapshots, and repositories that would like to run something.
+//! Snapshots, and repositories with settings that would run programs.
 
 use std::fs;
 use std::path::Path;
@@ -75,7 +75,7 @@ fn a_snapshot_is_a_commit_and_knows_what_changed_since() {
     assert!(!tracked.contains(".icecore/"), "{tracked}");
 }
 
-// L16: what was kept takes little room, and all of it is there
+// L16: snapshots take little space and are complete
 #[test]
 fn snapshots_are_packed_and_lose_nothing() {
     let (_folder, vault) = new_vault();
@@ -192,7 +192,7 @@ fn a_hostile_repository_runs_nothing() {
         );
         assert!(!ran.exists(), "{key} ran a program");
     }
-    // A repository within the vault has settings of its own.
+    // A repository within the vault has its own settings.
     for staged in [false, true] {
         let (_folder, vault) = new_vault();
         let inner = vault.root().join("memory/sub");
@@ -213,7 +213,7 @@ fn a_hostile_repository_runs_nothing() {
             Err(Error::ForeignRepository(_))
         ));
         if staged {
-            // Even if the folder is gone, the index still names it.
+            // Even if the folder is gone, the index still contains it.
             fs::remove_dir_all(&inner).unwrap();
             assert!(matches!(
                 block_on(vault.create_snapshot("x", now())),
@@ -222,7 +222,7 @@ fn a_hostile_repository_runs_nothing() {
         }
         assert!(!ran.exists(), "a submodule ran a program");
     }
-    // Hooks need no setting at all.
+    // Hooks need no setting.
     let (_folder, vault) = new_vault();
     fs::create_dir_all(vault.root().join(".git/hooks")).unwrap();
     for hook in [
@@ -239,7 +239,7 @@ fn a_hostile_repository_runs_nothing() {
     block_on(vault.append(vec![draft("one")], None)).unwrap();
     block_on(vault.create_snapshot("with hooks", now())).unwrap().unwrap();
     assert!(!ran.exists(), "a hook ran");
-    // And the canary does sing when git is used without care.
+    // The canary does run when git is used without precautions.
     let _ = Command::new("git")
         .current_dir(vault.root())
         .args(["-c", "user.name=x", "-c", "user.email=x@x", "commit", "--allow-empty", "-qm", "x"])
@@ -257,7 +257,7 @@ fn a_repository_that_init_did_not_make_is_left_alone() {
         block_on(vault.create_snapshot("x", now())),
         Err(Error::ForeignRepository(_))
     ));
-    // A repository that is somewhere else is none of the vault's.
+    // A repository elsewhere is not the vault's.
     let (folder, vault) = new_vault();
     let elsewhere = folder.path().join("elsewhere");
     fs::rename(vault.root().join(".git"), &elsewhere).unwrap();
@@ -265,7 +265,7 @@ fn a_repository_that_init_did_not_make_is_left_alone() {
     assert!(matches!(block_on(vault.create_snapshot("x", now())), Err(Error::Link(_))));
 }
 
-// A repository whose exchange was cut short is put back by a repair, and not made anew
+// A repository whose swap was interrupted is restored by a repair, not created again
 #[test]
 fn a_repair_brings_back_the_repository_that_was_being_exchanged() {
     let (_folder, vault) = new_vault();
@@ -280,7 +280,7 @@ fn a_repair_brings_back_the_repository_that_was_being_exchanged() {
 }
 
 // A primer that a person saves here after the snapshot, and that was edited on the other machine
-// too, waits for that person
+// too, waits for a decision
 #[test]
 fn a_primer_edited_on_both_sides_of_a_merge_stays_open() {
     let (folder, vault) = new_vault();

@@ -1,5 +1,5 @@
-//! Each way in which a database can be out of reach, provoked for real: which class of error it is,
-//! whatever its text says.
+//! Each way in which a database can be unreachable, provoked for real, and its class of error,
+//! whatever the text says.
 
 use std::path::Path;
 use std::process::Command;
@@ -13,10 +13,8 @@ use pollster::block_on;
 const CONFIG: &str = "zone = \"UTC\"\n";
 
 fn failure(url: &str) -> Error {
-    let options = PostgresOptions {
-        connect_timeout: Duration::from_secs(3),
-        ..PostgresOptions::default()
-    };
+    let options =
+        PostgresOptions { connect_timeout: Duration::from_secs(3), ..PostgresOptions::default() };
     block_on(Postgres::for_url(url, options).unwrap().list_spaces("", 1)).unwrap_err()
 }
 
@@ -72,15 +70,15 @@ fn every_way_to_find_no_connection_has_its_class() {
         };
         assert_eq!(class, right, "{what}: {error:?}");
     }
-    // A standby, where a primary is asked for.
+    // A standby where a primary is required.
     let standby = cluster.standby();
     let error = failure(&format!("{}?target_session_attrs=read-write", standby.url()));
     assert!(matches!(error, Error::ReadOnly { is_standby: true, .. }), "{error:?}");
     drop(standby);
-    // All connections are taken.
+    // All connections are in use.
     cluster.configure("max_connections = 4\nsuperuser_reserved_connections = 3\n");
     cluster.restart();
-    let holding = crate::postgres_walls::Raw::to(&format!(
+    let holding = crate::postgres_isolation::RawConnection::to(&format!(
         "postgres://ann:right@127.0.0.1:{}/postgres",
         cluster.port()
     ));
@@ -90,7 +88,7 @@ fn every_way_to_find_no_connection_has_its_class() {
 }
 
 #[test]
-fn a_certificate_that_nobody_vouches_for_is_told_apart_from_a_server_that_is_away() {
+fn an_untrusted_certificate_is_distinguished_from_an_unreachable_server() {
     let cluster = TestCluster::start(Durability::Unflushed);
     let data = cluster.sql("SHOW data_directory");
     let (key, certificate) =
@@ -155,8 +153,7 @@ fn what_a_statement_fails_with_has_its_class() {
         ))
     };
     for (body, right) in [
-        // As PostgreSQL itself says it where the disk is full: there is no disk here that could be
-        // filled.
+        // The error that PostgreSQL reports when the disk is full; no disk can be filled here.
         (
             "RAISE EXCEPTION 'could not extend file: No space left on device' USING ERRCODE = 'disk_full'",
             "overrun",

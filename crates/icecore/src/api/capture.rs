@@ -22,7 +22,7 @@ const TRANSCRIPT_TYPE: ValueType =
 const IMPORT_FORMAT_TYPE: ValueType =
     ValueType::Word(|| ImportFormat::ALL.iter().map(|format| format.word()).collect());
 const STATE_BODY: BodySpec = BodySpec::One(&[
-    InputField::text("text", "The state").required(),
+    InputField::text("text", "The state").require(),
     InputField::text("title", "The title"),
     InputField::new("origin", ORIGIN_TYPE, "The origin of the text; default assistant"),
 ]);
@@ -34,7 +34,7 @@ pub const ROUTES: &[RouteSpec] = &[
     RouteSpec::post(WRITE, "/api/messages", GROUP, "Store a message, or a list of them; the same conversation and id twice is one message", "CaptureResult", add_messages)
         .space(SpaceTarget::TheirsOrNew)
         .body(BodySpec::OneOrMany(&[
-            InputField::text("text", "The text").required(),
+            InputField::text("text", "The text").require(),
             InputField::text("conversation", "The conversation it belongs to"),
             InputField::text("session", "The session within the conversation"),
             InputField::text("id", "The id within the conversation; derived from the text if omitted"),
@@ -53,8 +53,8 @@ pub const ROUTES: &[RouteSpec] = &[
     )
     .space(SpaceTarget::TheirsOrNew)
     .body(BodySpec::One(&[
-        InputField::text("text", "The transcript: plain text, Markdown or JSONL").required(),
-        InputField::text("session", "The session's name").required(),
+        InputField::text("text", "The transcript: plain text, Markdown or JSONL").require(),
+        InputField::text("session", "The session's name").require(),
         InputField::text("conversation", "The conversation it belongs to"),
         InputField::new("format", TRANSCRIPT_TYPE, "The format; detected if omitted"),
         InputField::new("at", ValueType::Moment, "The timestamp of turns that have none; default now"),
@@ -63,7 +63,7 @@ pub const ROUTES: &[RouteSpec] = &[
     RouteSpec::post(WRITE, "/api/import", GROUP, "Import another program's history, sent in the body; no files of the server are read", "ImportReport", import)
         .space(SpaceTarget::TheirsOrNew)
         .body(BodySpec::One(&[
-            InputField::text("text", "The history: JSONL, JSON or Markdown, unpacked").required(),
+            InputField::text("text", "The history: JSONL, JSON or Markdown, unpacked").require(),
             InputField::new("format", IMPORT_FORMAT_TYPE, "The format; detected if omitted"),
             InputField::text("conversation", "The conversation of messages that name none"),
             InputField::new("dry_run", ValueType::Yes, "Report what would be imported and write nothing"),
@@ -71,13 +71,13 @@ pub const ROUTES: &[RouteSpec] = &[
         .example("/api/import", Some(r#"{"text":"{\"ts\":\"2026-02-13T09:30:00Z\",\"conversation\":\"app\",\"text\":\"we use port 7431\"}\n","format":"jsonl","dry_run":true}"#)),
     RouteSpec::post(WRITE, "/api/migrate", GROUP, "Migrate an old memory folder, sent as files in the body; nothing in it is lost", "MigrationReport", migrate)
         .body(BodySpec::One(&[
-            InputField::new("files", ValueType::Files, "The files").many().required(),
+            InputField::new("files", ValueType::Files, "The files").many().require(),
             InputField::new("dry_run", ValueType::Yes, "Report what would be done and write nothing"),
         ]))
         .example("/api/migrate", Some(r##"{"files":[{"path":"MEMORY.md","text":"# Memory\n- We use port 7431\n"}],"dry_run":true}"##)),
     RouteSpec::post(WRITE, "/api/log", GROUP, "Add a line with the current time to today's log", "LogResult", add_log_line)
         .space(SpaceTarget::TheirsOrNew)
-        .body(BodySpec::One(&[InputField::text("text", "What happened").required()]))
+        .body(BodySpec::One(&[InputField::text("text", "What happened").require()]))
         .example("/api/log", Some(r#"{"text":"Met Client X, they want two more weeks"}"#)),
     RouteSpec::post(WRITE, "/api/state", GROUP, "Save the assistant's state for the next session", "SavedState", save_state)
         .space(SpaceTarget::TheirsOrNew)
@@ -96,19 +96,19 @@ fn parse_timestamp(text: &str) -> Result<Moment, &'static str> {
     }
 }
 
-fn parse_message(given: &ParsedInput) -> Result<IncomingMessage> {
+fn parse_message(input: &ParsedInput) -> Result<IncomingMessage> {
     let role = |text: &str| {
         Role::from_alias(text).map_or_else(|| text.parse(), Ok::<Role, ParseEnumError>)
     };
     let said = IncomingMessage {
-        ts: given.parse_field("ts", parse_timestamp)?,
-        conversation: given.get_owned("conversation"),
-        session: given.get_owned("session"),
-        id: given.get_owned("id"),
-        role: Some(given.parse_field("role", role)?.unwrap_or(Role::User)),
-        name: given.get_owned("name"),
-        text: given.get_owned("text").unwrap_or_default(),
-        parts: given.get_owned("parts"),
+        ts: input.parse_field("ts", parse_timestamp)?,
+        conversation: input.get_owned("conversation"),
+        session: input.get_owned("session"),
+        id: input.get_owned("id"),
+        role: Some(input.parse_field("role", role)?.unwrap_or(Role::User)),
+        name: input.get_owned("name"),
+        text: input.get_owned("text").unwrap_or_default(),
+        parts: input.get_owned("parts"),
         ..IncomingMessage::default()
     };
     if said.text.trim().is_empty() && said.parts.is_none() {
@@ -214,7 +214,7 @@ fn import(call: ApiCall) -> HandlerFuture {
         let mut report = run.report;
         report.seconds = begun.seconds();
         if report.is_empty() && report.broken > 0 {
-            let why = report.taken.complaints.first().cloned().unwrap_or_default();
+            let why = report.capture.complaints.first().cloned().unwrap_or_default();
             return Err(usage_error(format!("nothing was imported: {why}")));
         }
         ApiAnswer::from_value(&report)

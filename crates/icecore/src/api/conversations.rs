@@ -83,7 +83,7 @@ pub const ROUTES: &[RouteSpec] = &[
         "Diff",
         diff_artifacts,
     )
-    .query(&[InputField::text("to", "The other version: NAME, NAME@v2 or NAME@turn-3").required()])
+    .query(&[InputField::text("to", "The other version: NAME, NAME@v2 or NAME@turn-3").require()])
     .example("/api/conversations/trip/artifacts/sort.py@v1/diff?to=sort.py@v2", None),
     RouteSpec::get(
         READ,
@@ -95,8 +95,8 @@ pub const ROUTES: &[RouteSpec] = &[
     )
     .query(&[
         InputField::new("from", ValueType::Number, "The earlier turn; 0 for the beginning")
-            .required(),
-        InputField::new("to", ValueType::Number, "The later turn").required(),
+            .require(),
+        InputField::new("to", ValueType::Number, "The later turn").require(),
     ])
     .example("/api/conversations/trip/diff?from=0&to=5", None),
     RouteSpec::post(
@@ -117,7 +117,7 @@ pub const ROUTES: &[RouteSpec] = &[
         "PromotedFact",
         promote,
     )
-    .body(BodySpec::One(&[InputField::new("id", ValueType::Id, "The fact").required()]))
+    .body(BodySpec::One(&[InputField::new("id", ValueType::Id, "The fact").require()]))
     .example("/api/conversations/trip/promote", Some(r#"{"id":"EVT-20260213-004"}"#)),
     RouteSpec::get(
         READ,

@@ -302,7 +302,7 @@ mod tests {
                             .is_none_or(|words| words.as_array().unwrap().contains(&Value::Null)),
                     "{told}"
                 );
-                // What else is missing may be said, but not that this is wrong.
+                // Another complaint may be reported, but not this one.
                 let said = ParsedInput::from_object(
                     route.body.fields(),
                     &json!({ field.name: null }).to_string(),

@@ -2,7 +2,7 @@
 
 use icecore_domain::schedule;
 use icecore_domain::summary::{Importance, Period, Tier};
-use icecore_engine::{EMBED_PER_NIGHTLY_RUN, ReviewDecision, RollupRequest};
+use icecore_engine::{EMBED_NIGHTLY_PASSAGES, ReviewDecision, RollupRequest};
 use serde_json::json;
 
 use super::call::{ApiAnswer, ApiCall, ParsedInput, usage_error};
@@ -56,7 +56,7 @@ pub const ROUTES: &[RouteSpec] = &[
         JOB_TYPE,
         "rollup: summarize what is due; consolidate: run the nightly job now",
     )
-    .required()]))
+    .require()]))
     .example("/api/jobs/run", Some(r#"{"job":"rollup"}"#)),
     RouteSpec::get(
         READ,
@@ -174,7 +174,7 @@ pub const ROUTES: &[RouteSpec] = &[
             REVIEW_ACTION_TYPE,
             "accept: use the draft; edit: use `text` instead; retry: ask the model again",
         )
-        .required(),
+        .require(),
         InputField::text("text", "For edit: a few sentences, a blank line, the rest"),
     ]))
     .example("/api/reviews/2026-W07", Some(r#"{"settle":"retry"}"#)),
@@ -187,8 +187,8 @@ pub const ROUTES: &[RouteSpec] = &[
         mark_day,
     )
     .body(BodySpec::One(&[
-        InputField::new("date", ValueType::When, "The date").required(),
-        InputField::new("mark", MARK_TYPE, "The mark; none removes it").required(),
+        InputField::new("date", ValueType::When, "The date").require(),
+        InputField::new("mark", MARK_TYPE, "The mark; none removes it").require(),
     ]))
     .example("/api/marks", Some(r#"{"date":"yesterday","mark":"important"}"#)),
     RouteSpec::post(
@@ -228,7 +228,7 @@ fn run_job(call: ApiCall) -> HandlerFuture {
             && let Err(error) = call
                 .open_memory()
                 .await?
-                .embed_passages(model, EMBED_PER_NIGHTLY_RUN, &|_, _| {})
+                .embed_passages(model, EMBED_NIGHTLY_PASSAGES, &|_, _| {})
                 .await
         {
             (call.api.log)(&format!("new passages could not be embedded: {error}"));
@@ -338,10 +338,10 @@ fn calendar_ics(call: ApiCall) -> HandlerFuture {
     })
 }
 
-fn rollup_request(given: &ParsedInput) -> anyhow::Result<(RollupRequest, Option<Period>)> {
-    let period = given.parse_field("period", str::parse::<Period>)?;
+fn rollup_request(input: &ParsedInput) -> anyhow::Result<(RollupRequest, Option<Period>)> {
+    let period = input.parse_field("period", str::parse::<Period>)?;
     Ok((
-        RollupRequest::for_period(given.parse_field("tier", str::parse::<Tier>)?, period)
+        RollupRequest::for_period(input.parse_field("tier", str::parse::<Tier>)?, period)
             .map_err(usage_error)?,
         period,
     ))

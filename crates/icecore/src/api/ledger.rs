@@ -93,7 +93,7 @@ pub const ROUTES: &[RouteSpec] = &[
     )
     .space(SpaceTarget::TheirsOrNew)
     .body(BodySpec::One(&[
-        InputField::text("text", "The statement to remember").required(),
+        InputField::text("text", "The statement to remember").require(),
         InputField::new(
             "type",
             EVENT_TYPE_TYPE,
@@ -291,7 +291,7 @@ pub const ROUTES: &[RouteSpec] = &[
         trace_source,
     )
     .query(&[
-        InputField::text("of", "An event, a period, a page's path, or a line of a pack").required()
+        InputField::text("of", "An event, a period, a page's path, or a line of a pack").require()
     ])
     .example("/api/why?of=20260213-1", None),
 ];

@@ -18,7 +18,7 @@ const DEFAULT_SNAPSHOTS: usize = 1_000;
 /// The most snapshots.
 const MAX_SNAPSHOTS: usize = 10_000;
 /// The default number of injected texts.
-const DEFAULT_INJECTED: usize = 5;
+const DEFAULT_INJECTIONS: usize = 5;
 /// The most injected texts.
 const MAX_INJECTED: usize = 1_000;
 const DURATION_TYPE: ValueType = ValueType::Shaped("^[0-9]{1,9} *(?:s|m|min|h|d)$");
@@ -140,7 +140,7 @@ pub const ROUTES: &[RouteSpec] = &[
         list_injected,
     )
     .query(&[
-        InputField::new("last", ValueType::Between(1, MAX_INJECTED), "Maximum number; default 5"),
+        InputField::new("last", ValueType::Between(1, MAX_INJECTIONS), "Maximum number; default 5"),
         InputField::text("session", "Only this session; `last` is the most recent one"),
     ])
     .example("/api/injected?last=3", None),
@@ -334,7 +334,7 @@ fn list_injected(call: ApiCall) -> HandlerFuture {
             Some(name) => Some(resolve_session(&call, name).await?),
             None => None,
         };
-        let most = call.query.get_number("last").unwrap_or(DEFAULT_INJECTED);
+        let most = call.query.get_number("last").unwrap_or(DEFAULT_INJECTIONS);
         ApiAnswer::with_key(
             "injected",
             &call.open_memory().await?.injections(most, name.as_deref()).await?,

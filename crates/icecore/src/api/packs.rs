@@ -29,7 +29,7 @@ const DATE_FIELD: InputField =
     InputField::new("date", ValueType::When, "As of this date; default today");
 
 /// The smallest useful pack budget.
-const MIN_PACK_BUDGET: usize = 512;
+const MIN_PACK_BUDGET_BYTES: usize = 512;
 /// The default size of a session start pack, in characters.
 const DEFAULT_SESSION_START_CHARS: usize = 9_000;
 /// The most hits of one search.
@@ -128,7 +128,7 @@ pub const ROUTES: &[RouteSpec] = &[
         delta_pack,
     )
     .query(&[
-        InputField::text("prompt", "The prompt").required(),
+        InputField::text("prompt", "The prompt").require(),
         DATE_FIELD,
         InputField::new(
             "budget",
@@ -146,7 +146,7 @@ pub const ROUTES: &[RouteSpec] = &[
         chat_pack,
     )
     .query(&[
-        InputField::text("conversation", "The conversation").required(),
+        InputField::text("conversation", "The conversation").require(),
         InputField::text("prompt", "The user's next message"),
     ])
     .example("/api/packs/chat?conversation=trip", None),
@@ -164,7 +164,7 @@ pub const ROUTES: &[RouteSpec] = &[
             ValueType::When,
             "The time: yesterday, 2026-02-13, 2026-W07, feb 2026, last month",
         )
-        .required(),
+        .require(),
         InputField::text("conversation", "Only from this conversation"),
         InputField::new("summary", ValueType::Yes, "Return summaries instead of messages"),
     ])
@@ -200,7 +200,7 @@ pub const ROUTES: &[RouteSpec] = &[
             "q",
             "The question, or a few key words; \"in quotes\" for the exact words",
         )
-        .required(),
+        .require(),
         InputField::new("when", ValueType::When, "Only from this time"),
         InputField::new(
             "before",

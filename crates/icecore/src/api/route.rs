@@ -111,7 +111,7 @@ impl InputField {
     }
 
     /// Makes the field required.
-    pub const fn required(self) -> Self {
+    pub const fn require(self) -> Self {
         Self { required: true, ..self }
     }
 

@@ -46,7 +46,7 @@ pub const ROUTES: &[RouteSpec] = &[
         list_headlines,
     )
     .query(&[
-        InputField::new("tier", TIER_TYPE, "The tier").required(),
+        InputField::new("tier", TIER_TYPE, "The tier").require(),
         FROM_FIELD,
         TO_FIELD,
         InputField::new("limit", ValueType::Between(1, MAX_HEADLINES), "Maximum number; default 500"),
@@ -62,7 +62,7 @@ pub const ROUTES: &[RouteSpec] = &[
         "ProvenanceList",
         trace_line,
     )
-    .query(&[InputField::new("line", ValueType::Number, "The line number; 0 is the headline").required()])
+    .query(&[InputField::new("line", ValueType::Number, "The line number; 0 is the headline").require()])
     .example("/api/core/2026-W07/why?line=0", None),
     RouteSpec::get(
         READ,

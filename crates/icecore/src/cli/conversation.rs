@@ -163,6 +163,7 @@ fn user_of(conversation: &ConversationCommand) -> Option<&str> {
     whose.user.as_deref()
 }
 
+/// Runs `icecore conversation`.
 pub async fn run_conversation(
     open: &OpenMemory,
     global: &GlobalArgs,

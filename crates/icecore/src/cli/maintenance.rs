@@ -63,6 +63,7 @@ fn pluralize(many: usize, what: &str) -> String {
     format!("{many} {what}{}", if many == 1 { "" } else { "s" })
 }
 
+/// Runs `icecore consolidate`.
 pub async fn consolidate(
     open: &OpenMemory,
     consolidate: &ConsolidateArgs,
@@ -105,7 +106,7 @@ pub async fn consolidate(
     let ran = ran?;
     // Consolidation is complete; a failure here must not hide that.
     if let Err(error) =
-        summaries::embed_new_passages(open, icecore_engine::EMBED_PER_NIGHTLY_RUN).await
+        summaries::embed_new_passages(open, icecore_engine::EMBED_NIGHTLY_PASSAGES).await
     {
         out.warn(format!("new passages have no vectors for semantic search: {error}"));
     }
@@ -194,6 +195,7 @@ fn describe_compaction(compacted: &CompactionReport) -> String {
     )
 }
 
+/// Runs `icecore compact`, or `icecore prune`.
 pub async fn compact(
     open: &OpenMemory,
     dry: &CompactArgs,
@@ -222,6 +224,7 @@ pub async fn compact(
     Ok(())
 }
 
+/// Lists the triggers, or suggests new ones.
 pub async fn triggers(open: &OpenMemory, triggers: &TriggersArgs, out: &mut Output) -> Result<()> {
     if triggers.keep {
         let added = open.memory.adopt_suggested_triggers().await?;
@@ -330,6 +333,7 @@ pub async fn migrate_tables(
     Ok(())
 }
 
+/// Runs `icecore migrate`.
 pub async fn migrate(open: &OpenMemory, migrate: &MigrateArgs, out: &mut Output) -> Result<()> {
     let folder = &migrate.folder;
     let root = folder.canonicalize().map_err(|_| {

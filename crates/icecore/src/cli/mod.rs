@@ -923,39 +923,48 @@ fn print_manual(names: &[String], out: &mut Output) -> Result<()> {
 mod parse {
     use super::*;
 
+    /// Parses an event id.
     pub fn id(text: &str) -> Result<EventId, ParseEventIdError> {
         EventId::parse_lenient(text)
     }
 
+    /// Reads a secret; it is never printed.
     #[expect(clippy::unnecessary_wraps, reason = "any text is a secret; clap wants a Result")]
     pub fn secret(text: &str) -> Result<SecretString, std::convert::Infallible> {
         Ok(text.into())
     }
 
+    /// Parses an event type.
     pub fn kind(text: &str) -> Result<EventType, ParseEnumError> {
         text.parse()
     }
 
+    /// Parses a priority.
     pub fn priority(text: &str) -> Result<Priority, ParseEnumError> {
         text.parse()
     }
 
+    /// Parses an origin.
     pub fn origin(text: &str) -> Result<Origin, ParseEnumError> {
         text.parse()
     }
 
+    /// Parses the kind of an entity.
     pub fn entity_kind(text: &str) -> Result<EntityKind, ParseEnumError> {
         text.parse()
     }
 
+    /// Parses a scope.
     pub fn scope(text: &str) -> Result<Scope, ParseEnumError> {
         text.parse()
     }
 
+    /// Parses a role or an alias of one.
     pub fn role(text: &str) -> Result<Role, ParseEnumError> {
         Role::from_alias(text).map_or_else(|| text.parse(), Ok)
     }
 
+    /// Parses a moment, which needs an offset.
     pub fn moment(text: &str) -> Result<Moment, String> {
         match Moment::parse(text) {
             Some(read) if !read.offset_assumed => Ok(read.moment),
@@ -963,19 +972,23 @@ mod parse {
         }
     }
 
+    /// Checks that a text is JSON.
     pub fn json(text: &str) -> Result<String, String> {
         let value: Result<serde_json::Value, _> = serde_json::from_str(text);
         value.map(|value| value.to_string()).map_err(|error| format!("this is not JSON: {error}"))
     }
 
+    /// Parses the format of a transcript.
     pub fn shape(text: &str) -> Result<TranscriptFormat, ParseEnumError> {
         text.parse()
     }
 
+    /// Parses a period.
     pub fn period(text: &str) -> Result<Period, ParsePeriodError> {
         text.parse()
     }
 
+    /// Parses what to roll up.
     pub fn what(text: &str) -> Result<summaries::RollupScope, ParseEnumError> {
         if text == "due" {
             Ok(summaries::RollupScope::Due)
@@ -984,6 +997,7 @@ mod parse {
         }
     }
 
+    /// Parses an importance mark.
     pub fn mark(text: &str) -> Result<summaries::ImportanceMark, String> {
         match text {
             "none" | "ordinary" => Ok(summaries::ImportanceMark(None)),
@@ -1008,6 +1022,7 @@ mod parse {
             .ok_or_else(|| "write a number such as 20000 or 20k".into())
     }
 
+    /// Parses a date in natural language.
     pub fn when(text: &str, today: jiff::civil::Date) -> Result<NaturalDate> {
         icecore_domain::natural_date::parse(text, today).map_err(|error| {
             crate::error::AppError::new(crate::error::Exit::Usage, error.to_string()).into()

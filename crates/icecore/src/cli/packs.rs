@@ -162,6 +162,7 @@ fn parse_date(text: Option<&str>, open: &OpenMemory) -> Result<Option<jiff::civi
     Ok(Some(span.first))
 }
 
+/// Runs `icecore pack`.
 pub async fn print_pack_for(
     open: &OpenMemory,
     global: &GlobalArgs,
@@ -278,6 +279,7 @@ fn print_pack(pack: &Pack, out: &mut Output) -> Result<()> {
     Ok(())
 }
 
+/// Runs `icecore zoom`.
 pub async fn zoom(open: &OpenMemory, zoom: &ZoomArgs, out: &mut Output) -> Result<()> {
     let when = parse::when(&zoom.when.join(" "), open.memory.now().day())?;
     let zoomed =

@@ -95,6 +95,7 @@ impl QuarantineFilterArgs {
     }
 }
 
+/// Runs `icecore quarantine`.
 pub async fn run_quarantine(
     open: &OpenMemory,
     asked: &QuarantineCommand,
@@ -178,7 +179,7 @@ fn quarantine_row(one: &QuarantinedEvent, narrow: bool) -> Vec<Cell> {
     }
     let mut row = vec![Cell::new(one.id).fg(Color::Cyan), Cell::new(from)];
     if !narrow {
-        row.push(Cell::new(one.said.get(..16).unwrap_or(&one.said).replace('T', " ")));
+        row.push(Cell::new(one.said_at.get(..16).unwrap_or(&one.said_at).replace('T', " ")));
         row.push(Cell::new(one.kind));
     }
     row.push(Cell::new(words));

@@ -111,6 +111,7 @@ impl SearchArgs {
     }
 }
 
+/// Runs `icecore search`.
 pub async fn search(open: &OpenMemory, search: &SearchArgs, out: &mut Output) -> Result<()> {
     let looking = search.to_request(open)?;
     // Without a usable model keyword search still works.

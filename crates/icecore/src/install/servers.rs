@@ -67,7 +67,7 @@ fn check_servers(root: &JsonNode, shape: ServerFormat) -> Result<(), SettingsErr
     }
     super::require_unique(servers, SERVER_NAME)?;
     match servers.get(SERVER_NAME) {
-        Some(entry) if !is_ours(entry) => Err(SettingsError::Taken),
+        Some(entry) if !is_ours(entry) => Err(SettingsError::ForeignServer),
         _ => Ok(()),
     }
 }

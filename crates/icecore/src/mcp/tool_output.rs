@@ -264,7 +264,7 @@ mod tests {
             (0..100).map(|n| json!({ "n": n, "text": "x".repeat(400) })).collect();
         let (kept, left) = take_within_tokens(many, 1_000);
         assert!(kept.len() < 12 && kept.len() + left == 100, "{} {left}", kept.len());
-        // One alone is shown even if it is too long: what bounds it is its own size.
+        // A single item is shown even if it is too long: its own size is its limit.
         assert_eq!(
             take_within_tokens(vec![json!("x".repeat(9_000)), json!(1)], 10),
             (vec![json!("x".repeat(9_000))], 1)

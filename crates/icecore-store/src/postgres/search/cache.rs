@@ -134,7 +134,7 @@ mod tests {
             spaces.iter().map(|&space| cache.signs(space).is_some()).collect::<Vec<_>>(),
             [true, false, true, false]
         );
-        // The same again takes no more memory.
+        // A repetition takes no more memory.
         let before = cache.lock_lru().bytes;
         cache.put_signs(spaces[2], signs);
         assert_eq!(cache.lock_lru().bytes, before);

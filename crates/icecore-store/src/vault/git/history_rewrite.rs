@@ -171,8 +171,8 @@ pub(super) fn read_blobs<'a>(
 }
 
 /// Rewrites the history and replaces the old repository.
-pub(super) fn rewrite_history(door: &VaultFs, scrub: &Scrub) -> Result<RewriteReport> {
-    let root = door.root();
+pub(super) fn rewrite_history(vault_fs: &VaultFs, scrub: &Scrub) -> Result<RewriteReport> {
+    let root = vault_fs.root();
     if head_commit(root)?.is_none() {
         return Ok(RewriteReport::default());
     }
@@ -181,9 +181,9 @@ pub(super) fn rewrite_history(door: &VaultFs, scrub: &Scrub) -> Result<RewriteRe
         .to_owned();
     let commits = list_commits(root)?;
     let blobs = paths_by_blob(&commits);
-    let apart = door.private(NEW_REPOSITORY_DIR);
+    let apart = vault_fs.private(NEW_REPOSITORY_DIR);
     let outcome = (|| {
-        let folder = create_new_repository(door, &apart)?;
+        let folder = create_new_repository(vault_fs, &apart)?;
         merge::copy_remotes(root, &folder)?;
         let mut export = git_for(root, &root.join(".git"));
         let arguments = [
@@ -233,11 +233,11 @@ pub(super) fn rewrite_history(door: &VaultFs, scrub: &Scrub) -> Result<RewriteRe
                 return Err(git_failure(arguments[0], String::from_utf8_lossy(&output.stderr)));
             }
         }
-        door.swap_repository(&folder)?;
+        vault_fs.swap_repository(&folder)?;
         Ok(RewriteReport { snapshots: commits.len(), files })
     })();
     // After the swap, this folder holds the old repository with everything to be forgotten.
-    let discarded = door.remove_own_folder(&apart);
+    let discarded = vault_fs.remove_own_folder(&apart);
     outcome.and_then(|rewritten| discarded.map(|()| rewritten))
 }
 

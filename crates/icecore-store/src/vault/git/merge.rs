@@ -59,7 +59,7 @@ fn driver_command() -> String {
 }
 
 /// Registers the driver in the repository at `folder`; whether anything was missing.
-pub(super) fn register_driver(door: &VaultFs, folder: &Path) -> Result<bool> {
+pub(super) fn register_driver(vault_fs: &VaultFs, folder: &Path) -> Result<bool> {
     let config = folder.join("config");
     let path = config.to_string_lossy().into_owned();
     let mut changed = false;
@@ -72,7 +72,7 @@ pub(super) fn register_driver(door: &VaultFs, folder: &Path) -> Result<bool> {
     ] {
         let file = ["config", "--file", path.as_str(), "--no-includes"];
         let known = git_output(
-            super::git_command(door.root())
+            super::git_command(vault_fs.root())
                 .env("GIT_DIR", "/dev/null")
                 .args(file)
                 .args(["--get", key]),
@@ -82,7 +82,7 @@ pub(super) fn register_driver(door: &VaultFs, folder: &Path) -> Result<bool> {
             continue;
         }
         let set = git_output(
-            super::git_command(door.root()).env("GIT_DIR", "/dev/null").args(file).args([
+            super::git_command(vault_fs.root()).env("GIT_DIR", "/dev/null").args(file).args([
                 "--replace-all",
                 key,
                 &value,
@@ -102,7 +102,7 @@ pub(super) fn register_driver(door: &VaultFs, folder: &Path) -> Result<bool> {
     if !known.lines().any(|line| line.trim() == ATTRIBUTES_LINE) {
         let ended =
             if known.is_empty() || known.ends_with('\n') { known } else { format!("{known}\n") };
-        door.write_git_file(&place, format!("{ended}{ATTRIBUTES_LINE}\n").as_bytes())?;
+        vault_fs.write_git_file(&place, format!("{ended}{ATTRIBUTES_LINE}\n").as_bytes())?;
         changed = true;
     }
     Ok(changed)
@@ -217,10 +217,10 @@ pub(super) fn pending_merge_heads(root: &Path) -> Result<Vec<String>> {
 }
 
 /// Removes the state files of a committed merge.
-pub(super) fn clear_merge_state(door: &VaultFs) -> Result<()> {
+pub(super) fn clear_merge_state(vault_fs: &VaultFs) -> Result<()> {
     // MERGE_HEAD decides, so it goes last.
     for name in ["MERGE_MODE", "MERGE_MSG", "AUTO_MERGE", "MERGE_HEAD"] {
-        door.remove_git_file(&door.root().join(".git").join(name))?;
+        vault_fs.remove_git_file(&vault_fs.root().join(".git").join(name))?;
     }
     Ok(())
 }
@@ -243,11 +243,11 @@ pub(super) fn unmerged_files(root: &Path) -> Result<Vec<String>> {
 }
 
 /// Fails while a merge is open: a commit now would contain only one side of it.
-pub(super) fn check_no_open_merge(door: &VaultFs) -> Result<()> {
-    if door.read_journal(JOURNAL_FILE)?.is_some() {
+pub(super) fn check_no_open_merge(vault_fs: &VaultFs) -> Result<()> {
+    if vault_fs.read_journal(JOURNAL_FILE)?.is_some() {
         return Err(Error::UnresolvedMerge(INTERRUPTED_MERGE_MESSAGE.into()));
     }
-    let open = unmerged_files(door.root())?;
+    let open = unmerged_files(vault_fs.root())?;
     let Some(first) = open.first() else { return Ok(()) };
     Err(Error::UnresolvedMerge(format!(
         "a merge has unresolved conflicts in {}, the first in {first}. `git merge --abort` undoes it, and `icecore merge` merges in another way",
@@ -379,11 +379,13 @@ pub(super) fn other_marker_key(root: &Path, fork: &Divergence) -> Option<MarkerK
     if !address.starts_with(['/', '.']) {
         return None;
     }
-    let door = VaultFs::new(root.join(address));
-    let (ours, theirs) =
-        (std::fs::metadata(root).ok()?, std::fs::symlink_metadata(door.private(MARKER_KEY)).ok()?);
+    let vault_fs = VaultFs::new(root.join(address));
+    let (ours, theirs) = (
+        std::fs::metadata(root).ok()?,
+        std::fs::symlink_metadata(vault_fs.private(MARKER_KEY)).ok()?,
+    );
     let alone = theirs.is_file() && theirs.uid() == ours.uid() && theirs.mode() & 0o077 == 0;
-    if alone { door.read_marker_key().ok().flatten() } else { None }
+    if alone { vault_fs.read_marker_key().ok().flatten() } else { None }
 }
 
 /// The two sides of a merge whose files are being replaced.
@@ -394,8 +396,8 @@ struct MergeJournal {
 }
 
 impl MergeJournal {
-    fn read(door: &VaultFs) -> Result<Option<Self>> {
-        let Some(text) = door.read_journal(JOURNAL_FILE)? else { return Ok(None) };
+    fn read(vault_fs: &VaultFs) -> Result<Option<Self>> {
+        let Some(text) = vault_fs.read_journal(JOURNAL_FILE)? else { return Ok(None) };
         let mut lines = text.lines();
         match (lines.next(), lines.next(), lines.next()) {
             (Some(ours), Some(theirs), Some(name)) => {
@@ -403,7 +405,7 @@ impl MergeJournal {
             }
             // It is written atomically, so another program changed it.
             _ => {
-                let place = door.private(JOURNAL_FILE);
+                let place = vault_fs.private(JOURNAL_FILE);
                 Err(Error::UnresolvedMerge(format!(
                     "{} cannot be read; remove it, then `icecore merge` starts again",
                     place.display()
@@ -412,9 +414,9 @@ impl MergeJournal {
         }
     }
 
-    fn write(&self, door: &VaultFs, held: &WriteLock) -> Result<()> {
-        door.write_journal(
-            held,
+    fn write(&self, vault_fs: &VaultFs, lock: &WriteLock) -> Result<()> {
+        vault_fs.write_journal(
+            lock,
             JOURNAL_FILE,
             &format!("{}\n{}\n{}\n", self.ours, self.theirs, sanitize::one_line(&self.name)),
         )
@@ -494,8 +496,8 @@ fn is_git_reserved(name: &[u8]) -> bool {
 
 /// Computes the result for every file. It depends only on the three commits, so that a repetition
 /// gives the same.
-fn plan_merge(door: &VaultFs, held: &WriteLock, ours: &str, theirs: &str) -> Result<MergePlan> {
-    let root = door.root();
+fn plan_merge(vault_fs: &VaultFs, lock: &WriteLock, ours: &str, theirs: &str) -> Result<MergePlan> {
+    let root = vault_fs.root();
     let base = String::from_utf8_lossy(&run_git_ok(root, &["merge-base", ours, theirs], None)?)
         .trim()
         .to_owned();
@@ -565,7 +567,7 @@ fn plan_merge(door: &VaultFs, held: &WriteLock, ours: &str, theirs: &str) -> Res
         let merged = if only_theirs {
             Ok(theirs.clone())
         } else {
-            merge_file(door, held, path, [&base, &ours, &theirs], true)?
+            merge_file(vault_fs, lock, path, [&base, &ours, &theirs], true)?
         };
         match merged {
             Ok(merged) => {
@@ -589,8 +591,8 @@ fn plan_merge(door: &VaultFs, held: &WriteLock, ours: &str, theirs: &str) -> Res
 
 /// The merged content of a file, or the reason why a person must resolve it.
 fn merge_file(
-    door: &VaultFs,
-    held: &WriteLock,
+    vault_fs: &VaultFs,
+    lock: &WriteLock,
     path: &str,
     [base, ours, theirs]: [&Option<Vec<u8>>; 3],
     adopted: bool,
@@ -605,11 +607,11 @@ fn merge_file(
             Ok(Err("was changed on one machine and removed on the other".into()))
         }
         Ok(MergedFile::ByLines) => {
-            let place = |bytes: &[u8]| door.create_temporary(held, bytes);
+            let place = |bytes: &[u8]| vault_fs.create_temporary(lock, bytes);
             let (base, ours, theirs) = (place(&base)?, place(&here)?, place(&there)?);
             let merged = merge_lines(&base, &ours, &theirs);
             for temporary in [base, ours, theirs] {
-                door.remove_git_file(&temporary)?;
+                vault_fs.remove_git_file(&temporary)?;
             }
             Ok(merged?.map(Some).ok_or_else(|| "both machines changed the same lines".into()))
         }
@@ -631,35 +633,35 @@ pub fn merge_lines(base: &Path, ours: &Path, theirs: &Path) -> Result<Option<Vec
 
 /// Merges the other side, up to the commit, which the next snapshot makes. If memory lines
 /// conflict, nothing changes.
-pub(super) fn merge(door: &VaultFs, fork: &Divergence) -> Result<MergeOutcome> {
-    let root = door.root();
+pub(super) fn merge(vault_fs: &VaultFs, fork: &Divergence) -> Result<MergeOutcome> {
+    let root = vault_fs.root();
     vet_repository(root)?;
-    let held = door.lock()?;
-    door.remove_stale_git_locks(&held, false)?;
-    register_driver(door, &root.join(".git"))?;
+    let held = vault_fs.lock()?;
+    vault_fs.remove_stale_git_locks(&held, false)?;
+    register_driver(vault_fs, &root.join(".git"))?;
     let ours = head_commit(root)?.ok_or_else(|| {
         Error::NoSnapshots("there is no snapshot yet, so there is nothing to merge with".into())
     })?;
     let journal = MergeJournal { ours, theirs: fork.commit.clone(), name: fork.name.clone() };
-    let plan = plan_merge(door, &held, &journal.ours, &journal.theirs)?;
+    let plan = plan_merge(vault_fs, &held, &journal.ours, &journal.theirs)?;
     if plan.refused {
         return Ok(MergeOutcome::Conflicted { files: plan.open_files(), left: false });
     }
-    apply_plan(door, &held, &journal, plan)
+    apply_plan(vault_fs, &held, &journal, plan)
 }
 
 /// Completes a merge whose files were being replaced.
-pub(super) fn resume_merge(door: &VaultFs) -> Result<Option<MergeOutcome>> {
-    if door.read_journal(JOURNAL_FILE)?.is_none() {
+pub(super) fn resume_merge(vault_fs: &VaultFs) -> Result<Option<MergeOutcome>> {
+    if vault_fs.read_journal(JOURNAL_FILE)?.is_none() {
         return Ok(None);
     }
-    let root = door.root();
+    let root = vault_fs.root();
     vet_repository(root)?;
-    let held = door.lock()?;
-    door.remove_stale_git_locks(&held, false)?;
-    let Some(journal) = MergeJournal::read(door)? else { return Ok(None) };
-    let plan = plan_merge(door, &held, &journal.ours, &journal.theirs)?;
-    apply_plan(door, &held, &journal, plan).map(Some)
+    let held = vault_fs.lock()?;
+    vault_fs.remove_stale_git_locks(&held, false)?;
+    let Some(journal) = MergeJournal::read(vault_fs)? else { return Ok(None) };
+    let plan = plan_merge(vault_fs, &held, &journal.ours, &journal.theirs)?;
+    apply_plan(vault_fs, &held, &journal, plan).map(Some)
 }
 
 /// What to do with a file.
@@ -672,8 +674,8 @@ enum MergeStep {
 }
 
 /// Compares the current state of a file with its result.
-fn next_step(door: &VaultFs, held: &WriteLock, file: &FileMerge) -> Result<MergeStep> {
-    let now = door.read(&file.path)?;
+fn next_step(vault_fs: &VaultFs, lock: &WriteLock, file: &FileMerge) -> Result<MergeStep> {
+    let now = vault_fs.read(&file.path)?;
     let known = Expected::Content(ContentVersion::of(now.as_deref()));
     if now == file.merged {
         return Ok(MergeStep::Nothing);
@@ -682,18 +684,26 @@ fn next_step(door: &VaultFs, held: &WriteLock, file: &FileMerge) -> Result<Merge
         return Ok(MergeStep::Replace(file.merged.clone(), known));
     }
     // Others have written since: their changes are merged on top.
-    Ok(match merge_file(door, held, file.path.as_str(), [&file.ours, &now, &file.merged], false)? {
-        Ok(merged) if merged == now => MergeStep::Nothing,
-        Ok(merged) => MergeStep::Replace(merged, known),
-        Err(why) => MergeStep::Leave(why),
-    })
+    Ok(
+        match merge_file(
+            vault_fs,
+            lock,
+            file.path.as_str(),
+            [&file.ours, &now, &file.merged],
+            false,
+        )? {
+            Ok(merged) if merged == now => MergeStep::Nothing,
+            Ok(merged) => MergeStep::Replace(merged, known),
+            Err(why) => MergeStep::Leave(why),
+        },
+    )
 }
 
 /// Replaces a file. Merges what others save until then. Returns the reason if the file stays as it
 /// is.
 fn replace_file(
-    door: &VaultFs,
-    held: &WriteLock,
+    vault_fs: &VaultFs,
+    lock: &WriteLock,
     file: &FileMerge,
     mut step: MergeStep,
 ) -> Result<Option<String>> {
@@ -702,12 +712,12 @@ fn replace_file(
             MergeStep::Nothing => return Ok(None),
             MergeStep::Leave(why) => return Ok(Some(why.clone())),
             MergeStep::Replace(Some(bytes), known) => {
-                door.replace_if(held, &file.path, bytes, known)
+                vault_fs.replace_if(lock, &file.path, bytes, known)
             }
-            MergeStep::Replace(None, known) => door.remove_if(held, &file.path, known),
+            MergeStep::Replace(None, known) => vault_fs.remove_if(lock, &file.path, known),
         };
         match put {
-            Err(Error::Conflict { .. }) => step = next_step(door, held, file)?,
+            Err(Error::Conflict { .. }) => step = next_step(vault_fs, lock, file)?,
             other => return other.map(|()| None),
         }
     }
@@ -716,8 +726,8 @@ fn replace_file(
 
 /// Replaces every file and leaves the merge for the next commit.
 fn apply_plan(
-    door: &VaultFs,
-    held: &WriteLock,
+    vault_fs: &VaultFs,
+    lock: &WriteLock,
     journal: &MergeJournal,
     mut plan: MergePlan,
 ) -> Result<MergeOutcome> {
@@ -725,7 +735,7 @@ fn apply_plan(
     let mut steps = plan
         .files
         .iter()
-        .map(|file| next_step(door, held, file))
+        .map(|file| next_step(vault_fs, lock, file))
         .collect::<Result<Vec<_>>>()?
         .into_iter();
     let is_ledger_left = plan
@@ -734,13 +744,13 @@ fn apply_plan(
         .zip(steps.as_slice())
         .any(|(file, step)| is_ledger_file(file) && matches!(step, MergeStep::Leave(_)));
     if is_ledger_left {
-        return report_retry(door, held);
+        return report_retry(vault_fs, lock);
     }
-    journal.write(door, held)?;
+    journal.write(vault_fs, lock)?;
     for (file, step) in plan.files.iter().zip(&mut steps) {
-        let Some(why) = replace_file(door, held, file, step)? else { continue };
+        let Some(why) = replace_file(vault_fs, lock, file, step)? else { continue };
         if is_ledger_file(file) {
-            return report_retry(door, held);
+            return report_retry(vault_fs, lock);
         }
         // Pages are regenerated from the events of both.
         if PageKey::from_path(&file.path).is_none()
@@ -749,11 +759,11 @@ fn apply_plan(
             plan.open.push((file.path.as_str().into(), why));
         }
     }
-    let untaken = checkout_foreign_paths(door, held, &plan)?;
+    let untaken = checkout_foreign_paths(vault_fs, lock, &plan)?;
     plan.open.extend(untaken);
-    stage_files(door, held, &plan)?;
-    record_merge(door, held, journal, plan.base == journal.ours && plan.open.is_empty())?;
-    door.remove_journal(held, JOURNAL_FILE)?;
+    stage_files(vault_fs, lock, &plan)?;
+    record_merge(vault_fs, lock, journal, plan.base == journal.ours && plan.open.is_empty())?;
+    vault_fs.remove_journal(lock, JOURNAL_FILE)?;
     Ok(if plan.open.is_empty() {
         MergeOutcome::Complete
     } else {
@@ -766,8 +776,8 @@ fn is_ledger_file(file: &FileMerge) -> bool {
 }
 
 /// The ledger is replaced first, so that nothing has changed if it cannot be.
-fn report_retry(door: &VaultFs, held: &WriteLock) -> Result<MergeOutcome> {
-    door.remove_journal(held, JOURNAL_FILE)?;
+fn report_retry(vault_fs: &VaultFs, lock: &WriteLock) -> Result<MergeOutcome> {
+    vault_fs.remove_journal(lock, JOURNAL_FILE)?;
     Err(Error::Conflict { what: layout::LEDGER.into() })
 }
 
@@ -794,32 +804,32 @@ fn path_state(root: &Path, path: &[u8]) -> io::Result<PathState> {
 /// Lets git check out the paths that are not vault files. Returns those that it cannot, with the
 /// reason.
 fn checkout_foreign_paths(
-    door: &VaultFs,
-    held: &WriteLock,
+    vault_fs: &VaultFs,
+    lock: &WriteLock,
     plan: &MergePlan,
 ) -> Result<Vec<(Vec<u8>, String)>> {
     if plan.taken.is_empty() {
         return Ok(Vec::new());
     }
-    let root = door.root();
+    let root = vault_fs.root();
     let (mut entries, mut missing, mut open) = (Vec::new(), Vec::new(), Vec::new());
-    for taken in &plan.taken {
+    for foreign in &plan.taken {
         let changed =
-            || (taken.path.clone(), "is not a file of the vault, and differs here".to_owned());
+            || (foreign.path.clone(), "is not a file of the vault, and differs here".to_owned());
         // Private files of this machine never come from another.
-        let is_private = taken
+        let is_private = foreign
             .path
             .split(|byte| *byte == b'/')
             .next()
             .is_some_and(|top| top.eq_ignore_ascii_case(layout::PRIVATE.as_bytes()));
-        match path_state(root, &taken.path) {
+        match path_state(root, &foreign.path) {
             _ if is_private => {}
-            Ok(now) if now == taken.theirs => {}
-            Ok(now) if now.is_none() || now == taken.ours => {
-                let place = root.join(OsStr::from_bytes(&taken.path));
+            Ok(now) if now == foreign.theirs => {}
+            Ok(now) if now.is_none() || now == foreign.ours => {
+                let place = root.join(OsStr::from_bytes(&foreign.path));
                 let removed = match now {
-                    Some((false, bytes)) => door.remove_path_with(held, &place, &bytes),
-                    Some((true, _)) => door.remove_path(held, &place),
+                    Some((false, bytes)) => vault_fs.remove_path_with(lock, &place, &bytes),
+                    Some((true, _)) => vault_fs.remove_path(lock, &place),
                     None => Ok(()),
                 };
                 if matches!(removed, Err(Error::Conflict { .. })) {
@@ -827,8 +837,8 @@ fn checkout_foreign_paths(
                     continue;
                 }
                 removed?;
-                if taken.theirs.is_some() {
-                    missing.push(&taken.path);
+                if foreign.theirs.is_some() {
+                    missing.push(&foreign.path);
                 }
             }
             _ => {
@@ -836,12 +846,12 @@ fn checkout_foreign_paths(
                 continue;
             }
         }
-        entries.extend(index_info_line(plan, Some(2), &taken.path, 0));
+        entries.extend(index_info_line(plan, Some(2), &foreign.path, 0));
     }
-    update_index(door, held, &entries)?;
+    update_index(vault_fs, lock, &entries)?;
     let list = missing.iter().flat_map(|path| [path, &b"\0"[..]].concat()).collect::<Vec<u8>>();
     // git does not overwrite files that it must not; the check for missing ones finds them.
-    let _ = run_git_with_input(door, held, &["checkout-index", "-z", "--stdin"], &list);
+    let _ = run_git_with_input(vault_fs, lock, &["checkout-index", "-z", "--stdin"], &list);
     let refused = missing
         .into_iter()
         .filter(|path| root.join(OsStr::from_bytes(path)).symlink_metadata().is_err());
@@ -860,10 +870,10 @@ fn index_info_line(plan: &MergePlan, tree: Option<usize>, path: &[u8], stage: us
     [about.as_bytes(), path, b"\0"].concat()
 }
 
-fn update_index(door: &VaultFs, held: &WriteLock, lines: &[u8]) -> Result<()> {
+fn update_index(vault_fs: &VaultFs, lock: &WriteLock, lines: &[u8]) -> Result<()> {
     run_git_with_input(
-        door,
-        held,
+        vault_fs,
+        lock,
         &["update-index", "-z", "--add", "--replace", "--index-info"],
         lines,
     )
@@ -872,27 +882,27 @@ fn update_index(door: &VaultFs, held: &WriteLock, lines: &[u8]) -> Result<()> {
 /// Runs a git that changes the repository and reads its input from us. It prints nothing, so the
 /// lock takes the place of its output.
 fn run_git_with_input(
-    door: &VaultFs,
-    held: &WriteLock,
+    vault_fs: &VaultFs,
+    lock: &WriteLock,
     arguments: &[&str],
     input: &[u8],
 ) -> Result<()> {
-    let place = door.create_temporary(held, input)?;
+    let place = vault_fs.create_temporary(lock, input)?;
     let changed = (|| {
         let input =
             std::fs::File::open(&place).map_err(|error| io_error("reading", &place, error))?;
-        let mut git = git_for(door.root(), &door.root().join(".git"));
+        let mut git = git_for(vault_fs.root(), &vault_fs.root().join(".git"));
         let output =
-            git_output(git.stdin(input).stdout(held.as_stdin()?).args(arguments), arguments)?;
+            git_output(git.stdin(input).stdout(lock.as_stdin()?).args(arguments), arguments)?;
         if output.status.success() { Ok(()) } else { Err(git_error(arguments, &output)) }
     })();
-    door.remove_git_file(&place)?;
+    vault_fs.remove_git_file(&place)?;
     changed
 }
 
 /// Updates git's index with the current files; conflicting ones get all their stages.
-fn stage_files(door: &VaultFs, held: &WriteLock, plan: &MergePlan) -> Result<()> {
-    let root = door.root();
+fn stage_files(vault_fs: &VaultFs, lock: &WriteLock, plan: &MergePlan) -> Result<()> {
+    let root = vault_fs.root();
     let open: BTreeSet<&[u8]> = plan.open.iter().map(|(path, _)| path.as_slice()).collect();
     if !open.is_empty() {
         let sides = |path: &&[u8]| {
@@ -900,7 +910,7 @@ fn stage_files(door: &VaultFs, held: &WriteLock, plan: &MergePlan) -> Result<()>
                 .flat_map(|tree| index_info_line(plan, Some(tree), path, tree + 1));
             index_info_line(plan, None, path, 0).into_iter().chain(sides).collect::<Vec<u8>>()
         };
-        update_index(door, held, &open.iter().flat_map(sides).collect::<Vec<u8>>())?;
+        update_index(vault_fs, lock, &open.iter().flat_map(sides).collect::<Vec<u8>>())?;
     }
     let settled = plan
         .files
@@ -917,15 +927,15 @@ fn stage_files(door: &VaultFs, held: &WriteLock, plan: &MergePlan) -> Result<()>
             continue;
         }
         let list = paths.iter().map(|path| format!("{path}\0")).collect::<String>();
-        let list = door.create_temporary(held, list.as_bytes())?;
+        let list = vault_fs.create_temporary(lock, list.as_bytes())?;
         let from = format!("--pathspec-from-file={}", list.display());
         let literal: Vec<&str> = ["--literal-pathspecs"]
             .into_iter()
             .chain(arguments.iter().copied())
             .chain([from.as_str(), "--pathspec-file-nul"])
             .collect();
-        let staged = run_git_locked(root, held, &literal, None);
-        door.remove_git_file(&list)?;
+        let staged = run_git_locked(root, lock, &literal, None);
+        vault_fs.remove_git_file(&list)?;
         staged?;
     }
     Ok(())
@@ -933,12 +943,12 @@ fn stage_files(door: &VaultFs, held: &WriteLock, plan: &MergePlan) -> Result<()>
 
 /// Records the merge in git.
 fn record_merge(
-    door: &VaultFs,
-    held: &WriteLock,
+    vault_fs: &VaultFs,
+    lock: &WriteLock,
     journal: &MergeJournal,
     forward: bool,
 ) -> Result<()> {
-    let root = door.root();
+    let root = vault_fs.root();
     let here = head_commit(root)?.unwrap_or_default();
     if run_git(root, &["merge-base", "--is-ancestor", &journal.theirs, "HEAD"], None)?
         .status
@@ -950,24 +960,24 @@ fn record_merge(
         let note = format!("merge {}: Fast-forward", sanitize::one_line(&journal.name));
         run_git_locked(
             root,
-            held,
+            lock,
             &["update-ref", "-m", &note, "HEAD", &journal.theirs, &journal.ours],
             None,
         )?;
         return Ok(());
     }
     let git = root.join(".git");
-    door.write_git_file(
+    vault_fs.write_git_file(
         &git.join("MERGE_MSG"),
         format!("{MERGE_NOTE_PREFIX}{}\n", sanitize::one_line(&journal.name)).as_bytes(),
     )?;
-    door.write_git_file(&git.join("MERGE_HEAD"), format!("{}\n", journal.theirs).as_bytes())
+    vault_fs.write_git_file(&git.join("MERGE_HEAD"), format!("{}\n", journal.theirs).as_bytes())
 }
 
 /// A merge that icecore started and did not complete.
-pub(super) fn unfinished_merge(door: &VaultFs) -> Result<Option<UnfinishedMerge>> {
-    let root = door.root();
-    if let Some(journal) = MergeJournal::read(door)? {
+pub(super) fn unfinished_merge(vault_fs: &VaultFs) -> Result<Option<UnfinishedMerge>> {
+    let root = vault_fs.root();
+    if let Some(journal) = MergeJournal::read(vault_fs)? {
         return Ok(Some(UnfinishedMerge { name: journal.name, conflicts: Vec::new() }));
     }
     if !root.join(".git/MERGE_HEAD").exists() {
@@ -1018,8 +1028,8 @@ pub(super) fn foreign_merge(root: &Path) -> Result<Option<String>> {
 
 /// Makes a clone of a vault one that icecore keeps snapshots in and merges; false if it already
 /// was.
-pub(super) fn adopt_clone(door: &VaultFs) -> Result<bool> {
-    let root = door.root();
+pub(super) fn adopt_clone(vault_fs: &VaultFs) -> Result<bool> {
+    let root = vault_fs.root();
     let folder = root.join(".git");
     let (before, _) = vet_settings(root)?;
     if !before {
@@ -1048,5 +1058,5 @@ pub(super) fn adopt_clone(door: &VaultFs) -> Result<bool> {
             }
         }
     }
-    Ok(register_driver(door, &folder)? || !before)
+    Ok(register_driver(vault_fs, &folder)? || !before)
 }

@@ -278,7 +278,7 @@ impl Index {
         path: &DocPath,
         start: u64,
         summaries: &[Summary],
-        look: FileStat,
+        stat: FileStat,
     ) -> SqlResult<()> {
         let transaction =
             self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
@@ -296,7 +296,7 @@ impl Index {
             put_summary(&transaction, &summary.head(), offset, length - 1)?;
             offset += length as u64;
         }
-        put_file_stamp(&transaction, path, Some(look))?;
+        put_file_stamp(&transaction, path, Some(stat))?;
         transaction.commit()?;
         self.truncate_own_log()
     }
@@ -403,9 +403,9 @@ fn fill_archive(transaction: &Transaction<'_>, path: &DocPath, now: &CurrentFile
 fn put_file_stamp(
     transaction: &Transaction<'_>,
     path: &DocPath,
-    look: Option<FileStat>,
+    stat: Option<FileStat>,
 ) -> SqlResult<i64> {
-    let Some(look) = look else {
+    let Some(stat) = stat else {
         for sql in [
             "DELETE FROM record WHERE file IN (SELECT file FROM taken WHERE path = ?1)",
             "DELETE FROM session WHERE file IN (SELECT file FROM taken WHERE path = ?1)",
@@ -423,7 +423,7 @@ fn put_file_stamp(
         "INSERT INTO taken (path, bytes, stamp) VALUES (?1, ?2, ?3)
          ON CONFLICT (path) DO UPDATE SET bytes = excluded.bytes, stamp = excluded.stamp RETURNING file",
     )?;
-    put.query_row(params![path.as_str(), look.len, look.stamp()], |row| row.get(0))
+    put.query_row(params![path.as_str(), stat.len, stat.stamp()], |row| row.get(0))
 }
 
 fn session_column(key: &SessionKey) -> &str {

@@ -113,28 +113,28 @@ pub(super) fn check_sqlite() -> Result<()> {
 
 impl Index {
     /// Opens the index at `path`; creates an empty one if there is none of this version.
-    pub fn open(door: &VaultFs, path: &Path) -> SqlResult<Self> {
-        door.make_private_file(path);
+    pub fn open(vault_fs: &VaultFs, path: &Path) -> SqlResult<Self> {
+        vault_fs.make_private_file(path);
         match Self::try_open(path) {
             Ok(Some(index)) => Ok(index),
             // Another version, or not a SQLite file: it is derived, so replace it.
-            Ok(None) => Self::recreate(door, path),
-            Err(error) if is_damage(&error) => Self::recreate(door, path),
+            Ok(None) => Self::recreate(vault_fs, path),
+            Err(error) if is_damage(&error) => Self::recreate(vault_fs, path),
             Err(error) => Err(error),
         }
     }
 
     /// Creates an empty index at `path`, replacing whatever is there.
-    pub fn recreate(door: &VaultFs, path: &Path) -> SqlResult<Self> {
-        door.remove_index(path);
-        door.make_private_file(path);
+    pub fn recreate(vault_fs: &VaultFs, path: &Path) -> SqlResult<Self> {
+        vault_fs.remove_index(path);
+        vault_fs.make_private_file(path);
         Self::try_open(path)?.ok_or(rusqlite::Error::InvalidQuery)
     }
 
     /// Creates an index for a comparison: no journal, nothing flushed.
-    pub fn temporary(door: &VaultFs, path: &Path, text: &[u8]) -> SqlResult<Self> {
-        door.remove_index(path);
-        door.make_private_file(path);
+    pub fn temporary(vault_fs: &VaultFs, path: &Path, text: &[u8]) -> SqlResult<Self> {
+        vault_fs.remove_index(path);
+        vault_fs.make_private_file(path);
         let mut index =
             Self::open_with(path, "OFF", "OFF")?.ok_or(rusqlite::Error::InvalidQuery)?;
         index.rebuild(
@@ -178,11 +178,11 @@ impl Index {
     }
 
     /// Whether the index covers the ledger with exactly this stat.
-    pub fn is_current(&self, look: Option<FileStat>) -> SqlResult<bool> {
+    pub fn is_current(&self, stat: Option<FileStat>) -> SqlResult<bool> {
         let covered = read_covered(&self.connection)?;
-        Ok(match look {
+        Ok(match stat {
             None => covered.bytes == 0,
-            Some(look) => covered.bytes == look.len && covered.stamp == look.stamp(),
+            Some(stat) => covered.bytes == stat.len && covered.stamp == stat.stamp(),
         })
     }
 
@@ -219,7 +219,7 @@ impl Index {
 
     /// Indexes events that this process just appended at `start`, under the lock, to a covered
     /// ledger.
-    pub fn add_own_events(&mut self, start: u64, lines: &[u8], look: FileStat) -> SqlResult<()> {
+    pub fn add_own_events(&mut self, start: u64, lines: &[u8], stat: FileStat) -> SqlResult<()> {
         let transaction =
             self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let mut covered = read_covered(&transaction)?;
@@ -237,7 +237,7 @@ impl Index {
             return Ok(());
         }
         covered.bytes = start + lines.len() as u64;
-        covered.stamp = if look.len == covered.bytes { look.stamp() } else { String::new() };
+        covered.stamp = if stat.len == covered.bytes { stat.stamp() } else { String::new() };
         put_covered(&transaction, &covered)?;
         transaction.commit()?;
         self.truncate_own_log()

@@ -1,5 +1,5 @@
-//! Nights: a quarter of them with a scripted model, stopped anywhere, edited by hand, written to
-//! while a model thinks.
+//! Nightly runs: a quarter of a year with a scripted model, stopped anywhere, edited by hand,
+//! written to while a model works.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -26,38 +26,38 @@ use jiff::{Timestamp, ToSpan};
 use pollster::block_on;
 use serde_json::{Value, json};
 
-use crate::cascade::{NoHistory, Place};
+use crate::cascade::{NoHistory, ZonedVault};
 
-/// A clock that stands still but is nobody's choice: what is newer than it is known.
-pub(crate) struct Standing(pub(crate) Timestamp);
+/// A clock that stands still but counts as the real one: records that are newer than it are
+/// visible.
+pub(crate) struct StoppedClock(pub(crate) Timestamp);
 
-impl Clock for Standing {
+impl Clock for StoppedClock {
     fn now(&self) -> Timestamp {
         self.0
     }
 }
 
-fn berlin() -> Place {
-    Place::new("Europe/Berlin")
+fn berlin() -> ZonedVault {
+    ZonedVault::new("Europe/Berlin")
 }
 
-impl Place {
-    /// The memory as a program has it that runs at that moment.
+impl ZonedVault {
+    /// Opens the memory like a program that runs at that moment.
     pub(crate) fn live(&self, now: Moment) -> Memory {
         self.live_with(Arc::new(Vault::open(&self.root).unwrap()), now)
     }
 
     fn live_with(&self, store: Arc<dyn Store>, now: Moment) -> Memory {
-        block_on(Memory::open(store, Arc::new(NoHistory), Box::new(Standing(now.timestamp()))))
+        block_on(Memory::open(store, Arc::new(NoHistory), Box::new(StoppedClock(now.timestamp()))))
             .unwrap()
     }
 }
 
-/// A model that does what it is told by the marks in what it is shown, and now and then what it
-/// should not.
+/// A model that answers by marks in its prompt, sometimes wrongly.
 struct Scripted {
     asked: AtomicUsize,
-    /// What happens while it thinks.
+    /// What happens while the model works.
     meanwhile: Box<dyn Fn(usize) + Send + Sync>,
 }
 
@@ -67,7 +67,7 @@ impl Scripted {
     }
 }
 
-/// The sources of a prompt: what stands between its fences.
+/// The sources of a prompt: the text between its fences.
 pub(crate) fn sources(user: &str) -> Vec<String> {
     let mut found: Vec<String> = Vec::new();
     let mut inside = false;
@@ -108,7 +108,7 @@ impl Llm for Scripted {
                         "type": "fact", "priority": "P2", "content": said, "entity": said.split(' ').nth(1), "tags": ["draught"],
                         "quote": said, "source": at + 1,
                     }));
-                    // And something that nobody said.
+                    // And an invented statement.
                     events.push(json!({
                         "type": "fact", "priority": "P0", "content": format!("{said} says Zebulon of 99123"), "quote": said, "source": at + 1,
                     }));
@@ -149,7 +149,7 @@ fn consolidate(memory: &Memory, llm: Option<&Scripted>) -> Result<JobsReport, Er
     block_on(memory.run_due_jobs(asking.as_ref(), &|_, _, _| {}))
 }
 
-fn say(place: &Place, day: Date, hour: i8, role: Role, text: &str) -> IncomingMessage {
+fn say(place: &ZonedVault, day: Date, hour: i8, role: Role, text: &str) -> IncomingMessage {
     IncomingMessage {
         ts: Some(place.moment(day, hour, 5)),
         conversation: Some("work".into()),
@@ -162,10 +162,9 @@ fn say(place: &Place, day: Date, hour: i8, role: Role, text: &str) -> IncomingMe
 
 const SHIPS: [&str; 6] = ["Aurora", "Brise", "Condor", "Delfin", "Esmeralda", "Falke"];
 
-/// What happens on the `n`-th day: promises, facts that replace each other, things kept and things
-/// done with.
+/// Adds the `n`-th day: promises, facts that replace each other, and closings.
 fn live(
-    place: &Place,
+    place: &ZonedVault,
     day: Date,
     n: usize,
     promises: &mut Vec<(usize, EventId)>,
@@ -256,7 +255,7 @@ fn live(
             None,
         );
     }
-    // Most promises are kept within a week; every seventh stays open.
+    // Most promises are fulfilled within a week; every seventh stays open.
     let (done, open): (Vec<_>, Vec<_>) =
         promises.drain(..).partition(|(when, _)| n >= when + 5 && when % 7 != 0);
     *promises = open;
@@ -299,7 +298,7 @@ fn a_quarter_keeps_its_promises_every_night() {
             report.contains(&format!("## Run {now}")) && report.contains("Integrity: ok"),
             "{report}"
         );
-        // The pack: small, whole, and nothing in it that was replaced.
+        // The pack: small, complete, and without replaced statements.
         let pack = place.read("recall/pack.md");
         assert!(icecore_domain::budget::count_words(&pack) <= 3_000, "{day}");
         let open = block_on(place.live(now).list_open_commitments()).unwrap();
@@ -334,20 +333,20 @@ fn a_quarter_keeps_its_promises_every_night() {
         assert!(story.place.contains("archive"), "{}", story.place);
         assert_eq!(story.entry.event, *event);
     }
-    // What the model learnt stands on a page and in memory files, what it invented nowhere.
+    // What the model learned is on a page and in memory files; what it invented is nowhere.
     let page = place.read("knowledge/entities/aurora.md");
     assert!(page.contains("the Aurora draws 3 metres") && !page.contains("Zebulon"), "{page}");
     assert!(fs::read_dir(place.root.join("memory/memories")).unwrap().count() > 80);
     assert!(place.read("memory/summaries/30day.md").contains("Memories: [mem:202603"));
-    // Any night's pack can be had again, byte for byte (as of that moment).
+    // Any night's pack can be rebuilt byte for byte (as of that moment).
     for (then, pack) in packs.iter().step_by(4) {
         let again = block_on(place.at(*then).build_recall_pack(None, &[])).unwrap();
         assert_eq!(again.text, *pack, "{then}");
     }
 }
 
-/// Some days of life before a night that has everything to do.
-fn furnished(place: &Place) -> Moment {
+/// Adds some days before a night in which every job is due.
+fn add_history(place: &ZonedVault) -> Moment {
     let (mut promises, mut berths) = (Vec::new(), BTreeMap::new());
     for n in 0..26 {
         let day = date(2026, 3, 6).checked_add(i32::try_from(n).unwrap().days()).unwrap();
@@ -361,7 +360,7 @@ fn furnished(place: &Place) -> Moment {
         .unwrap()
         .replace("## Relationships\n", "- Her captain is Ingrid\n\n## Relationships\n");
     fs::write(page, text).unwrap();
-    // The first of a quarter: pruning and compaction are due too.
+    // The first day of a quarter: pruning and compaction are due too.
     place.moment(date(2026, 4, 1), 3, 0)
 }
 
@@ -369,14 +368,14 @@ fn furnished(place: &Place) -> Moment {
 #[test]
 fn a_night_stopped_at_any_write_is_finished_by_the_next() {
     let whole = berlin();
-    let now = furnished(&whole);
+    let now = add_history(&whole);
     consolidate(&whole.at(now), None).unwrap();
     assert!(whole.read("knowledge/entities/aurora.md").contains("Her captain is Ingrid"));
     assert!(whole.root.join("memory/ledger-archive-2026.jsonl").exists());
     let mut writes = 0;
     loop {
         let place = berlin();
-        furnished(&place);
+        add_history(&place);
         let stopping =
             place.open(Arc::new(FailingStore::new(Vault::open(&place.root).unwrap(), writes)), now);
         let stopped = match consolidate(&stopping, None) {
@@ -393,7 +392,8 @@ fn a_night_stopped_at_any_write_is_finished_by_the_next() {
         if !stopped {
             break;
         }
-        // Every write where steps meet, then in steps: the files of many events are written alike.
+        // Every write at the boundaries of steps, then in larger steps: the files of many events
+        // are written in the same way.
         writes += if writes < 10 { 1 } else { 9 };
     }
     assert!(writes > 60, "{writes}");
@@ -415,11 +415,14 @@ fn what_is_written_while_a_model_thinks_is_not_lost() {
         if asked > 0 {
             return;
         }
-        // Another program is at work while this one waits.
+        // Another program works while this one waits.
         let vault = Arc::new(Vault::open(&root).unwrap());
-        let other =
-            block_on(Memory::open(vault, Arc::new(NoHistory), Box::new(Standing(now.timestamp()))))
-                .unwrap();
+        let other = block_on(Memory::open(
+            vault,
+            Arc::new(NoHistory),
+            Box::new(StoppedClock(now.timestamp())),
+        ))
+        .unwrap();
         for n in 0..200 {
             let said = RememberRequest {
                 text: format!("Meanwhile {n}"),
@@ -443,7 +446,7 @@ fn what_is_written_while_a_model_thinks_is_not_lost() {
     assert_eq!(everything.entries.len(), 200);
     let next = place.moment(date(2026, 2, 15), 3, 0);
     consolidate(&place.live(next), Some(&llm)).unwrap();
-    // Each stands on its page, or is counted there and listed by the command that the page names.
+    // Each is on its page, or is counted there and listed by the command that the page names.
     let page = place.read("knowledge/entities/meanwhile.md");
     assert_eq!((0..200).filter(|n| page.contains(&format!("Meanwhile {n} "))).count(), 100);
     assert!(page.contains("\n*and 100 more: `icecore events --entity meanwhile`*\n"), "{page}");
@@ -494,7 +497,7 @@ fn what_people_write_into_pages_enters_the_ledger_once_and_stays() {
         .collect();
     assert!(told.contains(&("Apollo costs 650 EUR".into(), Origin::File, vec![cost])), "{told:?}");
     assert!(told.contains(&("Ana leads it".into(), Origin::File, Vec::new())), "{told:?}");
-    // Again and again: nothing new, and the words stay.
+    // Repeated runs: nothing new, and the text stays.
     for n in 3..6 {
         let ran = consolidate(&place.live(at(n)), None).unwrap();
         assert!(ran.consolidated.unwrap().curated.learnt.is_empty());
@@ -548,12 +551,11 @@ fn a_memory_is_made_once_and_a_replaced_one_says_so() {
             .read("memory/summaries/24hr.md")
             .contains(&format!("Memories: [mem:{}]", name.trim_end_matches(".md")))
     );
-    // The same in other words, later: no second one.
+    // The same in other words, later: not added again.
     save(date(2026, 2, 14), "Decision: the daemon listens on port 7431!");
     consolidate(&place.live(place.moment(date(2026, 2, 15), 3, 0)), None).unwrap();
     assert_eq!(names(), std::slice::from_ref(&name));
-    // Edited by hand: the file's words become the next event, the old one says that it was
-    // replaced.
+    // Edited by hand: the file's text becomes the next event and supersedes the old one.
     fs::write(
         place.root.join(format!("memory/memories/{name}")),
         text.replace("port 7431.\n", "port 7500.\n"),
@@ -600,7 +602,8 @@ fn strangers_words_wait_for_confirmation() {
 fn the_pack_says_what_is_wrong() {
     let place = berlin();
     let day = date(2026, 2, 2);
-    block_on(place.live(place.moment(day, 9, 0)).remember(crate::said("The first thing"))).unwrap();
+    block_on(place.live(place.moment(day, 9, 0)).remember(crate::statement("The first thing")))
+        .unwrap();
     let pack = |day: Date| {
         block_on(place.live(place.moment(day, 9, 0)).build_recall_pack(None, &[])).unwrap().text
     };
@@ -631,7 +634,7 @@ fn words_of_a_prompt_load_pages() {
     let place = berlin();
     let memory = place.live(place.moment(date(2026, 2, 13), 9, 0));
     for n in 0..5 {
-        block_on(memory.remember(crate::said(&format!("TODO number {n}")))).unwrap();
+        block_on(memory.remember(crate::statement(&format!("TODO number {n}")))).unwrap();
     }
     let said = RememberRequest {
         text: "The shop sells boats".into(),
@@ -688,7 +691,7 @@ fn a_session_starts_with_what_matters() {
     }
     block_on(memory.remember(RememberRequest {
         priority: Some(Priority::P0),
-        ..crate::said("Never moor two tankers side by side")
+        ..crate::statement("Never moor two tankers side by side")
     }))
     .unwrap();
     block_on(memory.append_to_log("The fog is thick")).unwrap();
@@ -708,11 +711,11 @@ fn a_session_starts_with_what_matters() {
         "{}",
         small.text
     );
-    // As it was on an earlier day: what was decided since is not known, and its own log is.
+    // As of an earlier day: later decisions are unknown, and that day's log is included.
     let later = place.live(place.moment(date(2026, 2, 14), 9, 0));
     block_on(later.remember(RememberRequest {
         priority: Some(Priority::P0),
-        ..crate::said("Never dredge at low tide")
+        ..crate::statement("Never dredge at low tide")
     }))
     .unwrap();
     let start =
@@ -723,7 +726,7 @@ fn a_session_starts_with_what_matters() {
         then.contains("Never moor") && then.contains("The fog") && !then.contains("Never dredge"),
         "{then}"
     );
-    block_on(later.remember(crate::said("TODO paint the pier"))).unwrap();
+    block_on(later.remember(crate::statement("TODO paint the pier"))).unwrap();
     let delta = |date| block_on(later.build_prompt_pack("anything?", None, date)).unwrap().text;
     assert!(delta(None).contains("paint the pier") && !delta(Some(day)).contains("paint the pier"));
     assert!(
@@ -823,8 +826,8 @@ fn an_old_folder_is_taken_over_and_no_line_is_missing() {
         "a dry run does nothing"
     );
     let done = block_on(place.live(now).migrate(files(), Vec::new(), false, false)).unwrap();
-    assert!(done.learnt >= 4 && done.kept >= 6, "{done:?}");
-    // Every line of every file stands somewhere.
+    assert!(done.learnt >= 4 && done.stored >= 6, "{done:?}");
+    // Every line of every file is stored somewhere.
     let kept: String = place.files().into_iter().map(|(_, text)| text + "\n").collect();
     for file in files() {
         for line in String::from_utf8_lossy(&file.bytes)
@@ -836,7 +839,11 @@ fn an_old_folder_is_taken_over_and_no_line_is_missing() {
         }
     }
     let again = block_on(place.live(now).migrate(files(), Vec::new(), false, false)).unwrap();
-    assert_eq!((again.learnt, again.kept, again.moved, again.recorded), (0, 0, 0, 0), "{again:?}");
+    assert_eq!(
+        (again.learnt, again.stored, again.moved, again.recorded),
+        (0, 0, 0, 0),
+        "{again:?}"
+    );
     consolidate(&place.live(place.moment(date(2026, 2, 14), 3, 0)), None).unwrap();
     let pack = place.read("recall/pack.md");
     assert!(pack.contains("Never send mail on Sundays"), "{pack}");
@@ -860,10 +867,10 @@ fn what_left_the_ledger_is_not_taken_from_its_log_again() {
     let done = block_on(place.live(at(20, 9)).compact_ledger()).unwrap();
     assert!(done.compacted >= 2, "{done:?}");
     let noticed = block_on(place.live(at(21, 9)).scan_all_logs()).unwrap();
-    assert!(noticed.taken.is_empty(), "{noticed:?}");
+    assert!(noticed.imported.is_empty(), "{noticed:?}");
     assert!(block_on(place.live(at(21, 9)).list_open_commitments()).unwrap().is_empty());
     assert!(block_on(place.live(at(21, 9)).verify()).unwrap().ok);
-    // What is in the archive is listed, and at its own time it was open.
+    // Archived events are listed, and as of their own time they were open.
     let all = block_on(place.live(at(21, 9)).query_events(&EventQuery::all())).unwrap();
     assert!(
         all.iter().any(|entry| entry.event.id == offer && entry.state.word() == "closed"),
@@ -880,11 +887,11 @@ fn what_replaces_something_is_like_it_in_all_that_is_not_said() {
     let rule = RememberRequest {
         priority: Some(Priority::P0),
         entity: Some("apollo".into()),
-        ..crate::said("The budget is 500 EUR, never more")
+        ..crate::statement("The budget is 500 EUR, never more")
     };
     let rule = block_on(memory.remember(rule)).unwrap().event;
     let next =
-        RememberRequest { supersedes: vec![rule.id], ..crate::said("The budget is 600 EUR") };
+        RememberRequest { supersedes: vec![rule.id], ..crate::statement("The budget is 600 EUR") };
     let next = block_on(memory.remember(next)).unwrap().event;
     assert_eq!(
         (next.priority, next.entity.as_deref(), next.kind),
@@ -893,7 +900,7 @@ fn what_replaces_something_is_like_it_in_all_that_is_not_said() {
     let other = RememberRequest {
         supersedes: vec![next.id],
         priority: Some(Priority::P2),
-        ..crate::said("The budget is 700 EUR")
+        ..crate::statement("The budget is 700 EUR")
     };
     assert_eq!(block_on(memory.remember(other)).unwrap().event.priority, Priority::P2);
 }
@@ -904,7 +911,7 @@ fn a_page_that_cannot_be_taken_over_stays_as_it_is() {
     let place = berlin();
     let at = |day: i8| place.moment(date(2026, 2, day), 3, 0);
     let about = |text: &str, day: i8| {
-        let said = RememberRequest { entity: Some("apollo".into()), ..crate::said(text) };
+        let said = RememberRequest { entity: Some("apollo".into()), ..crate::statement(text) };
         block_on(place.live(place.moment(date(2026, 2, day), 9, 0)).remember(said)).unwrap();
     };
     about("Apollo has 3 stages", 12);
@@ -930,7 +937,7 @@ fn a_page_that_cannot_be_taken_over_stays_as_it_is() {
             assert_eq!(fs::read_to_string(&file).unwrap(), broken);
         }
     }
-    // Mended, it is taken up, with everything that came meanwhile.
+    // Once repaired it is imported, with everything that was added meanwhile.
     fs::write(&file, own.replace(&"long ".repeat(20_000), "short")).unwrap();
     consolidate(&place.live(at(18)), None).unwrap();
     let text = place.read("knowledge/entities/apollo.md");
@@ -968,8 +975,11 @@ fn the_report_counts_every_stale_statement() {
 fn two_rules_of_one_name_share_a_page_and_neither_is_lost() {
     let place = berlin();
     let say = |text: &str, day: i8, supersedes: Vec<EventId>| {
-        let said =
-            RememberRequest { kind: Some(EventType::Procedure), supersedes, ..crate::said(text) };
+        let said = RememberRequest {
+            kind: Some(EventType::Procedure),
+            supersedes,
+            ..crate::statement(text)
+        };
         block_on(place.live(place.moment(date(2026, 2, day), 9, 0)).remember(said))
             .unwrap()
             .event
@@ -1007,7 +1017,7 @@ fn what_is_said_again_is_learnt_again_and_strangers_do_not_speak_for_people() {
     block_on(place.live(at(10, 9)).append_act(Act::Close, first, None, Origin::User, None))
         .unwrap();
     assert_eq!(hear(16, Role::User, "I will send the weekly report by Friday.").len(), 1);
-    // A tool's words wait; the person's own words are not a repetition of them.
+    // A tool's text is quarantined; the user's own text is not a repetition of it.
     let said = RememberRequest {
         text: "We decided to close the pier.".into(),
         origin: Some(Origin::Tool),
@@ -1015,7 +1025,7 @@ fn what_is_said_again_is_learnt_again_and_strangers_do_not_speak_for_people() {
     };
     block_on(place.live(at(17, 9)).remember(said)).unwrap();
     assert_eq!(hear(18, Role::User, "We decided to close the pier.").len(), 1);
-    // Nor can a tool vouch for a tool.
+    // One tool does not confirm another.
     let waiting = EventQuery { quarantined: Some(true), ..EventQuery::default() };
     let id = block_on(place.live(at(20, 9)).query_events(&waiting)).unwrap()[0].event.id;
     block_on(place.live(at(20, 9)).append_act(Act::Confirm, vec![id], None, Origin::Tool, None))
@@ -1037,7 +1047,7 @@ fn a_night_handles_only_what_is_new() {
         "Please remember that the Aurora draws 7 metres.",
     )];
     block_on(place.live(at(12, 10)).add_messages(said, &CaptureDefaults::default())).unwrap();
-    block_on(place.live(at(12, 10)).remember(crate::said("The crane lifts 5 tons"))).unwrap();
+    block_on(place.live(at(12, 10)).remember(crate::statement("The crane lifts 5 tons"))).unwrap();
     let night =
         |day: i8| consolidate(&place.live(at(day, 3)), Some(&llm)).unwrap().consolidated.unwrap();
     let told = night(13);
@@ -1057,10 +1067,10 @@ fn a_night_handles_only_what_is_new() {
     );
     assert_eq!(llm.asked.load(Ordering::SeqCst), asked, "nothing new, nothing asked");
     assert_eq!(checkpoint()["events_processed"], first["events_processed"]);
-    block_on(place.live(at(14, 10)).remember(crate::said("The crane is red"))).unwrap();
+    block_on(place.live(at(14, 10)).remember(crate::statement("The crane is red"))).unwrap();
     night(15);
     assert_eq!(checkpoint()["events_processed"].as_u64(), Some(3));
-    // A lost checkpoint costs work, never memory: what was learnt is known again.
+    // A lost checkpoint costs work, never memory: known statements are recognized.
     fs::remove_file(place.root.join("memory/checkpoint.json")).unwrap();
     assert_eq!(night(16).distilled.learnt.len(), 0);
 }

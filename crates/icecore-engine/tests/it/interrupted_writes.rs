@@ -1,22 +1,22 @@
-//! Each verb stopped after its n-th write, for every n, and run again: the end is that of an
-//! undisturbed run.
+//! Each operation is stopped after its n-th write, for every n, and run again: the result equals
+//! that of an undisturbed run.
 
 use icecore_domain::event::{Act, Origin};
 use icecore_engine::{Error, Memory};
 use pollster::block_on;
 
-use crate::{Home, MORNING, said};
+use crate::{MORNING, TestVault, statement};
 
 type Verb = fn(&Memory) -> Result<(), Error>;
 
-/// Runs `verb` in a vault made by `furnish`, stopped everywhere in turn.
-fn check(name: &str, furnish: fn(&Home), verb: Verb, least_writes: usize) {
-    let whole = Home::new();
+/// Runs `verb` in a vault filled by `furnish`, stopped at every write.
+fn check(name: &str, furnish: fn(&TestVault), verb: Verb, least_writes: usize) {
+    let whole = TestVault::new();
     furnish(&whole);
     verb(&whole.at(MORNING)).unwrap();
     let mut stops = 0;
     for writes in 0.. {
-        let home = Home::new();
+        let home = TestVault::new();
         furnish(&home);
         match verb(&home.stopping(writes)) {
             Ok(()) => break,
@@ -26,8 +26,8 @@ fn check(name: &str, furnish: fn(&Home), verb: Verb, least_writes: usize) {
         assert!(stops < 100, "{name} never ends");
         verb(&home.at(MORNING))
             .unwrap_or_else(|error| panic!("{name} again after {writes}: {error}"));
-        let same = |home: &Home| -> Vec<(String, String)> {
-            // Each run of `verify` leaves a line of its own.
+        let same = |home: &TestVault| -> Vec<(String, String)> {
+            // Each run of `verify` adds a line.
             home.files().into_iter().filter(|(path, _)| path != "memory/integrity-log.md").collect()
         };
         assert_eq!(same(&home), same(&whole), "{name} stopped after {writes} and run again");
@@ -35,15 +35,15 @@ fn check(name: &str, furnish: fn(&Home), verb: Verb, least_writes: usize) {
     assert!(stops >= least_writes, "{name} has {stops} writes");
 }
 
-fn furnish(home: &Home) {
+fn furnish(home: &TestVault) {
     let memory = home.at(MORNING);
-    block_on(memory.remember(said("The budget is 500 EUR"))).unwrap();
-    block_on(memory.remember(said("Send the offer"))).unwrap();
+    block_on(memory.remember(statement("The budget is 500 EUR"))).unwrap();
+    block_on(memory.remember(statement("Send the offer"))).unwrap();
     home.write("memory/2026-02-12.md", "## Priority Extracts\n- [P1] Decided on one price for all\n- [P0] Never deploy on Fridays\n");
     home.write("memory/2026-02-13.md", "## Priority Extracts\n- [P2] Client X prefers mornings\n");
 }
 
-fn damage(home: &Home) {
+fn damage(home: &TestVault) {
     furnish(home);
     let ledger = home.read("memory/ledger.jsonl");
     let again = ledger.lines().next().unwrap().replace("500", "700");
@@ -58,14 +58,14 @@ fn first() -> icecore_domain::id::EventId {
 // L1, L2, L9
 #[test]
 fn verbs_that_write_once() {
-    check("remember", furnish, |memory| block_on(memory.remember(said("new"))).map(drop), 1);
+    check("remember", furnish, |memory| block_on(memory.remember(statement("new"))).map(drop), 1);
     check(
         "supersede",
         furnish,
         |memory| {
             let new = icecore_engine::RememberRequest {
                 supersedes: vec![first()],
-                ..said("The budget is 600 EUR")
+                ..statement("The budget is 600 EUR")
             };
             block_on(memory.remember(new)).map(drop)
         },
@@ -90,7 +90,7 @@ fn verbs_that_write_once() {
 // L1
 #[test]
 fn noticing_takes_every_extract_exactly_once() {
-    // What could not be taken is a complaint, not an error; make it one to see the stop.
+    // What could not be imported is a complaint, not an error; make it one to see the stop.
     check(
         "notice",
         furnish,
@@ -108,10 +108,9 @@ fn noticing_takes_every_extract_exactly_once() {
     );
 }
 
-// C.1 row 17
 #[test]
 fn forgetting_is_finished_by_the_next_run() {
-    let furnished = |home: &Home| {
+    let furnished = |home: &TestVault| {
         furnish(home);
         let memory = home.at(MORNING);
         let said = |text: &str| icecore_domain::record::IncomingMessage {
@@ -132,16 +131,16 @@ fn forgetting_is_finished_by_the_next_run() {
         };
         block_on(memory.forget(&wish, None, &|_, _, _| {}))
     };
-    let end = |home: &Home| -> Vec<(String, String)> {
-        // Which runs it took is told by the tombstones, and how much of the ledger each of them has
-        // looked at by the check.
+    let end = |home: &TestVault| -> Vec<(String, String)> {
+        // The number of runs shows in the tombstones, and how much of the ledger each of them read
+        // shows in the check.
         let apart = |path: &str| {
             ["memory/integrity-log.md", "memory/integrity.json", icecore_domain::layout::FORGOTTEN]
                 .contains(&path)
         };
         home.files().into_iter().filter(|(path, _)| !apart(path)).collect()
     };
-    let whole = Home::new();
+    let whole = TestVault::new();
     furnished(&whole);
     assert!(end(&whole).iter().any(|(_, text)| text.contains("500 EUR")));
     let forgot = forget(&whole.at(MORNING)).unwrap();
@@ -152,7 +151,7 @@ fn forgetting_is_finished_by_the_next_run() {
     );
     let mut stops = 0;
     for writes in 0.. {
-        let home = Home::new();
+        let home = TestVault::new();
         furnished(&home);
         match forget(&home.stopping(writes)) {
             Ok(_) => break,
@@ -211,7 +210,7 @@ fn mending_is_finished_by_the_next_run_and_loses_nothing() {
         },
         6,
     );
-    let home = Home::new();
+    let home = TestVault::new();
     damage(&home);
     let repairs = block_on(home.at(MORNING).repair()).unwrap();
     let done = repairs.done.join("\n");
@@ -241,7 +240,7 @@ fn mending_is_finished_by_the_next_run_and_loses_nothing() {
 // L16
 #[test]
 fn an_undo_that_died_can_be_finished_and_nothing_is_lost() {
-    let prepare = |home: &Home| -> String {
+    let prepare = |home: &TestVault| -> String {
         furnish(home);
         home.write("recall/pack.md", "as it was\n");
         home.write("knowledge/entities/apollo.md", "as it was\n");
@@ -249,12 +248,12 @@ fn an_undo_that_died_can_be_finished_and_nothing_is_lost() {
         home.write("recall/pack.md", "changed\n");
         home.write("knowledge/entities/apollo.md", "changed\n");
         home.write("recall/new.md", "new\n");
-        block_on(home.at(MORNING).remember(said("since then"))).unwrap();
+        block_on(home.at(MORNING).remember(statement("since then"))).unwrap();
         snapshot.id
     };
     let mut stopped = 0;
     for (writes, by_name) in (0..20).flat_map(|writes| [(writes, false), (writes, true)]) {
-        let home = Home::new();
+        let home = TestVault::new();
         let id = prepare(&home);
         let to = by_name.then_some(id.as_str());
         if block_on(home.stopping(writes).undo(to)).is_ok() {
@@ -275,7 +274,7 @@ fn an_undo_that_died_can_be_finished_and_nothing_is_lost() {
     assert!(stopped >= 8, "{stopped}");
 }
 
-fn notes(home: &Home) {
+fn notes(home: &TestVault) {
     let memory = home.at(MORNING);
     for name in ["plan/a.md", "plan/b.md", "plan/c/d.md", "other.md"] {
         let input = format!(
@@ -291,7 +290,7 @@ fn tool(memory: &Memory, input: &str) -> Result<(), Error> {
     Ok(())
 }
 
-// The memory tool: what was there before is written down before it is changed, and once
+// The memory tool: the previous content is stored before it is changed, and once
 #[test]
 fn the_memory_tool() {
     check(

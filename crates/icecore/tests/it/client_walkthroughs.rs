@@ -1,5 +1,5 @@
-//! One walk for each client: its settings name us, it calls us as they say, the next session knows
-//! what the first one decided, and afterwards nothing of us is left.
+//! A walkthrough for each client: its settings name icecore, it calls icecore as they say, the next
+//! session knows what the first one decided, and uninstalling leaves nothing behind.
 
 use std::fs;
 use std::io::Write as _;
@@ -7,21 +7,21 @@ use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 
-use crate::hooks::{context, line, object, settled};
-use crate::mcp::Piped;
-use crate::person::Person;
-use crate::program::{Vault, program, said};
+use crate::hooks::{context, line, object, wait_until_settled};
+use crate::mcp::StdioServer;
+use crate::program::{Vault, command_output, program};
+use crate::test_user::Person;
 
 const DECIDED: &str = "We decided that the relay service listens on port 7431.";
 const KNOWN: &str = "port 7431";
 
-/// A client: its settings files with what stands in them, and whether it has hooks.
+/// A client: its settings files with their content, and whether it has hooks.
 struct Client {
     name: &'static str,
     files: &'static [(&'static str, &'static str)],
-    /// The file of the hooks.
+    /// The file with the hooks.
     hooks: Option<&'static str>,
-    /// The file that names the server.
+    /// The file with the MCP server.
     server: &'static str,
 }
 
@@ -70,8 +70,7 @@ const CLIENTS: [Client; 5] = [
     },
 ];
 
-/// JSON as people write it, without comments and trailing commas: what the clients' own readers
-/// make of it.
+/// JSON with comments and trailing commas removed, as the clients' own readers parse it.
 fn lenient(text: &str) -> Value {
     let bare: String = text
         .lines()
@@ -89,7 +88,7 @@ fn lenient(text: &str) -> Value {
 }
 
 impl Client {
-    /// The commands that the installed settings name for an event, as this client would run them.
+    /// The commands that the installed settings run for an event of this client.
     fn hooks_of(&self, person: &Person, event: &str) -> Vec<Command> {
         let settings = lenient(&person.read(self.hooks.unwrap()));
         let groups = settings["hooks"][event].as_array().cloned().unwrap_or_default();
@@ -114,7 +113,7 @@ impl Client {
             .spawn()
             .unwrap();
         child.stdin.take().unwrap().write_all(input.to_string().as_bytes()).unwrap();
-        object(&said(child.wait_with_output().unwrap()))
+        object(&command_output(child.wait_with_output().unwrap()))
     }
 
     /// What this client sends at an event of a session.
@@ -141,7 +140,7 @@ impl Client {
         }
     }
 
-    /// The transcript that this client keeps of the first session.
+    /// The transcript that this client writes of the first session.
     fn transcript(&self, person: &Person) -> String {
         if self.name == "codex" {
             let item = |role: &str, kind: &str, text: &str| {
@@ -169,7 +168,7 @@ impl Client {
             )
     }
 
-    /// The server as the installed settings name it.
+    /// Starts the server that the installed settings name.
     fn server(&self, person: &Person) -> Command {
         let text = person.read(self.server);
         let server = if self.server.ends_with(".toml") {
@@ -211,8 +210,9 @@ fn walk(name: &str) {
             visible(&person.read(file)).trim_end()
         );
     }
-    let shown =
-        shown.replace(program(), "[ICECORE]").replace(person.home().to_str().unwrap(), "[HOME]");
+    let shown = shown
+        .replace(program(), "[ICECORE]")
+        .replace(person.home_dir().to_str().unwrap(), "[HOME]");
     insta::assert_snapshot!(format!("walk_{}", name.replace('-', "_")), shown);
 
     if client.hooks.is_some() {
@@ -229,7 +229,7 @@ fn walk(name: &str) {
             json!({ "trigger": "auto", "compact_summary": "The relay service was talked about." }),
         );
         say("s1", "SessionEnd", json!({ "reason": "other" }));
-        settled(&Vault::opened(person.vault()));
+        wait_until_settled(&Vault::at_root(person.vault()));
         let next = say("s2", "SessionStart", json!({ "source": "startup" }));
         assert!(context(&next).contains(KNOWN), "{name}: {next}");
         let said: Vec<String> = fs::read_dir(person.vault().join("memory/messages"))
@@ -246,20 +246,20 @@ fn walk(name: &str) {
             .collect();
         assert_eq!(said.len(), 1, "{name}: by the hook and in the transcript, kept once: {said:?}");
     }
-    // The server: a decision in one session, and the next one has it.
-    let mut first = Piped::greeted(client.server(&person));
+    // The server: a decision in one session is known in the next one.
+    let mut first = StdioServer::with_handshake(client.server(&person));
     let tools = first.gets("tools/list", json!({}));
     assert!(
         tools["tools"].as_array().unwrap().iter().any(|tool| tool["name"] == "remember"),
         "{name}: {tools}"
     );
-    first.told(
+    first.call_tool(
         "remember",
         json!({ "text": "We decided that the beacon is painted green", "type": "decision" }),
     );
     first.ends();
-    let mut second = Piped::greeted(client.server(&person));
-    let pack = second.told("pack", json!({}));
+    let mut second = StdioServer::with_handshake(client.server(&person));
+    let pack = second.call_tool("pack", json!({}));
     assert!(
         pack["text"].as_str().unwrap().contains("the beacon is painted green"),
         "{name}: {pack}"

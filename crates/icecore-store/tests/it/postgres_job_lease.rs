@@ -1,4 +1,4 @@
-//! Claims on work: one holder at a time, on whichever machine, and none for ever.
+//! Job leases: one holder at a time, on any machine, and never permanently.
 
 use std::future::Future;
 use std::pin::pin;
@@ -37,7 +37,7 @@ fn claim(space: &Space, work: &str) -> Option<Lease> {
     block_on(space.acquire_lease(work)).unwrap()
 }
 
-/// How long it takes until somebody else has it.
+/// How long it takes until another process has the lease.
 fn until_had(space: &Space, work: &str) -> (Duration, Lease) {
     let begun = Instant::now();
     loop {
@@ -49,7 +49,8 @@ fn until_had(space: &Space, work: &str) -> (Duration, Lease) {
     }
 }
 
-// K5: a night presses and forgets while it holds the night; more at once than there are connections
+// K5: a nightly run summarizes and forgets while it holds the lease; more at once than there are
+// connections
 #[test]
 fn more_may_hold_claims_than_there_are_connections_and_still_read_and_write() {
     let cluster = TestCluster::start(Durability::Unflushed);
@@ -93,10 +94,10 @@ fn a_claim_is_held_for_as_long_as_its_holder_is_there_and_free_when_it_has_parte
     drop(held);
     one.database().drain_releases(Duration::from_secs(5));
     assert!(claim(&other, "night").is_some());
-    // Who asks in vain leaves nothing, and neither does who had it.
+    // A failed attempt leaves nothing behind, and neither does a released lease.
     other.database().drain_releases(Duration::from_secs(5));
     assert_eq!(cluster.sql("SELECT count(*) FROM icecore.claim"), "0");
-    // Nobody works in a space that is gone.
+    // No lease is granted in an erased space.
     let held = claim(&one, "night").unwrap();
     assert!(block_on(one.database().erase_space("x")).unwrap());
     assert!(matches!(block_on(other.acquire_lease("night")), Err(Error::SpaceErased)));
@@ -104,11 +105,11 @@ fn a_claim_is_held_for_as_long_as_its_holder_is_there_and_free_when_it_has_parte
     assert!(!block_on(held.is_held()).unwrap());
 }
 
-// K5: whoever is killed in the middle of asking has nothing afterwards
+// K5: a process that is killed while acquiring holds nothing afterwards
 #[test]
 fn who_goes_away_while_asking_keeps_nothing() {
     let cluster = TestCluster::start(Durability::Unflushed);
-    // So long that nothing but giving it back frees it.
+    // Long enough that only a release frees it.
     let [one, other] = two(
         &cluster,
         PostgresOptions {
@@ -133,9 +134,9 @@ fn who_goes_away_while_asking_keeps_nothing() {
     }
 }
 
-// K5: a holder whose machine is cut off; its claim is free when its lease ends, and it finds out
+// K5: a holder whose machine is cut off; its lease ends, and it finds out
 #[test]
-fn a_holder_that_is_not_heard_of_any_more_loses_its_claim_and_is_told() {
+fn a_holder_that_stops_renewing_loses_its_lease_and_learns_of_it() {
     let cluster = TestCluster::start(Durability::Unflushed);
     let [_, other] = two(&cluster, options());
     let is_cut = Arc::new(AtomicBool::new(false));
@@ -148,7 +149,7 @@ fn a_holder_that_is_not_heard_of_any_more_loses_its_claim_and_is_told() {
     is_cut.store(true, Ordering::SeqCst);
     let (waited, mine) = until_had(&other, "night");
     assert!(waited > LEASE / 3 && waited < LEASE * 4, "{waited:?}");
-    // It cannot know, so it does not say that it has it.
+    // It cannot know, so it does not claim to hold the lease.
     assert!(!matches!(block_on(held.is_held()), Ok(true)));
     is_cut.store(false, Ordering::SeqCst);
     assert!(!block_on(held.is_held()).unwrap());
@@ -158,7 +159,7 @@ fn a_holder_that_is_not_heard_of_any_more_loses_its_claim_and_is_told() {
     assert!(claim(&space, "night").is_none());
 }
 
-/// A way to the database that is cut, and stays so, for as long as `is_cut`.
+/// A proxy that drops everything for as long as `is_cut`.
 fn cut_off(target: u16, is_cut: Arc<AtomicBool>) -> u16 {
     use std::io::{Read, Write};
     use std::net::{Shutdown, TcpListener, TcpStream};

@@ -9,9 +9,9 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
-use crate::program::{Said, Vault, bare, program, said};
+use crate::program::{CommandOutput, Vault, bare, command_output, program};
 
-fn git_said(folder: &Path, arguments: &[&str]) -> Said {
+fn git_said(folder: &Path, arguments: &[&str]) -> CommandOutput {
     let output = bare("git")
         .current_dir(folder)
         .args([
@@ -25,7 +25,7 @@ fn git_said(folder: &Path, arguments: &[&str]) -> Said {
         .args(arguments)
         .output()
         .unwrap();
-    said(output)
+    command_output(output)
 }
 
 fn git(folder: &Path, arguments: &[&str]) -> String {
@@ -34,7 +34,7 @@ fn git(folder: &Path, arguments: &[&str]) -> String {
     said.out
 }
 
-/// One vault on two machines, and what lies between them.
+/// One vault on two machines, and the repository between them.
 struct Machines {
     folder: TempDir,
     one: Vault,
@@ -54,14 +54,14 @@ impl Machines {
         git(&one.root, &["push", "-q", "-u", "origin", "main"]);
         let root = folder.path().join("two");
         git(folder.path(), &["clone", "-q", between.to_str().unwrap(), "two"]);
-        let two = Vault::opened(root);
+        let two = Vault::at_root(root);
         Self { folder, one, two }
     }
 
     /// Set up on both.
     fn ready() -> Self {
         let machines = Self::new();
-        let said = said(
+        let said = command_output(
             bare(program()).args(["init", machines.two.root.to_str().unwrap()]).output().unwrap(),
         );
         assert_eq!(said.code, Some(0), "{said:?}");
@@ -69,8 +69,8 @@ impl Machines {
         machines
     }
 
-    /// What a person types on each machine.
-    fn sync(vault: &Vault) -> Said {
+    /// What the user types on each machine.
+    fn sync(vault: &Vault) -> CommandOutput {
         git(&vault.root, &["fetch", "-q"]);
         let said = vault.run(&["merge"]);
         assert_eq!(said.code, Some(0), "{said:?}");
@@ -78,7 +78,7 @@ impl Machines {
         said
     }
 
-    /// Both have everything of each other, at that moment.
+    /// Both have all of each other's content at that moment.
     fn round(&mut self, now: &str) {
         self.one.at(now);
         self.two.at(now);
@@ -105,7 +105,7 @@ impl Machines {
     }
 }
 
-/// Where words stand in the working files, those of git's own apart.
+/// Where a text occurs in the working files, except git's own.
 fn places_of(vault: &Vault, wanted: &str) -> Vec<String> {
     let found = Command::new("grep")
         .args(["-rlia", "--exclude-dir=.git", wanted])
@@ -122,9 +122,12 @@ fn machines_that_see_each_other_as_folders_come_to_one_key_for_marks() {
     one.ok(&["snapshot"]);
     let folder = TempDir::new().unwrap();
     git(folder.path(), &["clone", "-q", one.root.to_str().unwrap(), "two"]);
-    let two = Vault::opened(folder.path().join("two"));
+    let two = Vault::at_root(folder.path().join("two"));
     assert_eq!(
-        said(bare(program()).args(["init", two.root.to_str().unwrap()]).output().unwrap()).code,
+        command_output(
+            bare(program()).args(["init", two.root.to_str().unwrap()]).output().unwrap()
+        )
+        .code,
         Some(0)
     );
     git(&one.root, &["remote", "add", "two", two.root.to_str().unwrap()]);
@@ -156,7 +159,7 @@ fn two_machines_come_to_one_memory_round_after_round() {
     let canary = "The harbour gate opens with heron four eleven";
     machines.one.at("2026-02-13T10:00:00+01:00");
     machines.two.at("2026-02-13T10:05:00+01:00");
-    // The same numbers, for different things; and a reference within each side.
+    // The same numbers for different events; and a reference within each side.
     let here = machines.one.remember(&["Anna runs the harbour office", "--entity", "harbour"]);
     let there = machines.two.remember(&["Bob drives the night bus", "--entity", "bus"]);
     assert_eq!(here, there, "both count up from the same number");
@@ -201,7 +204,7 @@ fn two_machines_come_to_one_memory_round_after_round() {
     let log = machines.two.read("memory/2026-02-13.md");
     assert!(log.contains("bought a map") && log.contains("bought a lamp"), "{log}");
 
-    // One closes and compacts what the other keeps; the other forgets what the one still has.
+    // One closes and compacts what the other keeps; the other forgets what the first still has.
     let offer =
         machines.one.json(&["commitments"])["commitments"][0]["id"].as_str().unwrap().to_owned();
     machines.one.ok(&["close", &offer, "--note", "sent"]);
@@ -231,7 +234,7 @@ fn two_machines_come_to_one_memory_round_after_round() {
         );
     }
 
-    // Both compact, both go on; a second round changes nothing.
+    // Both compact, both continue; a second round changes nothing.
     for vault in [&mut machines.one, &mut machines.two] {
         vault.at("2026-03-20T10:00:00+01:00");
         vault.remember(&["A day like any other"]);
@@ -265,7 +268,7 @@ fn git_alone_merges_what_it_can_and_refuses_the_rest() {
     git(&machines.one.root, &["push", "-q"]);
     machines.two.at("2026-02-15T10:00:00+01:00").remember(&["Said on another day"]);
     machines.two.ok(&["snapshot"]);
-    // No id is given twice, so the driver can do it.
+    // No id is assigned twice, so the driver can do it.
     git(&machines.two.root, &["pull", "-q", "--no-rebase", "--no-edit"]);
     assert_eq!(machines.two.contents().len(), 4);
     let said = machines.two.run(&["verify"]);
@@ -278,7 +281,7 @@ fn git_alone_merges_what_it_can_and_refuses_the_rest() {
     Machines::sync(&machines.one);
     machines.check("after git alone");
 
-    // The same id for two things: refused, with what to do.
+    // The same id for two events: refused, with advice.
     machines.one.at("2026-02-16T10:00:00+01:00").remember(&["Mine"]);
     machines.one.ok(&["snapshot"]);
     git(&machines.one.root, &["push", "-q"]);
@@ -346,7 +349,7 @@ fn what_people_wrote_on_both_is_for_a_person_to_put_together() {
     machines.round("2026-02-14T11:00:00+01:00");
     machines.check("after a person has put it together");
     assert_eq!(machines.one.read("SOUL.md"), "I am mine and yours.\n");
-    // A line that a hand has changed on both: nothing is changed, ids included.
+    // A line that was edited by hand on both: nothing is changed, ids included.
     for (vault, words) in [(&mut machines.one, "Port 1"), (&mut machines.two, "Port 2")] {
         vault.at("2026-02-15T10:00:00+01:00");
         vault.remember(&[words]);
@@ -366,7 +369,7 @@ fn what_people_wrote_on_both_is_for_a_person_to_put_together() {
     assert!(machines.two.read("memory/ledger.jsonl").starts_with(&before), "ids are as they were");
 }
 
-// A page that hands have changed on both machines: both changes are kept, as events, and the page
+// A page that was edited by hand on both machines: both changes are kept, as events, and the page
 // is the same on both.
 #[test]
 fn a_page_edited_by_hand_on_both_keeps_both() {
@@ -424,19 +427,22 @@ fn a_page_edited_by_hand_on_both_keeps_both() {
     assert!(!machines.one.json(&["conflicts"]).to_string().is_empty());
 }
 
-fn said_init(vault: &Vault) -> Said {
-    said(bare(program()).args(["init", vault.root.to_str().unwrap()]).output().unwrap())
+fn said_init(vault: &Vault) -> CommandOutput {
+    command_output(bare(program()).args(["init", vault.root.to_str().unwrap()]).output().unwrap())
 }
 
-/// Three machines, of which one brings another's lines; nothing of that is a conflict.
+/// Three machines, one of which brings another's lines; none of that is a conflict.
 #[test]
 fn logs_of_three_machines_never_wait_for_a_person() {
     let machines = Machines::ready();
     let third = machines.folder.path().join("three");
     git(machines.folder.path(), &["clone", "-q", "between.git", "three"]);
-    let three = Vault::opened(third);
+    let three = Vault::at_root(third);
     assert_eq!(
-        said(bare(program()).args(["init", three.root.to_str().unwrap()]).output().unwrap()).code,
+        command_output(
+            bare(program()).args(["init", three.root.to_str().unwrap()]).output().unwrap()
+        )
+        .code,
         Some(0)
     );
     let mut all = [machines.one, machines.two, three];
@@ -444,7 +450,7 @@ fn logs_of_three_machines_never_wait_for_a_person() {
     for round in 0..3 {
         for (at, vault) in all.iter_mut().enumerate() {
             let word = format!("line {round} of machine {at}");
-            // Each logs at a time before what the one before it has logged.
+            // Each logs at a time before the previous one's.
             vault.at(&format!("2026-02-13T{:02}:{:02}:00+01:00", 10 + round, 50 - 7 * at));
             vault.ok(&["log", &word]);
             vault.ok(&["verify"]);
@@ -476,7 +482,7 @@ fn logs_of_three_machines_never_wait_for_a_person() {
         }
         assert_eq!(vault.run(&["verify"]).code, Some(0));
     }
-    // In the order of their times.
+    // In order of time.
     let times: Vec<&str> =
         logs[0].lines().filter_map(|line| line.strip_prefix("- ")?.get(..5)).collect();
     let mut sorted = times.clone();
@@ -484,7 +490,7 @@ fn logs_of_three_machines_never_wait_for_a_person() {
     assert_eq!(times, sorted, "{}", logs[0]);
 }
 
-/// git died and left its lock; nothing else is at work.
+/// git died and left its lock; no other process runs.
 #[test]
 fn a_lock_of_a_dead_git_stops_neither_merge_nor_doctor() {
     let old = |vault: &Vault| {
@@ -514,7 +520,7 @@ fn a_lock_of_a_dead_git_stops_neither_merge_nor_doctor() {
     for said in ["Bob drives the night bus", "Anna runs the harbour office"] {
         assert_eq!(machines.one.contents().iter().filter(|content| *content == said).count(), 1);
     }
-    // A person's own git is not disturbed.
+    // A user's own git is not affected.
     old(&machines.one);
     let mut alive = Command::new("git")
         .current_dir(&machines.one.root)
@@ -531,8 +537,8 @@ fn a_lock_of_a_dead_git_stops_neither_merge_nor_doctor() {
     machines.one.ok(&["snapshot"]);
 }
 
-/// A merge that died while its files were put in place: a journal is there, some files are new, and
-/// others have written since.
+/// A merge that died while it replaced files: there is a journal, some files are new, and others
+/// were changed since.
 #[test]
 fn a_merge_cut_short_among_its_files_is_finished_by_merge_and_by_doctor() {
     for way in [&["merge"][..], &["doctor", "--fix"]] {
@@ -585,7 +591,7 @@ fn a_merge_cut_short_among_its_files_is_finished_by_merge_and_by_doctor() {
 }
 
 /// Runs the program with a git that runs this shell script before each of its commands.
-fn run_with_git(vault: &Vault, script: &str, arguments: &[&str]) -> Said {
+fn run_with_git(vault: &Vault, script: &str, arguments: &[&str]) -> CommandOutput {
     let folder = TempDir::new().unwrap();
     let git = Command::new("sh").args(["-c", "command -v git"]).output().unwrap();
     let git = String::from_utf8(git.stdout).unwrap();
@@ -601,7 +607,7 @@ fn run_with_git(vault: &Vault, script: &str, arguments: &[&str]) -> Said {
     .unwrap();
     fs::set_permissions(&place, fs::Permissions::from_mode(0o755)).unwrap();
     let paths = std::env::var("PATH").unwrap();
-    said(
+    command_output(
         vault
             .command(arguments)
             .env("PATH", format!("{}:{paths}", folder.path().display()))
@@ -610,15 +616,15 @@ fn run_with_git(vault: &Vault, script: &str, arguments: &[&str]) -> Said {
     )
 }
 
-/// What a person types on the other machine before this one merges.
+/// What the user types on the other machine before this one merges.
 fn publish(vault: &Vault, fetching: &Vault) {
     vault.ok(&["snapshot"]);
     git(&vault.root, &["push", "-q"]);
     git(&fetching.root, &["fetch", "-q"]);
 }
 
-// P1: an editor and another program write after the merge has read their files and before it puts
-// the merged ones in place
+// P1: an editor and another program write after the merge has read their files and before it
+// replaces them
 #[test]
 fn what_is_saved_while_a_merge_runs_is_merged_too() {
     let machines = Machines::ready();
@@ -638,7 +644,7 @@ fn what_is_saved_while_a_merge_runs_is_merged_too() {
     }
     publish(two, one);
     one.remember(&["Anna runs the harbour office"]);
-    // Merged by lines once, before the files are read.
+    // Merged line by line once, before the files are read.
     one.write("USER.md", text("begin", "end here"));
     let event = "{\"ts\":\"2026-02-13T08:00:00Z\",\"id\":\"EVT-20200101-001\",\"type\":\"fact\",\"priority\":\"P2\",\
                  \"content\":\"foreign event\",\"source\":\"live\"}";
@@ -674,7 +680,7 @@ fn what_is_saved_while_a_merge_runs_is_merged_too() {
     one.ok(&["verify"]);
 }
 
-/// A git that dies, or a content that is not there, is not a file that somebody has removed.
+/// A git that dies, or missing content, is not the same as a deleted file.
 #[test]
 fn a_merge_with_contents_that_cannot_be_read_changes_nothing() {
     let machines = Machines::ready();
@@ -728,9 +734,9 @@ fn forgetting_in_snapshots_fails_if_git_dies() {
     assert!(!git(&vault.root, &["log", "-p", "--all"]).contains(canary));
 }
 
-/// Names that no file of a vault can have, links, and bytes that are no text: what only the other
-/// machine changed comes in as git has it; what both changed waits for a person. Nothing stops the
-/// merge of memory.
+/// Names that no file of a vault can have, links, and bytes that are not text: what only the other
+/// machine changed is merged as it is in git; what both changed waits for the user. Nothing stops
+/// the merge of memory.
 #[test]
 fn paths_that_are_no_files_of_a_vault_do_not_stop_a_merge() {
     let machines = Machines::ready();
@@ -803,7 +809,8 @@ fn paths_that_are_no_files_of_a_vault_do_not_stop_a_merge() {
     one.ok(&["verify"]);
 }
 
-/// The other machine has a newer program: nothing of its vault comes in before this one has it too.
+/// The other machine has a newer program: nothing of its vault is merged before this one has it
+/// too.
 #[test]
 fn a_vault_of_a_newer_format_is_not_merged() {
     for forward in [true, false] {
@@ -836,7 +843,7 @@ fn a_vault_of_a_newer_format_is_not_merged() {
     }
 }
 
-/// A page that a person wrote, without any of our marks, is not replaced by the other machine's.
+/// A page without icecore's marks is not replaced by the other machine's version.
 #[test]
 fn a_persons_own_page_changed_on_both_is_for_the_person() {
     let machines = Machines::ready();
@@ -862,7 +869,7 @@ fn a_persons_own_page_changed_on_both_is_for_the_person() {
 }
 
 /// A merge died before it renumbered, and events were added under the ids that it was about to
-/// give.
+/// assign.
 #[test]
 fn events_added_before_a_renumbering_is_finished_keep_ids_of_their_own() {
     let machines = Machines::ready();

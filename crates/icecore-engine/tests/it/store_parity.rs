@@ -18,7 +18,7 @@ use icecore_store::testing::cluster::{Durability, TestCluster};
 use icecore_store::vault::Vault;
 use pollster::block_on;
 
-use crate::Home;
+use crate::TestVault;
 
 const EVENING: &str = "2026-05-01T21:00:00+02:00";
 const THINGS: [&str; 24] = [
@@ -84,13 +84,13 @@ const QUESTIONS: [&str; 20] = [
     "thing 7 and thing 11",
 ];
 
-/// Numbers that look like chance and are always the same.
+/// Pseudo-random numbers, the same in every run.
 fn chance(seed: &mut u64) -> usize {
     *seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
     (*seed >> 33) as usize
 }
 
-/// A model that takes texts with the same words for the same.
+/// A model with the same vector for all texts with the same words.
 struct Words;
 
 impl Embedder for Words {
@@ -111,7 +111,7 @@ impl Embedder for Words {
                         .iter_mut()
                         .for_each(|number| *number += (chance(&mut seed) % 201) as f32 - 100.0);
                 }
-                Embedding::normalized(&numbers).unwrap()
+                Embedding::normalize(&numbers).unwrap()
             })
             .collect())
     }
@@ -153,7 +153,7 @@ fn furnish(memory: &Memory) {
     }
 }
 
-/// Everything that an answer says, to be compared.
+/// All fields of an answer, for comparison.
 fn answers(memory: &Memory, embed: Option<&dyn Embedder>) -> Vec<String> {
     let mut told = Vec::new();
     block_on(async {
@@ -175,10 +175,10 @@ fn answers(memory: &Memory, embed: Option<&dyn Embedder>) -> Vec<String> {
     told
 }
 
-// L17: a person waits for a hook
+// L17: a user waits for a hook
 #[test]
-fn a_session_that_somebody_else_is_at_is_gone_on_with_soon() {
-    let (home, cluster) = (Home::new(), TestCluster::start(Durability::Unflushed));
+fn a_session_leased_by_another_process_continues_soon() {
+    let (home, cluster) = (TestVault::new(), TestCluster::start(Durability::Unflushed));
     let space = block_on(async {
         let database = Postgres::for_url(&cluster.url(), PostgresOptions::default()).unwrap();
         database.migrate().await.unwrap();
@@ -211,7 +211,7 @@ fn a_session_that_somebody_else_is_at_is_gone_on_with_soon() {
 
 #[test]
 fn waiting_for_another_hook_of_a_session_lets_other_tasks_go_on() {
-    let home = Home::new();
+    let home = TestVault::new();
     let store = Vault::open(&home.root).unwrap();
     let _held: Vec<_> = (0..16)
         .map(|n| block_on(store.acquire_lease(&format!("session-{n:x}"))).unwrap().unwrap())
@@ -237,10 +237,10 @@ fn waiting_for_another_hook_of_a_session_lets_other_tasks_go_on() {
     assert!(ticks.unwrap() >= 10);
 }
 
-// K5: one that was away for too long does not write what another is writing
+// K5: a process that lost its lease does not write what another one is writing
 #[test]
 fn a_run_that_was_away_and_lost_its_claim_writes_nothing_any_more() {
-    let (home, cluster) = (Home::new(), TestCluster::start(Durability::Unflushed));
+    let (home, cluster) = (TestVault::new(), TestCluster::start(Durability::Unflushed));
     let lease = Duration::from_millis(300);
     let space = block_on(async {
         let database = Postgres::for_url(
@@ -270,7 +270,7 @@ fn a_run_that_was_away_and_lost_its_claim_writes_nothing_any_more() {
     let lost = block_on(memory.run_rollup(&first, None, &away));
     assert!(matches!(lost, Err(Error::Busy(_))), "{lost:?}");
     assert_eq!(kept(), 0);
-    // The other one is at it; when it has ended, it is done.
+    // The other process works on it; when it ends, the work is done.
     assert!(matches!(
         block_on(memory.run_rollup(&first, None, &|_, _, _| {})),
         Err(Error::Busy(_))
@@ -283,7 +283,7 @@ fn a_run_that_was_away_and_lost_its_claim_writes_nothing_any_more() {
 // L2, Y9
 #[test]
 fn a_vault_and_a_database_give_the_same_answers() {
-    let home = Home::new();
+    let home = TestVault::new();
     let vault = home.at(EVENING);
     furnish(&vault);
     for at in 0..30 {
@@ -335,7 +335,7 @@ fn a_vault_and_a_database_give_the_same_answers() {
     }
     let expected = answers(&vault, Some(&Words));
     assert!(expected.iter().all(|answer| answer.contains("by_meaning: true")));
-    // Whether all signs are compared here or the database is asked which are nearest.
+    // With all signatures compared here, and with the database asked for the nearest ones.
     assert_eq!(answers(&all, Some(&Words)), expected);
     assert_eq!(answers(&nearest, Some(&Words)), expected);
     assert!(cluster.sql("SELECT prosrc FROM pg_proc WHERE proname = 'nearest'").contains("<~>"));

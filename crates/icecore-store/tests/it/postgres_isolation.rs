@@ -1,5 +1,5 @@
-//! The walls between spaces: what the database itself refuses, whoever asks and whatever the
-//! program forgets.
+//! Isolation between spaces: what the database itself refuses, for every login and whatever the
+//! program forgets to check.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -25,20 +25,20 @@ use tokio_postgres::{Client, NoTls, SimpleQueryMessage};
 use crate::postgres::draft;
 
 const CONFIG: &str = "zone = \"UTC\"\n";
-/// What outlives a space on purpose: who did what, and what was paid.
+/// What outlives a space on purpose: the audit log and the usage.
 const OUTLIVES: [&str; 2] = ["audit", "job_run"];
-/// What may be there before the space is.
+/// What may exist before the space does.
 const PRECEDES: [&str; 2] = ["token", "quota"];
 
-/// A connection without anything of ours in between.
-pub struct Raw {
+/// A plain connection without the store.
+pub struct RawConnection {
     threads: tokio::runtime::Runtime,
     client: Client,
 }
 
-type Said = Result<Vec<String>, String>;
+type SqlResult = Result<Vec<String>, String>;
 
-impl Raw {
+impl RawConnection {
     pub fn to(url: &str) -> Self {
         let threads = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
@@ -50,8 +50,8 @@ impl Raw {
         Self { threads, client }
     }
 
-    /// The first column of every row; or what class of error it was.
-    pub fn ask(&self, sql: &str) -> Said {
+    /// The first column of every row, or the error code.
+    pub fn ask(&self, sql: &str) -> SqlResult {
         match self.threads.block_on(self.client.simple_query(sql)) {
             Ok(rows) => Ok((rows.iter())
                 .filter_map(|row| match row {
@@ -69,9 +69,8 @@ impl Raw {
         self.ask(sql).unwrap_or_else(|error| panic!("{sql}: {error}"))
     }
 
-    /// What comes of it in a transaction as the program makes it, about that space; it is taken
-    /// back.
-    fn within(&self, space: &str, sql: &str) -> Said {
+    /// The result in a transaction like the store's, in that space; it is rolled back.
+    fn within(&self, space: &str, sql: &str) -> SqlResult {
         self.must("BEGIN");
         self.must(&format!("SET LOCAL ROLE icecore_app; SET LOCAL icecore.space = '{space}'"));
         let said = self.ask(sql);
@@ -87,8 +86,7 @@ impl Raw {
         )
     }
 
-    /// A hash of everything a space has, table by table, and how many rows there are. As whoever
-    /// sees everything.
+    /// A hash of all rows of a space, table by table, and their number, read as a superuser.
     fn everything_of(&self, space: &str) -> BTreeMap<String, String> {
         let told = |table: &String| {
             let sql = format!(
@@ -105,17 +103,17 @@ impl Raw {
     }
 }
 
-/// A database whose owner is nobody special, and a connection as somebody who sees everything.
-pub fn owned(cluster: &TestCluster) -> (String, Raw) {
+/// A database with an unprivileged owner, and a superuser's connection to it.
+pub fn create_owned_database(cluster: &TestCluster) -> (String, RawConnection) {
     cluster.sql("CREATE ROLE keeper LOGIN CREATEROLE");
     cluster.sql("CREATE DATABASE kept OWNER keeper");
     (
         cluster.database_url("kept").replace("postgres@", "keeper@"),
-        Raw::to(&cluster.database_url("kept")),
+        RawConnection::to(&cluster.database_url("kept")),
     )
 }
 
-fn home(url: &str, options: PostgresOptions) -> Arc<Postgres> {
+fn migrated_database(url: &str, options: PostgresOptions) -> Arc<Postgres> {
     let home = Postgres::for_url(url, options).unwrap();
     block_on(home.migrate()).unwrap();
     home
@@ -125,7 +123,7 @@ fn path(text: &str) -> DocPath {
     text.parse().unwrap()
 }
 
-pub fn said(id: &str, text: &str) -> Record {
+pub fn record(id: &str, text: &str) -> Record {
     let ts = Moment::parse("2026-02-13T09:30:00+01:00").unwrap().moment;
     Record {
         ts,
@@ -146,12 +144,12 @@ pub fn said(id: &str, text: &str) -> Record {
     }
 }
 
-/// A space with something of everything.
-pub fn furnished(home: &Arc<Postgres>, name: &str) -> Arc<Space> {
+/// A space with rows in every table.
+pub fn create_filled_space(home: &Arc<Postgres>, name: &str) -> Arc<Space> {
     let space = block_on(home.create_space(name, CONFIG)).unwrap();
     block_on(async {
         space
-            .add_records(vec![said("a", &format!("secret of {name}")), said("b", "both")])
+            .add_records(vec![record("a", &format!("secret of {name}")), record("b", "both")])
             .await
             .unwrap();
         let page = path("knowledge/x.md");
@@ -176,15 +174,15 @@ pub fn furnished(home: &Arc<Postgres>, name: &str) -> Arc<Space> {
 #[test]
 fn nobody_sees_or_touches_a_row_of_another_space() {
     let cluster = TestCluster::start(Durability::Unflushed);
-    let (url, all) = owned(&cluster);
-    let home = home(&url, PostgresOptions::default());
-    furnished(&home, "A");
-    furnished(&home, "B");
+    let (url, all) = create_owned_database(&cluster);
+    let home = migrated_database(&url, PostgresOptions::default());
+    create_filled_space(&home, "A");
+    create_filled_space(&home, "B");
     let (a, b) = (all.id("A"), all.id("B"));
     let before = all.everything_of(&b);
-    // As the role of the program, and as the login that has made the tables, which is under the
-    // same law.
-    let owner = Raw::to(&url);
+    // As the transaction role, and as the login that created the tables, which is under the same
+    // policies.
+    let owner = RawConnection::to(&url);
     let tables = all.tables();
     assert!(tables.len() >= 9, "{tables:?}");
     for table in &tables {
@@ -209,7 +207,7 @@ fn nobody_sees_or_touches_a_row_of_another_space() {
         );
         assert!(all.within("not a space", &count("true")).is_err(), "{table}");
 
-        // A row of the other space, brought in by somebody who works for this one.
+        // Inserting a row of the other space.
         let row = all.must(&format!(
             "SELECT to_json(t)::text FROM icecore.\"{table}\" t WHERE space_id = '{b}' LIMIT 1"
         ));
@@ -234,11 +232,11 @@ fn nobody_sees_or_touches_a_row_of_another_space() {
             "UPDATE icecore.\"{table}\" SET space_id = space_id WHERE space_id = '{b}'"
         ));
         harmless(format!("DELETE FROM icecore.\"{table}\" WHERE space_id = '{b}'"));
-        // Nor is a row given away.
+        // Moving a row to another space.
         harmless(format!("UPDATE icecore.\"{table}\" SET space_id = '{b}'"));
     }
     assert_eq!(all.everything_of(&b), before);
-    // What is of no space is nobody's, but for which steps were taken.
+    // Rows without a space are not visible, except for the migration steps.
     let readable = all.must(
         "SELECT relname FROM pg_class JOIN pg_namespace n ON n.oid = relnamespace WHERE nspname = 'icecore' AND relkind IN ('r', 'p', 'v', 'm') \
          AND has_table_privilege('icecore_app', pg_class.oid, 'SELECT')",
@@ -249,17 +247,17 @@ fn nobody_sees_or_touches_a_row_of_another_space() {
     );
 }
 
-/// How far a function of the schema looks.
+/// Which spaces a function of the schema may see.
 #[derive(Clone, Copy, PartialEq)]
 enum Reach {
-    /// At what it is given, and at the space that the transaction has named.
+    /// Only its arguments and the space that the transaction named.
     Own,
-    /// Across spaces; not for a transaction that has named one.
+    /// All spaces; refused in a transaction that named one.
     Across,
 }
 
-/// Every function that may be called, with what it is called with here. `BETA`, `LIFE` and `TERM`
-/// are the other space's.
+/// Every function that may be called, with the arguments used here. `BETA`, `LIFE` and `TERM` are
+/// the other space's.
 const FUNCTIONS: &[(&str, Reach, &str)] = &[
     ("again_after", Reach::Own, "1"),
     ("clear", Reach::Own, "'knowledge/x.md'"),
@@ -296,17 +294,17 @@ const FUNCTIONS: &[(&str, Reach, &str)] = &[
 #[test]
 fn the_login_of_servers_sees_nothing_of_other_spaces_by_any_table_or_function() {
     let cluster = TestCluster::start(Durability::Unflushed);
-    let (url, all) = owned(&cluster);
-    let home = home(&url, PostgresOptions::default());
+    let (url, all) = create_owned_database(&cluster);
+    let home = migrated_database(&url, PostgresOptions::default());
     let login = url.replace("keeper@", "web:secret@");
     assert_eq!(block_on(home.create_login(&login)).unwrap(), "web");
     for name in ["alpha-home", "beta-home"] {
-        let space = furnished(&home, name);
+        let space = create_filled_space(&home, name);
         let id = all.id(name);
         block_on(async {
             space.create_snapshot("first", jiff::Timestamp::UNIX_EPOCH).await.unwrap();
             space
-                .append_pending(vec![said("c", &format!("waits in {name}"))], Duration::ZERO)
+                .append_pending(vec![record("c", &format!("waits in {name}"))], Duration::ZERO)
                 .await
                 .unwrap();
         });
@@ -338,8 +336,8 @@ fn the_login_of_servers_sees_nothing_of_other_spaces_by_any_table_or_function() 
         .collect();
     assert_eq!(empty, [""; 0], "these tables have no row that could be seen");
 
-    // The login itself, without a space, in a space, and in a space with the role of the program.
-    let web = Raw::to(&login);
+    // The login itself, without a space, in a space, and in a space with the transaction role.
+    let web = RawConnection::to(&login);
     let inside = format!("SET LOCAL icecore.space = '{alpha}'");
     for setting in ["SELECT 1", &inside, &format!("SET LOCAL ROLE icecore_app; {inside}")] {
         let is_outside = setting == "SELECT 1";
@@ -382,7 +380,7 @@ fn the_login_of_servers_sees_nothing_of_other_spaces_by_any_table_or_function() 
             }
         }
     }
-    // What a function does in one space it does in that one only.
+    // A function that changes one space changes no other.
     let before = all.everything_of(&beta);
     for (name, _, arguments) in FUNCTIONS.iter().filter(|(_, reach, _)| *reach == Reach::Own) {
         let arguments =
@@ -401,20 +399,19 @@ fn the_login_of_servers_sees_nothing_of_other_spaces_by_any_table_or_function() 
 #[test]
 fn nobody_logs_in_as_the_owner_and_the_login_of_servers_owns_nothing() {
     let cluster = TestCluster::start(Durability::Unflushed);
-    let (url, all) = owned(&cluster);
-    let home = home(&url, PostgresOptions::default());
+    let (url, all) = create_owned_database(&cluster);
+    let home = migrated_database(&url, PostgresOptions::default());
     let owners = "SELECT DISTINCT pg_get_userbyid(owner) FROM (SELECT relowner AS owner FROM pg_class WHERE relnamespace = 'icecore'::regnamespace \
         UNION SELECT proowner FROM pg_proc WHERE pronamespace = 'icecore'::regnamespace UNION SELECT nspowner FROM pg_namespace WHERE nspname = 'icecore') AS one";
     assert_eq!(all.must(owners), ["icecore_owner"]);
     let role = "SELECT (rolsuper OR rolbypassrls OR rolcanlogin OR rolcreatedb OR rolcreaterole)::text FROM pg_roles WHERE rolname = 'icecore_owner'";
     assert_eq!(all.must(role), ["false"]);
-    // The login that has made the tables was a member only while it did.
+    // The login that created the tables was a member of the owner role only meanwhile.
     assert_eq!(
         all.must("SELECT pg_has_role('keeper', 'icecore_owner', 'MEMBER')::text"),
         ["false"]
     );
-    // A server works as one that owns nothing; creating it again changes its password and nothing
-    // else.
+    // A server's login owns nothing; creating it again changes its password only.
     for password in ["first", "second"] {
         block_on(home.create_login(&url.replace("keeper@", &format!("web:{password}@")))).unwrap();
     }
@@ -429,10 +426,10 @@ fn nobody_logs_in_as_the_owner_and_the_login_of_servers_owns_nothing() {
     let served =
         Postgres::for_url(&url.replace("keeper@", "web:second@"), PostgresOptions::default())
             .unwrap();
-    furnished(&served, "A");
+    create_filled_space(&served, "A");
     assert!(block_on(served.erase_space("A")).unwrap());
     assert_eq!(block_on(served.login_privilege()).unwrap(), None);
-    // One that sees everything is not made a server's.
+    // A superuser is not accepted as a server's login.
     let refused = block_on(home.create_login(&url.replace("keeper@", "postgres:x@")))
         .unwrap_err()
         .to_string();
@@ -452,8 +449,8 @@ fn nobody_logs_in_as_the_owner_and_the_login_of_servers_owns_nothing() {
 #[test]
 fn every_table_is_guarded_and_keyed_by_its_space() {
     let cluster = TestCluster::start(Durability::Unflushed);
-    let (url, all) = owned(&cluster);
-    home(&url, PostgresOptions::default());
+    let (url, all) = create_owned_database(&cluster);
+    migrated_database(&url, PostgresOptions::default());
     let spaced = "SELECT c.oid, c.relname, c.relrowsecurity, c.relforcerowsecurity FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace \
         JOIN pg_attribute a ON a.attrelid = c.oid AND a.attname = 'space_id' WHERE n.nspname = 'icecore' AND c.relkind IN ('r', 'p')";
     let none = |sql: String, what: &str| assert_eq!(all.must(&sql), [""; 0], "{what}");
@@ -491,14 +488,14 @@ fn every_table_is_guarded_and_keyed_by_its_space() {
         ),
         "without a law",
     );
-    // Nothing is written into a space that is not there, whichever table it would be.
+    // No table accepts a row of a space that does not exist.
     let loose = all.must(&format!(
         "SELECT relname FROM ({spaced}) t WHERE relname <> 'space' AND NOT EXISTS (SELECT FROM pg_constraint c \
          WHERE c.conrelid = t.oid AND c.contype = 'f' AND c.confrelid = 'icecore.space'::regclass) ORDER BY 1"
     ));
     let exempt = |table: &String| [OUTLIVES, PRECEDES].concat().contains(&table.as_str());
     assert!(loose.iter().all(exempt), "{loose:?} may be written after the space was taken away");
-    // Whatever works with its owner's rights looks for names nowhere but where it was told.
+    // Every function with its owner's permissions has a fixed search path.
     none(
         "SELECT proname FROM pg_proc JOIN pg_namespace n ON n.oid = pronamespace WHERE nspname = 'icecore' AND prosecdef \
          AND NOT coalesce(array_to_string(proconfig, ' ') ~ 'search_path=', false)"
@@ -519,11 +516,11 @@ fn every_table_is_guarded_and_keyed_by_its_space() {
 #[test]
 fn what_was_written_is_never_changed() {
     let cluster = TestCluster::start(Durability::Unflushed);
-    let (url, all) = owned(&cluster);
-    let home = home(&url, PostgresOptions::default());
-    furnished(&home, "A");
+    let (url, all) = create_owned_database(&cluster);
+    let home = migrated_database(&url, PostgresOptions::default());
+    create_filled_space(&home, "A");
     let a = all.id("A");
-    let owner = Raw::to(&url);
+    let owner = RawConnection::to(&url);
     let denied = Err("42501".to_owned());
     owner.must(&format!("SET icecore.space = '{a}'"));
     for sql in ["UPDATE icecore.chunk SET bytes = ''", "TRUNCATE icecore.chunk"] {
@@ -552,8 +549,8 @@ fn what_was_written_is_never_changed() {
 #[test]
 fn one_connection_that_serves_two_spaces_mixes_nothing_up() {
     let cluster = TestCluster::start(Durability::Unflushed);
-    let (url, all) = owned(&cluster);
-    let home = home(
+    let (url, all) = create_owned_database(&cluster);
+    let home = migrated_database(
         &url,
         PostgresOptions {
             max_connections: 1,
@@ -561,7 +558,7 @@ fn one_connection_that_serves_two_spaces_mixes_nothing_up() {
             ..PostgresOptions::default()
         },
     );
-    let spaces = [furnished(&home, "A"), furnished(&home, "B")];
+    let spaces = [create_filled_space(&home, "A"), create_filled_space(&home, "B")];
     let page = path("knowledge/x.md");
     let check = |which: usize| {
         let name = ["A", "B"][which];
@@ -587,7 +584,7 @@ fn one_connection_that_serves_two_spaces_mixes_nothing_up() {
         check(one);
         check(other);
         match turn % 3 {
-            // Refused by the program, within its transaction.
+            // Refused by the program, inside its transaction.
             0 => assert!(matches!(
                 block_on(spaces[one].append_if_unchanged(
                     &page,
@@ -596,7 +593,7 @@ fn one_connection_that_serves_two_spaces_mixes_nothing_up() {
                 )),
                 Err(Error::Conflict { .. })
             )),
-            // Refused by the database: somebody holds what is to be written.
+            // Refused by the database: the row is locked.
             1 => {
                 all.must(&format!(
                     "BEGIN; SELECT 1 FROM icecore.document WHERE path = '{page}' FOR UPDATE"
@@ -607,7 +604,7 @@ fn one_connection_that_serves_two_spaces_mixes_nothing_up() {
                 ));
                 all.must("ROLLBACK");
             }
-            // Nobody waits for the end: after so many steps the work is dropped.
+            // The caller stops waiting: after so many steps the work is dropped.
             _ => {
                 let name = ["A", "B"][one];
                 let text = format!("page of {name}, again");
@@ -626,7 +623,7 @@ fn one_connection_that_serves_two_spaces_mixes_nothing_up() {
         check(other);
         check(one);
     }
-    // Where no space is named, nothing is left of the last one.
+    // Without a space, nothing of the previous space is left on the connection.
     let same = block_on(home.list_spaces("", 9)).unwrap();
     assert_eq!(same, ["A", "B"]);
     for space in &spaces {
@@ -638,10 +635,10 @@ fn one_connection_that_serves_two_spaces_mixes_nothing_up() {
 #[test]
 fn what_is_erased_leaves_not_one_row_and_touches_no_other() {
     let cluster = TestCluster::start(Durability::Unflushed);
-    let (url, all) = owned(&cluster);
-    let home = home(&url, PostgresOptions::default());
+    let (url, all) = create_owned_database(&cluster);
+    let home = migrated_database(&url, PostgresOptions::default());
     for name in ["A", "B", "C"] {
-        furnished(&home, name);
+        create_filled_space(&home, name);
     }
     let (a, b, c) = (all.id("A"), all.id("B"), all.id("C"));
     let before = [all.everything_of(&a), all.everything_of(&c)];
@@ -652,7 +649,7 @@ fn what_is_erased_leaves_not_one_row_and_touches_no_other() {
     }
     assert_eq!([all.everything_of(&a), all.everything_of(&c)], before);
     assert!(block_on(home.open_space("B")).unwrap().is_none());
-    // The name may be given again, to somebody who has nothing of it.
+    // The name may be used again, for a space without the old content.
     let anew = block_on(home.create_space("B", CONFIG)).unwrap();
     assert!(block_on(anew.recent_records("work", 9)).unwrap().is_empty());
 }
@@ -661,16 +658,18 @@ fn what_is_erased_leaves_not_one_row_and_touches_no_other() {
 #[test]
 fn what_was_meant_for_one_life_of_a_space_does_not_reach_the_next() {
     let cluster = TestCluster::start(Durability::Unflushed);
-    let (url, all) = owned(&cluster);
-    let (here, there) =
-        (home(&url, PostgresOptions::default()), home(&url, PostgresOptions::default()));
-    let old = furnished(&here, "ann");
+    let (url, all) = create_owned_database(&cluster);
+    let (here, there) = (
+        migrated_database(&url, PostgresOptions::default()),
+        migrated_database(&url, PostgresOptions::default()),
+    );
+    let old = create_filled_space(&here, "ann");
     let waiting = block_on(old.passages_without_vector(9)).unwrap();
     let position = block_on(old.position()).unwrap();
-    // Somebody else takes it away, and the next message makes it again.
+    // Another process erases the space, and the next message creates it again.
     assert!(block_on(there.erase_space("ann")).unwrap());
     let new = block_on(there.create_space("ann", CONFIG)).unwrap();
-    block_on(new.add_records(vec![said("n", "hello")])).unwrap();
+    block_on(new.add_records(vec![record("n", "hello")])).unwrap();
     let before = all.everything_of(&all.id("ann"));
     block_on(async {
         let page = path("knowledge/late.md");
@@ -693,10 +692,10 @@ fn what_was_meant_for_one_life_of_a_space_does_not_reach_the_next() {
             ("extend", old.append_to_document(&page, b"x").await),
             ("swap", old.compare_and_swap(&page, b"x", ContentVersion::ABSENT).await),
             ("remove", old.remove(&path("icecore.toml")).await),
-            ("add_records", old.add_records(vec![said("o", "old")]).await.map(|_| ())),
+            ("add_records", old.add_records(vec![record("o", "old")]).await.map(|_| ())),
             (
                 "add_awaited",
-                old.append_pending(vec![said("o", "old")], Duration::from_secs(9))
+                old.append_pending(vec![record("o", "old")], Duration::from_secs(9))
                     .await
                     .map(|_| ()),
             ),
@@ -732,13 +731,13 @@ fn what_was_meant_for_one_life_of_a_space_does_not_reach_the_next() {
 #[test]
 fn a_snapshot_that_is_being_made_leaves_nothing_of_what_is_erased() {
     let cluster = TestCluster::start(Durability::Unflushed);
-    let (url, all) = owned(&cluster);
-    let home = home(&url, PostgresOptions::default());
-    let space = furnished(&home, "ann");
+    let (url, all) = create_owned_database(&cluster);
+    let home = migrated_database(&url, PostgresOptions::default());
+    let space = create_filled_space(&home, "ann");
     let id = all.id("ann");
     all.must(&format!("BEGIN; SELECT pg_advisory_xact_lock(hashtextextended('{id}', 2))"));
     let waits = |sql: &str| {
-        let raw = Raw::to(&cluster.database_url("kept"));
+        let raw = RawConnection::to(&cluster.database_url("kept"));
         for _ in 0..500 {
             if raw.must(&format!("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%{sql}%'")) == ["1"]
             {
@@ -754,7 +753,7 @@ fn a_snapshot_that_is_being_made_leaves_nothing_of_what_is_erased() {
         let home = home.clone();
         std::thread::spawn(move || block_on(home.erase_space("ann")))
     };
-    // It waits for the snapshot, or is through before it.
+    // The erasure waits for the snapshot, or is complete before it.
     std::thread::sleep(Duration::from_millis(300));
     all.must("ROLLBACK");
     let made = making.join().unwrap();
@@ -770,15 +769,15 @@ fn a_snapshot_that_is_being_made_leaves_nothing_of_what_is_erased() {
 fn work_of_an_earlier_life_is_nobodys_any_more() {
     const LEASE: Duration = Duration::from_secs(60);
     let cluster = TestCluster::start(Durability::Unflushed);
-    let (url, _) = owned(&cluster);
-    let home = home(&url, PostgresOptions::default());
+    let (url, _) = create_owned_database(&cluster);
+    let home = migrated_database(&url, PostgresOptions::default());
     block_on(async {
         home.create_space("ann", CONFIG).await.unwrap();
         home.create_space("ben", CONFIG).await.unwrap();
         let old = home.acquire_job(&[MAINTENANCE_JOB], "old", LEASE).await.unwrap().unwrap();
         assert_eq!(old.space, "ann");
         assert!(home.erase_space("ann").await.unwrap());
-        // Of what it has cost nothing is kept; what another has cost is.
+        // The usage of the erased space is not recorded; that of another space is.
         home.add_model_tokens(&[("ann".into(), 7), ("ben".into(), 9)]).await.unwrap();
         assert_eq!(home.quota_usage("ben", "ben").await.unwrap().model_tokens, 9);
         home.create_space("ann", CONFIG).await.unwrap();
@@ -800,15 +799,17 @@ fn work_of_an_earlier_life_is_nobodys_any_more() {
 #[test]
 fn a_space_that_is_being_filled_is_nobody_elses_until_it_is_whole() {
     let cluster = TestCluster::start(Durability::Unflushed);
-    let (url, all) = owned(&cluster);
-    let (here, there) =
-        (home(&url, PostgresOptions::default()), home(&url, PostgresOptions::default()));
+    let (url, all) = create_owned_database(&cluster);
+    let (here, there) = (
+        migrated_database(&url, PostgresOptions::default()),
+        migrated_database(&url, PostgresOptions::default()),
+    );
     let page = path("knowledge/x.md");
     let refused = |what: &str, outcome: Result<(), Error>| {
         assert!(matches!(outcome, Err(Error::RestoreInProgress)), "{what}: {outcome:?}")
     };
     block_on(async {
-        // From the moment on at which it is there nobody sees it, and no worker takes it.
+        // As soon as a restore starts, the space is invisible and no worker takes it.
         let filler = here.create_restore_target("ann", CONFIG).await.unwrap();
         refused("space", there.open_space("ann").await.map(|_| ()));
         refused("glance", there.space_fingerprint("ann").await.map(|_| ()));
@@ -818,12 +819,12 @@ fn a_space_that_is_being_filled_is_nobody_elses_until_it_is_whole() {
         );
         assert_eq!(filler.begin_restore().await.unwrap(), RestoreTarget::New);
         filler.put(&page, b"brought in").await.unwrap();
-        // Nor does a second one fill it.
+        // A second restore is refused too.
         let second = there.create_restore_target("ann", CONFIG).await.unwrap();
         refused("begin_filling", second.begin_restore().await.map(|_| ()));
         refused("put", second.put(&page, b"another's").await);
-        // One that was cut short is begun anew by whoever comes when its time is over, and the
-        // first has no say any more.
+        // After its lease an interrupted restore may be started again by another process, and the
+        // first can no longer finish.
         all.must("UPDATE icecore.space SET filled_until = now() - interval '1 second'");
         refused("space", there.open_space("ann").await.map(|_| ()));
         assert_eq!(second.begin_restore().await.unwrap(), RestoreTarget::Unfinished);
@@ -843,7 +844,7 @@ fn a_space_that_is_being_filled_is_nobody_elses_until_it_is_whole() {
                 .space,
             "ann"
         );
-        // Nothing is brought in over a memory, and looking whether it could be keeps nobody out.
+        // A restore never overwrites a memory, and checking for that locks no one out.
         let ground = there
             .create_restore_target("ann", CONFIG)
             .await
@@ -853,14 +854,15 @@ fn a_space_that_is_being_filled_is_nobody_elses_until_it_is_whole() {
             .unwrap();
         assert_eq!(ground, RestoreTarget::Occupied { documents: 1, such_as: page.clone() });
         space.put(&page, b"goes on").await.unwrap();
-        // One that is there and new is taken; whoever has it open is refused until it is whole.
+        // An existing empty space is accepted; processes that have it open are refused until the
+        // restore is complete.
         let open = here.create_space("ben", CONFIG).await.unwrap();
         let filler = there.create_restore_target("ben", CONFIG).await.unwrap();
         assert_eq!(filler.begin_restore().await.unwrap(), RestoreTarget::New);
         refused("put", open.put(&page, b"a chat").await);
         filler.abort_restore().await.unwrap();
         refused("put", open.put(&page, b"a chat").await);
-        // What was let go may be begun at once, or be taken away.
+        // An aborted restore may be started again at once, or its space erased.
         assert_eq!(filler.begin_restore().await.unwrap(), RestoreTarget::Unfinished);
         assert!(here.erase_space("ben").await.unwrap());
         assert!(matches!(filler.put(&page, b"x").await, Err(Error::SpaceErased)));
@@ -868,19 +870,19 @@ fn a_space_that_is_being_filled_is_nobody_elses_until_it_is_whole() {
     });
 }
 
-// L2: since PostgreSQL 16 whoever makes a role may give it to others, but not take it
+// L2: since PostgreSQL 16 the creator of a role may grant it to others, but is not a member
 #[test]
 fn an_owner_who_is_nobody_special_may_take_the_role_it_has_made() {
     for cluster in [
         TestCluster::start(Durability::Unflushed),
         TestCluster::with_pgvector(Durability::Unflushed),
     ] {
-        let (url, all) = owned(&cluster);
-        let home = home(&url, PostgresOptions::default());
+        let (url, all) = create_owned_database(&cluster);
+        let home = migrated_database(&url, PostgresOptions::default());
         let space = block_on(home.create_space("A", CONFIG)).unwrap();
         block_on(space.append(vec![draft("said")], None)).unwrap();
         assert_eq!(all.within(&all.id("A"), "SELECT name FROM icecore.space").unwrap(), ["A"]);
-        // Once more, now that the role is there.
+        // Again, now that the role exists.
         cluster.sql("CREATE DATABASE second OWNER keeper");
         let second =
             Postgres::for_url(&url.replace("/kept", "/second"), PostgresOptions::default())

@@ -1,4 +1,4 @@
-//! The order of turns between processes, and spaces that are taken away under somebody's hands.
+//! Turn leases between processes, and spaces that are erased while in use.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
@@ -9,24 +9,24 @@ use icecore_store::testing::cluster::{Durability, TestCluster};
 use icecore_store::{Error, Store, TurnLease};
 use pollster::block_on;
 
-use crate::postgres_records::said;
+use crate::postgres_records::record;
 
 const LONG: Duration = Duration::from_secs(60);
 const SHORT: Duration = Duration::from_millis(150);
 
-fn past(lease: Duration) {
+fn wait_past(lease: Duration) {
     std::thread::sleep(lease + Duration::from_millis(50));
 }
 
-async fn home(cluster: &TestCluster) -> Arc<Postgres> {
+async fn migrated_database(cluster: &TestCluster) -> Arc<Postgres> {
     let home = Postgres::for_url(&cluster.url(), PostgresOptions::default()).unwrap();
     home.migrate().await.unwrap();
     home
 }
 
-/// Keeps an exchange of the conversation `work` that is about to be remembered.
-async fn kept(space: &Space, id: &str, lease: Duration) -> Result<(), Error> {
-    space.append_pending(vec![said(id, 1, "hi")], lease).await.map(|_| ())
+/// Appends a pending exchange of the conversation `work`.
+async fn append_exchange(space: &Space, id: &str, lease: Duration) -> Result<(), Error> {
+    space.append_pending(vec![record(id, 1, "hi")], lease).await.map(|_| ())
 }
 
 // C8
@@ -34,19 +34,19 @@ async fn kept(space: &Space, id: &str, lease: Duration) -> Result<(), Error> {
 fn a_conversation_is_remembered_by_one_at_a_time_and_awaited_no_longer_than_a_lease() {
     let cluster = TestCluster::start(Durability::Unflushed);
     block_on(async {
-        let home = home(&cluster).await;
+        let home = migrated_database(&cluster).await;
         let space = home.create_space("chat/ann", "zone = \"UTC\"\n").await.unwrap();
         assert!(!space.has_pending("work").await.unwrap());
-        kept(&space, "m1", LONG).await.unwrap();
+        append_exchange(&space, "m1", LONG).await.unwrap();
         assert!(
             space.has_pending("work").await.unwrap() && !space.has_pending("other").await.unwrap()
         );
-        // One has it; who has it may take it again.
+        // One process has the lease, and may acquire it again.
         assert_eq!(space.acquire("work", "one", LONG).await.unwrap(), Some(1));
         assert_eq!(space.acquire("work", "one", LONG).await.unwrap(), Some(1));
         assert_eq!(space.acquire("work", "other", LONG).await.unwrap(), None);
-        // What is kept meanwhile stays awaited when the first is done.
-        kept(&space, "m2", LONG).await.unwrap();
+        // What is appended meanwhile stays pending when the first is done.
+        append_exchange(&space, "m2", LONG).await.unwrap();
         space.release("work", "one", 1, None).await.unwrap();
         assert!(space.has_pending("work").await.unwrap());
         assert_eq!(space.acquire("work", "other", LONG).await.unwrap(), Some(2));
@@ -54,11 +54,11 @@ fn a_conversation_is_remembered_by_one_at_a_time_and_awaited_no_longer_than_a_le
         assert!(!space.has_pending("work").await.unwrap());
         assert_eq!(cluster.sql("SELECT count(*) FROM icecore.waiting"), "0");
 
-        // Whoever dies is waited for no longer than their lease, and another takes over.
-        kept(&space, "m3", SHORT).await.unwrap();
+        // A dead holder is waited for no longer than its lease, then another takes over.
+        append_exchange(&space, "m3", SHORT).await.unwrap();
         assert_eq!(space.acquire("work", "one", SHORT).await.unwrap(), Some(1));
         assert_eq!(home.acquire_abandoned("chat", 10, LONG).await.unwrap(), []);
-        past(SHORT);
+        wait_past(SHORT);
         assert!(!space.has_pending("work").await.unwrap());
         let left = vec![("chat/ann".to_owned(), "work".to_owned())];
         assert_eq!(home.acquire_abandoned("else", 10, LONG).await.unwrap(), []);
@@ -69,26 +69,26 @@ fn a_conversation_is_remembered_by_one_at_a_time_and_awaited_no_longer_than_a_le
             "each is given to one process"
         );
         assert_eq!(space.acquire("work", "other", LONG).await.unwrap(), Some(1));
-        // The first comes back to life: what is the other's stays the other's.
+        // The first holder comes back: the lease stays with the second.
         space.release("work", "one", 1, None).await.unwrap();
         assert_eq!(space.acquire("work", "one", LONG).await.unwrap(), None);
 
-        // Something that failed is looked at again later, and nobody waits for it.
+        // A failed turn is retried later, and turns do not wait for it.
         space.release("work", "other", 1, Some(SHORT)).await.unwrap();
         assert!(!space.has_pending("work").await.unwrap());
         assert_eq!(home.acquire_abandoned("chat", 10, LONG).await.unwrap(), []);
-        past(SHORT);
+        wait_past(SHORT);
         assert_eq!(home.acquire_abandoned("chat", 10, LONG).await.unwrap(), left);
     });
 }
 
-// C8: whoever sees that nothing is awaited can rely on everything that was kept being remembered
+// C8: when nothing is pending, everything that was stored has been summarized
 #[test]
 fn nothing_that_was_kept_is_taken_for_remembered() {
     const WRITERS: usize = 3;
     const EXCHANGES: usize = 40;
     let cluster = TestCluster::start(Durability::Unflushed);
-    let home = block_on(home(&cluster));
+    let home = block_on(migrated_database(&cluster));
     let space = block_on(home.create_space("chat", "zone = \"UTC\"\n")).unwrap();
     let remembered = Mutex::new(BTreeSet::new());
     std::thread::scope(|scope| {
@@ -97,7 +97,7 @@ fn nothing_that_was_kept_is_taken_for_remembered() {
             scope.spawn(move || {
                 for nth in 0..EXCHANGES {
                     let id = format!("{writer}-{nth}");
-                    block_on(kept(space, &id, LONG)).unwrap();
+                    block_on(append_exchange(space, &id, LONG)).unwrap();
                     if !block_on(space.has_pending("work")).unwrap() {
                         assert!(
                             remembered.lock().unwrap().contains(&id),
@@ -126,7 +126,7 @@ fn nothing_that_was_kept_is_taken_for_remembered() {
 fn a_space_that_was_taken_away_comes_back_by_nobody_s_hand() {
     let cluster = TestCluster::start(Durability::Unflushed);
     block_on(async {
-        let home = home(&cluster).await;
+        let home = migrated_database(&cluster).await;
         for round in 0..5 {
             let space = home.create_space("ann", "zone = \"UTC\"\n").await.unwrap();
             let glance = home.space_fingerprint("ann").await.unwrap().unwrap();
@@ -158,7 +158,7 @@ fn a_space_that_was_taken_away_comes_back_by_nobody_s_hand() {
             for writer in writers {
                 writer.join().unwrap();
             }
-            assert!(matches!(kept(&space, "m4", LONG).await, Err(Error::SpaceErased)));
+            assert!(matches!(append_exchange(&space, "m4", LONG).await, Err(Error::SpaceErased)));
             assert!(matches!(
                 space.put_note(&"a.txt".parse().unwrap(), b"x").await,
                 Err(Error::SpaceErased)
@@ -178,12 +178,12 @@ fn a_space_that_was_taken_away_comes_back_by_nobody_s_hand() {
     });
 }
 
-// Spaces beneath a space, in an order that does not depend on the language of the database
+// Child spaces, in an order that does not depend on the database's locale
 #[test]
 fn spaces_beneath_a_space_are_its_own() {
     let cluster = TestCluster::start(Durability::Unflushed);
     block_on(async {
-        let home = home(&cluster).await;
+        let home = migrated_database(&cluster).await;
         let names = ["a", "a/b", "a/B", "a/ä", "a b", "a-b/c", "aa/b", "b"];
         for name in names {
             home.create_space(name, "zone = \"UTC\"\n").await.unwrap();

@@ -1,5 +1,4 @@
-//! Across time: a generated year in which something is done again and again, and two months are
-//! alike.
+//! Insights: a generated year in which one topic recurs and two months are alike.
 
 use icecore_domain::calendar::Days;
 use icecore_domain::event::{EventType, Priority};
@@ -11,9 +10,9 @@ use jiff::ToSpan;
 use jiff::civil::{Date, date};
 use pollster::block_on;
 
-use crate::cascade::Place;
+use crate::cascade::ZonedVault;
 
-/// What the months are about, but for the two that are alike.
+/// The topics of the months, except the two that are alike.
 const MONTHS: [&str; 12] = [
     "the newsletter and its readers",
     "the move to Postgres and the orders",
@@ -30,9 +29,9 @@ const MONTHS: [&str; 12] = [
 ];
 const HARBOUR: &str = "The harbour office wants more permits for the quay; Mirabel called about the crane inspection.";
 
-/// Thirteen months of sessions, three of them about the same deed, and what was learnt on the way.
-fn lived() -> Place {
-    let place = Place::new("Europe/Berlin");
+/// Thirteen months of sessions, three of them about the same work, and statements made on the way.
+fn create_history() -> ZonedVault {
+    let place = ZonedVault::new("Europe/Berlin");
     let today = date(2026, 11, 13);
     let mut said = Vec::new();
     let mut day = date(2025, 10, 1);
@@ -76,7 +75,13 @@ fn lived() -> Place {
     place
 }
 
-fn message(place: &Place, day: Date, session: &str, role: Role, text: &str) -> IncomingMessage {
+fn message(
+    place: &ZonedVault,
+    day: Date,
+    session: &str,
+    role: Role,
+    text: &str,
+) -> IncomingMessage {
     IncomingMessage {
         ts: Some(place.moment(day, 9, 5)),
         conversation: Some("work".into()),
@@ -87,7 +92,7 @@ fn message(place: &Place, day: Date, session: &str, role: Role, text: &str) -> I
     }
 }
 
-fn remember(place: &Place, day: Date, kind: EventType, text: &str) {
+fn remember(place: &ZonedVault, day: Date, kind: EventType, text: &str) {
     let said = RememberRequest {
         text: text.into(),
         kind: Some(kind),
@@ -100,7 +105,7 @@ fn remember(place: &Place, day: Date, kind: EventType, text: &str) {
 // Y11
 #[test]
 fn a_year_shows_what_came_up_again_what_was_then_and_what_is_alike() {
-    let place = lived();
+    let place = create_history();
     let now = place.moment(date(2026, 11, 13), 9, 0);
     let memory = place.at(now);
     block_on(memory.run_rollup(&RollupRequest::default(), None, &|_, _, _| {})).unwrap();
@@ -138,7 +143,7 @@ fn a_year_shows_what_came_up_again_what_was_then_and_what_is_alike() {
     assert!(look.headlines[0].headline.contains("kitchen"), "{look:?}");
     assert_eq!(look.decided[0].event.content, "One price for all customers");
     assert_eq!(look.open[0].event.content, "Send Ada the contract");
-    // Nothing was said on the day itself, a month ago, so its week is told.
+    // There were no messages on that day a month ago, so its week is shown.
     assert_eq!(
         (looked.looks[0].period.name.as_str(), looked.looks[0].period.days.first),
         ("this week a month ago", date(2026, 10, 12))
@@ -160,7 +165,7 @@ fn a_year_shows_what_came_up_again_what_was_then_and_what_is_alike() {
             .trim_end()
             .ends_with(&format!("Similar: {similar}"))
     );
-    // A reference is in no pack.
+    // A similarity reference is in no pack.
     assert!(!block_on(memory.assemble_upload(None, None)).unwrap().text.contains("Similar: 2026"));
     let merged = memory.merge_summaries(&[kept, alike.like[0].1.clone()], 4_096);
     let both = merged.lines.iter().find(|line| line.text.contains("harbour office")).unwrap();
@@ -175,11 +180,11 @@ fn a_year_shows_what_came_up_again_what_was_then_and_what_is_alike() {
 // Y11
 #[test]
 fn nothing_that_was_recorded_later_is_looked_at() {
-    let place = lived();
+    let place = create_history();
     let now = place.moment(date(2026, 11, 13), 9, 0);
     block_on(place.at(now).run_rollup(&RollupRequest::default(), None, &|_, _, _| {})).unwrap();
-    // What was said counts by when it was said as long as nothing had been captured; what was
-    // learnt, by when it was learnt.
+    // Messages count by their own time as long as nothing was captured then; statements count by
+    // the time they were recorded.
     let memory = place.at(place.moment(date(2026, 7, 1), 9, 0));
     let days = Days { first: date(2026, 1, 1), last: date(2026, 12, 31) };
     let trended = block_on(memory.compute_trends(Some(days), 50, None, &|_, _, _| {})).unwrap();
@@ -200,7 +205,7 @@ fn nothing_that_was_recorded_later_is_looked_at() {
         block_on(memory.compute_lookback(Some(date(2026, 12, 1)))),
         Err(Error::NotFound(_))
     ));
-    // A summary refers to what is earlier, however much there is by now.
+    // A summary refers to earlier ones, however many there are now.
     let all = block_on(place.at(now).store().summaries(&SummaryQuery::default())).unwrap();
     for summary in &all {
         if let Some(similar) = &summary.similar {
@@ -223,7 +228,7 @@ fn nothing_that_was_recorded_later_is_looked_at() {
 // Y11
 #[test]
 fn an_empty_memory_has_nothing_to_tell_and_says_so() {
-    let place = Place::new("Europe/Berlin");
+    let place = ZonedVault::new("Europe/Berlin");
     let memory = place.at(place.moment(date(2026, 11, 13), 9, 0));
     let trended = block_on(memory.compute_trends(None, 30, None, &|_, _, _| {})).unwrap();
     assert!(trended.trends.topics.is_empty() && trended.memory.is_none());

@@ -14,10 +14,10 @@ use icecore_store::testing::cluster::Durability;
 use serde_json::{Value, json};
 
 use crate::api::{TOKEN, answering};
-use crate::postgres::{House, model_settings};
+use crate::postgres::{TestDatabase, model_settings};
 use crate::program::{Vault, bare, program};
 
-/// Every file of a vault but what is private and git's.
+/// Every file of a vault except private files and git's.
 fn files(root: &Path) -> BTreeMap<String, Vec<u8>> {
     let mut found = BTreeMap::new();
     let mut folders = vec![root.to_owned()];
@@ -48,11 +48,11 @@ fn messages(name: &str, days: u32) -> String {
     (1..=days).flat_map(|day| (0..12).map(move |n| line(day, n).to_string() + "\n")).collect()
 }
 
-// P8: a memory goes from a folder to a database and back, byte for byte, and a backup of it comes
-// back in both
+// P8: a memory is copied from a folder to a database and back, byte for byte, and a backup of it is
+// restored in both
 #[test]
 fn a_whole_memory_moves_both_ways_and_a_backup_comes_back_in_both_homes() {
-    let house = House::new();
+    let house = TestDatabase::new();
     let vault = Vault::new();
     vault.remember(&["Never deploy on Fridays", "--priority", "P0"]);
     vault.remember(&["Send the offer to Client X", "--due", "friday"]);
@@ -73,7 +73,7 @@ fn a_whole_memory_moves_both_ways_and_a_backup_comes_back_in_both_homes() {
     assert_eq!(moved["documents"], before.len());
     house.ok(&["vault", "export", "back", "--space", "anna"]);
     assert_eq!(files(&house.folder.path().join("back")), before);
-    // Never over another, and not onto itself.
+    // Never over another memory, and not onto itself.
     assert_eq!(house.run(&["import", "--whole", root, "--space", "anna"]).code, Some(4));
     assert_eq!(house.run(&["vault", "export", "back", "--space", "anna"]).code, Some(4));
     // The same answers from both.
@@ -86,16 +86,16 @@ fn a_whole_memory_moves_both_ways_and_a_backup_comes_back_in_both_homes() {
         let here = house.ok(&[question, &["--space", "anna"]].concat());
         assert_eq!(here, vault.ok(question), "{question:?}");
     }
-    // The drill: a backup of each home comes back in the other.
+    // The drill: a backup of each store is restored in the other.
     house.ok(&["vault", "backup", "create", "database.zip", "--space", "anna"]);
-    // The odd line is damage, which the memory had before.
+    // The odd line is damage that the memory had before.
     assert_eq!(house.run(&["vault", "backup", "verify", "database.zip", "--drill"]).code, Some(6));
     let checked = house.json(&["vault", "backup", "verify", "database.zip"]);
     assert_eq!(
         (&checked["holds"]["documents"], &checked["odd_lines"]),
         (&json!(before.len()), &json!(1))
     );
-    let again = Vault::opened(house.folder.path().join("again"));
+    let again = Vault::at_root(house.folder.path().join("again"));
     again.ok(&[
         "vault",
         "backup",
@@ -117,7 +117,7 @@ fn a_whole_memory_moves_both_ways_and_a_backup_comes_back_in_both_homes() {
     assert_eq!(house.run(&["verify", "--space", "bo"]).code, Some(0));
 }
 
-fn worker(house: &House) -> Child {
+fn worker(house: &TestDatabase) -> Child {
     bare(program())
         .env("HOME", house.folder.path())
         .env("ICECORE_STORE", house.cluster.url())
@@ -128,12 +128,12 @@ fn worker(house: &House) -> Child {
         .unwrap()
 }
 
-// K3, K5: workers that are killed in the middle of their work lose nothing, and those after them do
+// K3, K5: workers that are killed in the middle of their work lose nothing, and their successors do
 // nothing twice
 #[test]
 fn workers_that_are_killed_leave_nothing_undone_and_nothing_done_twice() {
     const SPACES: usize = 5;
-    let house = House::with(Durability::Flushed);
+    let house = TestDatabase::with(Durability::Flushed);
     house.ok(&["init", "--tz", "UTC", "--space", "s0"]);
     for n in 0..SPACES {
         let space = format!("s{n}");
@@ -151,7 +151,8 @@ fn workers_that_are_killed_leave_nothing_undone_and_nothing_done_twice() {
             worker.kill().unwrap();
             worker.wait().unwrap();
         }
-        // As if hours had gone by: what the dead had taken is free, however often it has failed.
+        // As if hours had passed: the leases of dead workers have ended, however often the jobs
+        // failed.
         house.cluster.sql(
             "UPDATE icecore.job SET until = now() - interval '2 hours' WHERE until IS NOT NULL",
         );
@@ -191,8 +192,8 @@ fn workers_that_are_killed_leave_nothing_undone_and_nothing_done_twice() {
         }
         assert!(versions.len() > 6, "{space}: {versions:?}");
         assert!(versions.values().all(|&count| count == 1), "{space}: {versions:?}");
-        // Everything that is pressed once is not pressed again: nothing has a second version
-        // without a reason.
+        // A summarized period is not summarized again: nothing has a second version without a
+        // reason.
         assert!(versions.keys().all(|(_, version)| version == "1"), "{space}: {versions:?}");
         let kept: usize = files(&root.join("memory/messages"))
             .values()
@@ -203,10 +204,10 @@ fn workers_that_are_killed_leave_nothing_undone_and_nothing_done_twice() {
     }
 }
 
-// L13: a space's own ceiling holds for what is done at night
+// L13: a space's own spending limit applies to the nightly run
 #[test]
 fn a_space_that_may_spend_nothing_asks_no_model_and_the_others_do() {
-    let house = House::new();
+    let house = TestDatabase::new();
     let asked: Arc<Mutex<Vec<String>>> = Arc::default();
     let heard = asked.clone();
     let summarizer = answering(Duration::ZERO, move |body| {
@@ -230,7 +231,7 @@ fn a_space_that_may_spend_nothing_asks_no_model_and_the_others_do() {
         "--once",
         "-q",
     ]);
-    // What may be spent tomorrow is to be tried later.
+    // What may be spent tomorrow is retried later.
     assert_eq!(once.status().unwrap().code(), Some(75));
     let asked = asked.lock().unwrap();
     let about = |user: &str| asked.iter().filter(|body| body.contains(user)).count();
@@ -240,7 +241,7 @@ fn a_space_that_may_spend_nothing_asks_no_model_and_the_others_do() {
     assert_eq!(spent, "1", "what was asked is not counted");
 }
 
-/// One turn at a server that may die meanwhile; whether it was acknowledged.
+/// One turn at a server that may die meanwhile; returns whether it was acknowledged.
 fn turn(address: SocketAddr, user: &str, words: &str) -> bool {
     let body =
         json!({ "model": "stub", "messages": [{ "role": "user", "content": words }] }).to_string();
@@ -262,11 +263,11 @@ fn turn(address: SocketAddr, user: &str, words: &str) -> bool {
     answer.starts_with("HTTP/1.1 200") && answer.contains("Noted.")
 }
 
-// C8, L2: of two servers one is killed again and again, in the middle of turns
+// C8, L2: one of two servers is killed again and again, in the middle of turns
 #[test]
 fn servers_that_are_killed_lose_no_exchange_that_was_acknowledged() {
     const PEOPLE: usize = 4;
-    let house = House::with(Durability::Flushed);
+    let house = TestDatabase::with(Durability::Flushed);
     let chat = answering(Duration::from_millis(10), |_| "Noted.".into());
     house.settings(&model_settings("chat", chat));
     house.ok(&["init", "--tz", "UTC"]);
@@ -322,10 +323,10 @@ fn servers_that_are_killed_lose_no_exchange_that_was_acknowledged() {
     }
 }
 
-// P8: a home takes its end users along, and says where it does not
+// P8: a copy includes the end users, and says where it does not
 #[test]
 fn a_home_moves_with_everybody_in_it() {
-    let house = House::new();
+    let house = TestDatabase::new();
     house.ok(&["init", "--tz", "UTC", "--space", "chat"]);
     house.ok(&["remember", "The shop opens at nine", "--space", "chat"]);
     for (user, what) in [("ann", "The harbour opens at six"), ("Bo Ek", "The ferry is blue")] {
@@ -342,7 +343,7 @@ fn a_home_moves_with_everybody_in_it() {
     assert!(!house.ok(&["events", "--space", "copy"]).contains("harbour"));
     house.ok(&["vault", "export", "again", "--space", "copy"]);
     assert_eq!(files(&house.folder.path().join("again")), files(&home));
-    // Nobody has users beneath a user, and a backup is of one memory, which it says.
+    // A user has no users of its own, and a backup is of one memory, which it says.
     assert_eq!(
         house.run(&["import", "--whole", home.to_str().unwrap(), "--space", "copy/x"]).code,
         Some(2)

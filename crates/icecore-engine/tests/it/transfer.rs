@@ -1,4 +1,4 @@
-//! Whole memories on the move: byte for byte, never over another, whole or not at all.
+//! Copies of whole memories: byte for byte, never over another one, complete or not at all.
 
 use std::io::{Cursor, Read, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -32,10 +32,10 @@ fn everything(store: &dyn Store) -> Vec<(DocPath, Vec<u8>)> {
     })
 }
 
-fn furnished(folder: &TempDir) -> Vault {
+fn create_filled_vault(folder: &TempDir) -> Vault {
     let vault = vault(folder, "from");
     block_on(async {
-        // Odd bytes stay as they are: no line break at the end, none at all, no text.
+        // Odd bytes stay unchanged: no line break at the end, empty, not text.
         vault.append_lines(b"not an event\n{\"odd\": 1 }\r\n").await.unwrap();
         vault.put(&path("knowledge/entities/apollo.md"), b"no end").await.unwrap();
         vault
@@ -57,8 +57,8 @@ const QUIET: Progress<'static> = &|_, _| {};
 #[test]
 fn a_memory_moves_byte_for_byte_and_never_over_another() {
     let folder = TempDir::new().unwrap();
-    let (from, to) = (furnished(&folder), vault(&folder, "to"));
-    // What marks secrets goes along, also over one that was made there already.
+    let (from, to) = (create_filled_vault(&folder), vault(&folder, "to"));
+    // The key of the secret marks is copied too, also over an existing one.
     let key = MarkerKey::new([3; 32]);
     block_on(from.set_marker_key(&key, true)).unwrap();
     block_on(to.set_marker_key(&MarkerKey::new([4; 32]), true)).unwrap();
@@ -67,7 +67,7 @@ fn a_memory_moves_byte_for_byte_and_never_over_another() {
     assert_eq!(block_on(to.marker_key()).unwrap(), Some(key));
     assert_eq!(carried.documents, everything(&to).len());
     assert!(matches!(block_on(transfer(&from, &to, QUIET)), Err(Error::AlreadyExists(_))));
-    // One that was cut short is filled anew.
+    // An interrupted copy is started again.
     block_on(to.put_note(&path("filling"), b"begun\n")).unwrap();
     block_on(to.put(&path("recall/pack.md"), b"left behind")).unwrap();
     block_on(transfer(&from, &to, QUIET)).unwrap();
@@ -78,7 +78,7 @@ fn a_memory_moves_byte_for_byte_and_never_over_another() {
 #[test]
 fn a_backup_comes_back_whole_or_not_at_all() {
     let folder = TempDir::new().unwrap();
-    let from = furnished(&folder);
+    let from = create_filled_vault(&folder);
     let key = MarkerKey::new([5; 32]);
     block_on(from.set_marker_key(&key, true)).unwrap();
     let mut file = Cursor::new(Vec::new());
@@ -89,7 +89,7 @@ fn a_backup_comes_back_whole_or_not_at_all() {
     assert_eq!(block_on(restore_backup(&mut file, &to, QUIET)).unwrap(), checked.holds);
     assert_eq!(everything(&from), everything(&to));
     assert_eq!(block_on(to.marker_key()).unwrap(), Some(key));
-    // Any byte of it that is another is noticed, and then nothing is written.
+    // Any changed byte is detected, and then nothing is written.
     let sound = file.into_inner();
     let mut empty = vault(&folder, "empty-0");
     let before = everything(&empty);
@@ -99,7 +99,7 @@ fn a_backup_comes_back_whole_or_not_at_all() {
         broken[at] ^= 0x55;
         match block_on(restore_backup(Cursor::new(&broken), &empty, QUIET)) {
             Err(_) => assert_eq!(everything(&empty), before),
-            // A byte of the container that says nothing, such as a date.
+            // A byte of the container without meaning, such as a date.
             Ok(_) => {
                 unnoticed += 1;
                 assert_eq!(everything(&from), everything(&empty));
@@ -117,7 +117,7 @@ fn a_backup_comes_back_whole_or_not_at_all() {
 #[test]
 fn what_is_written_meanwhile_is_copied_again() {
     let folder = TempDir::new().unwrap();
-    let from = furnished(&folder);
+    let from = create_filled_vault(&folder);
     let mut file = Cursor::new(Vec::new());
     let once = AtomicBool::new(false);
     let disturb = |done: u64, _: u64| {
@@ -133,7 +133,7 @@ fn what_is_written_meanwhile_is_copied_again() {
     assert_eq!(everything(&from), everything(&to));
 }
 
-/// A backup with another manifest, and its documents under other names if they are to be.
+/// A backup with another manifest, and its documents under other names if wanted.
 fn rewritten(
     backup: &[u8],
     manifest: impl Fn(&mut serde_json::Value),
@@ -169,7 +169,7 @@ fn backed_up(from: &Vault) -> Vec<u8> {
 #[test]
 fn a_document_may_be_called_like_anything_in_a_backup() {
     let folder = TempDir::new().unwrap();
-    let from = furnished(&folder);
+    let from = create_filled_vault(&folder);
     for name in [
         "manifest.json",
         "documents/manifest.json",
@@ -181,7 +181,7 @@ fn a_document_may_be_called_like_anything_in_a_backup() {
     let (backup, to) = (backed_up(&from), vault(&folder, "to"));
     block_on(restore_backup(Cursor::new(&backup), &to, QUIET)).unwrap();
     assert_eq!(everything(&from), everything(&to));
-    // The first backups had documents beside the manifest, under their own paths.
+    // The first backup format had the documents next to the manifest, under their own paths.
     for name in [
         "manifest.json",
         "documents/manifest.json",
@@ -209,7 +209,7 @@ fn a_document_may_be_called_like_anything_in_a_backup() {
 #[test]
 fn what_a_backup_says_of_itself_is_not_believed_without_end() {
     let folder = TempDir::new().unwrap();
-    let from = furnished(&folder);
+    let from = create_filled_vault(&folder);
     let backup = backed_up(&from);
     let said = |change: &dyn Fn(&mut serde_json::Value)| {
         let to = vault(&folder, &format!("to-{}", folder.path().read_dir().unwrap().count()));
@@ -240,7 +240,7 @@ fn what_a_backup_says_of_itself_is_not_believed_without_end() {
 #[test]
 fn what_is_brought_into_a_database_is_used_by_nobody_before_it_is_whole() {
     let folder = TempDir::new().unwrap();
-    let from = furnished(&folder);
+    let from = create_filled_vault(&folder);
     let cluster = TestCluster::start(Durability::Unflushed);
     let [here, there] =
         [(); 2].map(|()| Postgres::for_url(&cluster.url(), PostgresOptions::default()).unwrap());
@@ -251,7 +251,7 @@ fn what_is_brought_into_a_database_is_used_by_nobody_before_it_is_whole() {
         let tried = AtomicBool::new(false);
         let meanwhile = |_, _| {
             block_on(async {
-                // A server that has a chat to keep, and somebody who brings it in a second time.
+                // A server that has a chat to store, and a second restore of the same backup.
                 assert!(matches!(
                     there.open_space("ann").await,
                     Err(StoreError::RestoreInProgress)
@@ -270,7 +270,7 @@ fn what_is_brought_into_a_database_is_used_by_nobody_before_it_is_whole() {
         assert!(tried.load(Ordering::Relaxed));
         let space = there.open_space("ann").await.unwrap().unwrap();
         assert_eq!(everything(&from), everything(space.as_ref()));
-        // What is acknowledged from now on stays, whoever tries again.
+        // From now on acknowledged messages stay, and further restores are refused.
         space.put(&path("knowledge/new.md"), b"kept").await.unwrap();
         let again = here.create_restore_target("ann", policy).await.unwrap();
         assert!(matches!(
@@ -278,7 +278,7 @@ fn what_is_brought_into_a_database_is_used_by_nobody_before_it_is_whole() {
             Err(Error::AlreadyExists(_))
         ));
         assert_eq!(space.document(&path("knowledge/new.md")).await.unwrap().unwrap(), b"kept");
-        // A backup that turns out to be broken halfway leaves nothing that has to be waited for.
+        // A backup that turns out to be broken halfway leaves nothing to wait for.
         let mut file = Cursor::new(Vec::new());
         back_up(&from, "a vault", "now", &mut file, QUIET).await.unwrap();
         let ben = here.create_restore_target("ben", policy).await.unwrap();

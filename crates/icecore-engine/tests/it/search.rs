@@ -1,5 +1,5 @@
-//! Finding: every kind of thing, by words, by meaning, by time; whatever is asked, and whatever
-//! happened to the index.
+//! Search: every kind of passage, by words, by meaning, by time; any question, and any damage to
+//! the index.
 
 use std::fs;
 
@@ -11,11 +11,11 @@ use icecore_engine::embed::Embedder;
 use icecore_engine::{CaptureDefaults, Memory, RememberRequest, SearchRequest};
 use pollster::block_on;
 
-use crate::Home;
+use crate::TestVault;
 
 const EVENING: &str = "2026-02-13T21:00:00+01:00";
 
-fn said(id: &str, ts: &str, role: Role, text: &str) -> IncomingMessage {
+fn message(id: &str, ts: &str, role: Role, text: &str) -> IncomingMessage {
     IncomingMessage {
         id: Some(id.into()),
         ts: Some(Moment::parse(ts).unwrap().moment),
@@ -27,7 +27,7 @@ fn said(id: &str, ts: &str, role: Role, text: &str) -> IncomingMessage {
     }
 }
 
-fn talk(memory: &Memory) {
+fn add_conversation(memory: &Memory) {
     let lines = [
         (
             "a1",
@@ -63,7 +63,7 @@ fn talk(memory: &Memory) {
             "see `OrderContext` in src/order_context.rs 🎉",
         ),
     ];
-    let said = lines.iter().map(|(id, ts, role, text)| said(id, ts, *role, text)).collect();
+    let said = lines.iter().map(|(id, ts, role, text)| message(id, ts, *role, text)).collect();
     block_on(memory.add_messages(said, &CaptureDefaults::default())).unwrap();
 }
 
@@ -81,9 +81,9 @@ fn ask(text: &str) -> SearchRequest {
 // Y9
 #[test]
 fn words_find_what_was_said_in_any_script() {
-    let home = Home::new();
+    let home = TestVault::new();
     let memory = home.at(EVENING);
-    talk(&memory);
+    add_conversation(&memory);
     for (question, first) in [
         ("where is the spare key?", "a1"),
         ("flower pots", "a1"),
@@ -100,16 +100,16 @@ fn words_find_what_was_said_in_any_script() {
         assert!(found.iter().take(2).any(|id| id == first), "{question}: {found:?}");
     }
     assert_eq!(ids(&memory, &ask("\"dumps nightly\""), None), Vec::<String>::new());
-    // What is so now stands above what was.
+    // The current statement ranks above the outdated one.
     assert_eq!(ids(&memory, &ask("Which database does the shop use?"), None)[0], "c1");
 }
 
 // Y9, K9
 #[test]
 fn time_kind_and_conversation_narrow_it_down() {
-    let home = Home::new();
+    let home = TestVault::new();
     let memory = home.at(EVENING);
-    talk(&memory);
+    add_conversation(&memory);
     home.write(
         "memory/2026-02-12.md",
         "# Thursday\n\n- wrote down that the key fits the cellar door\n",
@@ -136,7 +136,7 @@ fn time_kind_and_conversation_narrow_it_down() {
         .iter()
         .all(|id| id.starts_with('x'))
     );
-    // As of then, what came later is not known.
+    // As of a moment, later text is unknown.
     assert_eq!(ids(&home.at("2026-01-20T00:00:00Z"), &ask("PostgreSQL MySQL shop"), None)[0], "b1");
     let answer = block_on(async {
         let finder = memory.open_searcher(None, &|_, _| {}).await.unwrap();
@@ -150,7 +150,7 @@ fn time_kind_and_conversation_narrow_it_down() {
 // Y9, L5
 #[test]
 fn what_replaces_stands_above_what_it_replaced_and_what_was_taken_back_is_gone() {
-    let home = Home::new();
+    let home = TestVault::new();
     let memory = home.at(EVENING);
     let remember = |text: &str, supersedes| {
         let said = RememberRequest {
@@ -175,25 +175,25 @@ fn what_replaces_stands_above_what_it_replaced_and_what_was_taken_back_is_gone()
 // Y9
 #[test]
 fn the_same_words_are_one_hit_that_names_the_others() {
-    let home = Home::new();
+    let home = TestVault::new();
     let memory = home.at(EVENING);
     let lines: Vec<IncomingMessage> = (1..=5)
         .map(|n| {
-            said(
+            message(
                 &format!("r{n}"),
                 &format!("2026-02-0{n}T09:00:00+01:00"),
                 Role::User,
                 "Remind me: the boiler is  serviced in March!",
             )
         })
-        .chain([said(
+        .chain([message(
             "s1",
             "2026-02-07T09:00:00+01:00",
             Role::User,
             "The boiler was serviced in April after all.",
         )])
         .chain((1..=2).map(|n| {
-            said(
+            message(
                 &format!("t{n}"),
                 &format!("2026-02-0{n}T10:00:00+01:00"),
                 Role::User,
@@ -216,17 +216,17 @@ fn the_same_words_are_one_hit_that_names_the_others() {
     let repeated: Vec<_> = found.iter().filter(|(id, _)| id.starts_with('r')).collect();
     assert_eq!(repeated.len(), 1, "{found:?}");
     assert_eq!(repeated[0].1, 4, "{found:?}");
-    // Others stand for themselves, and so do texts of a word or two.
+    // Other texts are not grouped, and neither are texts of a word or two.
     assert!(["s1", "t1", "t2"].iter().all(|id| found.contains(&(id, 0))), "{found:?}");
 }
 
 // Y9
 #[test]
 fn any_question_gets_an_answer() {
-    let home = Home::new();
+    let home = TestVault::new();
     let memory = home.at(EVENING);
     assert!(ids(&memory, &ask("anything in an empty vault"), None).is_empty());
-    talk(&memory);
+    add_conversation(&memory);
     let long = "key ".repeat(30_000);
     for question in [
         "",
@@ -256,10 +256,10 @@ fn any_question_gets_an_answer() {
 // Y9
 #[test]
 fn an_index_that_was_deleted_damaged_or_left_behind_gives_the_same_answers() {
-    let home = Home::new();
-    talk(&home.at(EVENING));
+    let home = TestVault::new();
+    add_conversation(&home.at(EVENING));
     let questions = ["spare key", "Which database does the shop use?", "自行车", "dump"];
-    let answers = |home: &Home| -> Vec<Vec<String>> {
+    let answers = |home: &TestVault| -> Vec<Vec<String>> {
         questions.iter().map(|text| ids(&home.at(EVENING), &ask(text), None)).collect()
     };
     let before = answers(&home);
@@ -279,10 +279,11 @@ fn an_index_that_was_deleted_damaged_or_left_behind_gives_the_same_answers() {
         }
         assert_eq!(answers(&home), before, "{damage}");
     }
-    // What comes in one by one is found as what came at once, and a file that is gone is not.
-    let other = Home::new();
+    // Passages that were added one by one are found like those added at once, and those of a
+    // removed file are not found.
+    let other = TestVault::new();
     let memory = other.at(EVENING);
-    talk(&memory);
+    add_conversation(&memory);
     assert_eq!(answers(&other), before);
     fs::remove_file(other.root.join("memory/messages/2025-11-03.jsonl")).unwrap();
     assert!(ids(&memory, &ask("flower pot"), None).is_empty());
@@ -291,14 +292,14 @@ fn an_index_that_was_deleted_damaged_or_left_behind_gives_the_same_answers() {
 // Y9
 #[test]
 fn meanings_are_compared_where_words_differ() {
-    let home = Home::new();
+    let home = TestVault::new();
     let memory = home.at(EVENING);
-    talk(&memory);
+    add_conversation(&memory);
     let model = crate::embed::model();
     let asked = "How can somebody get into the house without ringing?";
     let words = ids(&memory, &ask(asked), None);
     assert!(words.first().is_none_or(|id| id != "a1"), "{words:?}");
-    // On demand, and kept.
+    // Computed on demand, and stored.
     let looking = SearchRequest {
         rerank: true,
         ..ask("How could Ines enter my home, where is the thing that opens it?")
@@ -306,7 +307,7 @@ fn meanings_are_compared_where_words_differ() {
     let found = ids(&memory, &looking, Some(&model));
     assert!(found.iter().take(3).any(|id| id == "a1"), "{found:?}");
     assert!(block_on(memory.count_embedded()).unwrap().embedded > 0);
-    // All of them, and again after everything was made anew.
+    // All of them, and again after everything was rebuilt.
     let all = block_on(memory.embed_passages(&model, usize::MAX, &|_, _| {})).unwrap();
     assert_eq!(all.embedded, all.total);
     block_on(memory.rebuild_passages(&|_, _| {})).unwrap();

@@ -1,5 +1,5 @@
-//! Programs and tables of different ages: a program that has become too old writes nothing, and
-//! older tables are brought forward.
+//! Programs and tables of different versions: a program that has become too old writes nothing, and
+//! older tables are migrated.
 
 use std::time::Duration;
 
@@ -10,10 +10,12 @@ use icecore_store::{Error, Store};
 use pollster::block_on;
 
 use crate::postgres::draft;
-use crate::postgres_walls::{Raw, furnished, owned, said};
+use crate::postgres_isolation::{
+    RawConnection, create_filled_space, create_owned_database, record,
+};
 
 const CONFIG: &str = "zone = \"UTC\"\n";
-/// The steps that every database before this version has.
+/// The migration steps of every database before this version.
 const OLD_STEPS: [(&str, &str); 6] = [
     ("home", include_str!("../../src/postgres/migrations/0001_home.sql")),
     ("history", include_str!("../../src/postgres/migrations/0002_history.sql")),
@@ -23,20 +25,20 @@ const OLD_STEPS: [(&str, &str); 6] = [
     ("order", include_str!("../../src/postgres/migrations/0006_order.sql")),
 ];
 
-/// A step that a later version takes.
-fn take_step(all: &Raw, least: i32) {
+/// A migration step of a later version.
+fn take_step(all: &RawConnection, least: i32) {
     all.must(&format!("INSERT INTO icecore.migration (number, name, fingerprint, least) VALUES (8, 'next', 'x', {least})"));
 }
 
 #[test]
 fn a_program_that_runs_writes_nothing_once_the_tables_are_too_new_for_it() {
     let cluster = TestCluster::start(Durability::Unflushed);
-    let (url, all) = owned(&cluster);
+    let (url, all) = create_owned_database(&cluster);
     let home = Postgres::for_url(&url, PostgresOptions::default()).unwrap();
     block_on(home.migrate()).unwrap();
-    let space = furnished(&home, "A");
+    let space = create_filled_space(&home, "A");
     let page: DocPath = "knowledge/x.md".parse().unwrap();
-    // A step that leaves this program at work.
+    // A later step that this program can work with.
     take_step(&all, 7);
     block_on(space.append(vec![draft("still at work")], None)).unwrap();
     block_on(home.create_space("B", CONFIG)).unwrap();
@@ -56,7 +58,7 @@ fn a_program_that_runs_writes_nothing_once_the_tables_are_too_new_for_it() {
     };
     block_on(async {
         check("append", space.append(vec![draft("too late")], None).await.err());
-        check("add_records", space.add_records(vec![said("z", "too late")]).await.err());
+        check("add_records", space.add_records(vec![record("z", "too late")]).await.err());
         check("put", space.put(&page, b"too late").await.err());
         check("document", space.document(&page).await.err());
         check("tail", space.read_tail(&page, 10).await.err());
@@ -68,7 +70,7 @@ fn a_program_that_runs_writes_nothing_once_the_tables_are_too_new_for_it() {
         check("ready", home.check_ready().await.err());
     });
     assert_eq!(all.must(everything), before);
-    // The newer program has gone back, say by a restored backup.
+    // The newer program was undone, for example by a restored backup.
     all.must("DELETE FROM icecore.migration WHERE number = 8");
     block_on(space.append(vec![draft("at work again")], None)).unwrap();
 }
@@ -84,7 +86,7 @@ fn whether_the_tables_are_too_new_costs_no_message_of_its_own() {
     let page: DocPath = "knowledge/x.md".parse().unwrap();
     let write = || block_on(space.put(&page, b"x")).unwrap();
     let read = || assert_eq!(block_on(space.document_len(&page)).unwrap(), 1);
-    // What is asked for the first time is prepared by a message of its own.
+    // A first query is prepared by a message of its own.
     write();
     read();
     for (what, does) in [("write", &write as &dyn Fn()), ("read", &read)] {
@@ -119,10 +121,10 @@ fn whether_the_tables_are_too_new_costs_no_message_of_its_own() {
 #[test]
 fn tables_of_the_version_before_are_brought_forward_while_others_are_at_work() {
     let cluster = TestCluster::start(Durability::Unflushed);
-    let (url, all) = owned(&cluster);
-    // As the version before has made them: everything belongs to the login.
+    let (url, all) = create_owned_database(&cluster);
+    // As created by the previous version: everything belongs to the login.
     all.must("CREATE ROLE icecore_app NOLOGIN NOBYPASSRLS; GRANT icecore_app TO keeper");
-    let keeper = Raw::to(&url);
+    let keeper = RawConnection::to(&url);
     for (number, (name, sql)) in OLD_STEPS.iter().enumerate() {
         let fingerprint = icecore_domain::hash::Hash::of(sql.as_bytes());
         keeper.must(sql);
@@ -141,7 +143,7 @@ fn tables_of_the_version_before_are_brought_forward_while_others_are_at_work() {
     let home = Postgres::for_url(&url, PostgresOptions::default()).unwrap();
     let lacking = block_on(home.create_space("A", CONFIG)).unwrap_err().to_string();
     assert!(lacking.contains("lack step 7"), "{lacking}");
-    // A transaction that found the tables as they were ends before the step is taken.
+    // A transaction that began with the old tables ends before the step is applied.
     all.must("BEGIN; SELECT max(least) FROM icecore.migration");
     let migrating = {
         let home = home.clone();
@@ -153,9 +155,9 @@ fn tables_of_the_version_before_are_brought_forward_while_others_are_at_work() {
     let steps = migrating.join().unwrap().unwrap();
     assert_eq!(steps.iter().map(|step| step.number).collect::<Vec<_>>(), [7]);
     assert_eq!(keeper.must("SELECT count(*) FROM icecore.space"), ["0"]);
-    furnished(&home, "A");
+    create_filled_space(&home, "A");
     assert_eq!(block_on(home.list_spaces("", 10)).unwrap(), ["A", "theirs"]);
-    // What the version before asks for is answered as before.
+    // Queries of the previous version are answered as before.
     keeper.must("BEGIN");
     keeper.must("SET LOCAL ROLE icecore_app; SET LOCAL icecore.space = ''");
     assert_eq!(keeper.must("SELECT name FROM icecore.spaces('', 10)"), ["A", "theirs"]);

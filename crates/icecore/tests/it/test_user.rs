@@ -1,4 +1,4 @@
-//! A person with a home in a temporary folder, and the real program.
+//! A user with a home directory in a temporary folder, and the real program.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,9 +9,9 @@ use std::process::Command;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::program::{Said, bare, program, said};
+use crate::program::{CommandOutput, bare, command_output, program};
 
-/// A person's home, with a project in it, and clients that say which version they are.
+/// A home directory with a project in it, and clients that print a version.
 pub struct Person {
     folder: TempDir,
     programs: TempDir,
@@ -28,19 +28,19 @@ impl Person {
         person
     }
 
-    /// Puts a shell script on the search path, in front of whatever this machine has.
+    /// Puts a shell script on the search path, in front of this machine's programs.
     pub fn put_program(&self, name: &str, script: &str) {
         let place = self.programs.path().join(name);
         fs::write(&place, format!("#!/bin/sh\n{script}\n")).unwrap();
         fs::set_permissions(place, fs::Permissions::from_mode(0o755)).unwrap();
     }
 
-    pub fn home(&self) -> PathBuf {
+    pub fn home_dir(&self) -> PathBuf {
         fs::canonicalize(self.folder.path()).unwrap()
     }
 
     pub fn at(&self, path: &str) -> PathBuf {
-        self.home().join(path)
+        self.home_dir().join(path)
     }
 
     pub fn command(&self, arguments: &[&str]) -> Command {
@@ -49,7 +49,7 @@ impl Person {
         command
     }
 
-    /// A program as something of the person's starts it.
+    /// A program as one of the user's programs starts it.
     pub fn start(&self, called: &str) -> Command {
         // With the program on the search path, as after an installation.
         let path = std::env::join_paths(
@@ -63,15 +63,15 @@ impl Person {
             .map(|folder| folder.join(called))
             .find(|place| place.is_file());
         let mut command = bare(place.unwrap_or_else(|| called.into()));
-        command.env("HOME", self.home()).env("PATH", path).current_dir(self.at("project/src"));
+        command.env("HOME", self.home_dir()).env("PATH", path).current_dir(self.at("project/src"));
         command
     }
 
-    pub fn run(&self, arguments: &[&str]) -> Said {
-        said(self.command(arguments).output().unwrap())
+    pub fn run(&self, arguments: &[&str]) -> CommandOutput {
+        command_output(self.command(arguments).output().unwrap())
     }
 
-    pub fn ok(&self, arguments: &[&str]) -> Said {
+    pub fn ok(&self, arguments: &[&str]) -> CommandOutput {
         let said = self.run(arguments);
         assert_eq!(said.code, Some(0), "{arguments:?}: {said:?}");
         said
@@ -91,12 +91,12 @@ impl Person {
         fs::read_to_string(self.at(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
     }
 
-    /// The person's own vault.
+    /// The user's own vault.
     pub fn vault(&self) -> PathBuf {
         self.at(".local/share/icecore")
     }
 
-    /// Every file and folder outside of the vault, with what is in it and its mode.
+    /// Every file and folder outside of the vault, with its content and mode.
     pub fn everything(&self) -> BTreeMap<String, (u32, String)> {
         fn walk(folder: &Path, vault: &Path, found: &mut BTreeMap<String, (u32, String)>) {
             for entry in fs::read_dir(folder).unwrap().flatten() {
@@ -117,7 +117,7 @@ impl Person {
             }
         }
         let mut found = BTreeMap::new();
-        walk(&self.home(), &self.vault(), &mut found);
+        walk(&self.home_dir(), &self.vault(), &mut found);
         found
     }
 

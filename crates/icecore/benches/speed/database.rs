@@ -1,5 +1,5 @@
-//! Many users on one PostgreSQL, with one and with two servers: turns a second, what a turn costs,
-//! and how long it takes.
+//! Many users on one PostgreSQL, with one and with two servers: turns per second, the cost of a
+//! turn, and its duration.
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -12,7 +12,7 @@ use icecore_store::testing::cluster::{Durability, TestCluster};
 
 use super::chats::{AT_ONCE, Client, percentile, serve_with, stub};
 
-/// So many turns each measurement has, at least.
+/// The minimum number of turns of each measurement.
 const TURNS: usize = 600;
 
 fn icecore(root: &Path, url: &str) -> Command {
@@ -25,7 +25,7 @@ fn icecore(root: &Path, url: &str) -> Command {
     command
 }
 
-/// Seconds of the processor that these processes and all their children have used.
+/// The processor seconds of these processes and all their children.
 pub fn seconds(pids: &[u32]) -> f64 {
     let ticks = |pid: u32| {
         let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
@@ -52,7 +52,7 @@ fn of_database(cluster: &TestCluster) -> Vec<u32> {
     children.lines().filter_map(|line| line.trim().parse().ok()).chain([postmaster]).collect()
 }
 
-pub fn homes(folder: &Path) {
+pub fn measure_database(folder: &Path) {
     let cluster = TestCluster::start(Durability::Flushed);
     let root = folder.join("homes");
     std::fs::create_dir_all(&root).unwrap();
@@ -77,7 +77,7 @@ pub fn homes(folder: &Path) {
             })
             .collect();
         for clients in [1, 10, 50, 100, 200] {
-            measured(&running, &cluster, clients);
+            measure_clients(&running, &cluster, clients);
         }
         for (child, _) in &mut running {
             child.kill().unwrap();
@@ -86,7 +86,11 @@ pub fn homes(folder: &Path) {
     }
 }
 
-fn measured(running: &[(Child, std::net::SocketAddr)], cluster: &TestCluster, clients: usize) {
+fn measure_clients(
+    running: &[(Child, std::net::SocketAddr)],
+    cluster: &TestCluster,
+    clients: usize,
+) {
     let servers: Vec<u32> = running.iter().map(|(child, _)| child.id()).collect();
     let turns = (TURNS / clients).max(4);
     let round = |turns: usize, name: &str| {
@@ -114,7 +118,7 @@ fn measured(running: &[(Child, std::net::SocketAddr)], cluster: &TestCluster, cl
         times.sort();
         (times, failed.into_inner(), start.elapsed())
     };
-    // Their spaces are made first.
+    // Their spaces are created first.
     round(1, "first");
     let before = (seconds(&servers), of_database(cluster));
     let database_before = seconds(&before.1);

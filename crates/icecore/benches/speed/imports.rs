@@ -14,23 +14,23 @@ use serde_json::{Value, json};
 use zip::ZipWriter;
 use zip::write::SimpleFileOptions;
 
-use super::{Chance, icecore, run};
+use super::{SeededRandom, icecore, run};
 
-/// So large a history is, unless somebody wants another.
+/// The default size of a history.
 const MEGABYTES: usize = 500;
-/// How often Linux counts a second of work.
+/// The clock ticks per second of processor time on Linux.
 const TICKS: f64 = 100.0;
 
-/// What a process cost.
+/// The cost of a process.
 struct Cost {
     wall: Duration,
-    /// Seconds of work, in the program and in the system for it.
+    /// Processor seconds, in the program and in the system for it.
     cpu: f64,
     peak_mb: f64,
 }
 
-/// Runs a command to its end and says what it cost. The system tells of a process until somebody
-/// has asked how it ended.
+/// Runs a command to its end and returns its cost. The system keeps the figures of a process until
+/// its exit status is read.
 fn cost(command: &mut Command) -> Cost {
     let start = Instant::now();
     let mut child =
@@ -56,11 +56,11 @@ fn cost(command: &mut Command) -> Cost {
         cpu += after.get(at).and_then(|ticks| ticks.parse::<f64>().ok()).unwrap_or(0.0) / TICKS;
     }
     assert!(child.wait().unwrap().success());
-    // What took less than the system counts took less than one tick.
+    // A cost below the resolution is less than one tick.
     Cost { wall, cpu: cpu.max(1.0 / TICKS), peak_mb: peak }
 }
 
-fn sentence(chance: &mut Chance, words: usize) -> String {
+fn sentence(chance: &mut SeededRandom, words: usize) -> String {
     (0..words).map(|_| chance.word()).collect::<Vec<_>>().join(" ")
 }
 
@@ -69,11 +69,11 @@ fn moment(seconds: usize) -> String {
     format!("{at}").replace('Z', ".000Z")
 }
 
-/// Transcripts as Claude Code writes them, of so many bytes: of each turn a prompt, an answer, and
-/// between them what tools were asked and said, which is most of it. Every tenth session has a
-/// helper's beside it.
+/// Transcripts in Claude Code's format, of so many bytes: each turn has a prompt, an answer, and
+/// tool calls with their results, which are most of it. Every tenth session has a subagent's
+/// transcript next to it.
 fn transcripts(folder: &Path, bytes: usize) -> usize {
-    let mut chance = Chance(11);
+    let mut chance = SeededRandom(11);
     let (mut written, mut session, mut clock) = (0, 0, 0);
     while written < bytes {
         session += 1;
@@ -140,7 +140,7 @@ fn transcripts(folder: &Path, bytes: usize) -> usize {
 
 /// An export of ChatGPT whose conversations have so many bytes.
 fn export(place: &Path, bytes: usize) -> usize {
-    let mut chance = Chance(12);
+    let mut chance = SeededRandom(12);
     let mut zip = ZipWriter::new(BufWriter::new(File::create(place).unwrap()));
     zip.start_file("conversations.json", SimpleFileOptions::default()).unwrap();
     zip.write_all(b"[").unwrap();
@@ -171,7 +171,7 @@ fn export(place: &Path, bytes: usize) -> usize {
     written
 }
 
-fn imported(folder: &Path, what: &str, from: &Path, bytes: usize) {
+fn measure_import(folder: &Path, what: &str, from: &Path, bytes: usize) {
     let megabytes = bytes as f64 / 1e6;
     let root = folder.join(format!("vault-{}", what.replace(' ', "-")));
     run(icecore(&root, &["init", "--tz", "UTC"]).arg("-q"));
@@ -206,39 +206,39 @@ fn size_of(folder: &Path) -> usize {
         .sum()
 }
 
-pub fn doors(folder: &Path) {
+pub fn measure_imports(folder: &Path) {
     let bytes = std::env::var("ICECORE_BENCH_MB")
         .ok()
         .and_then(|text| text.parse().ok())
         .unwrap_or(MEGABYTES)
         * 1_000_000;
     if let Some(real) = std::env::var_os("ICECORE_BENCH_TRANSCRIPTS").map(PathBuf::from) {
-        // A few megabytes are over before anything can be measured: as many copies as make a
+        // A few megabytes are imported before anything can be measured: as many copies as make a
         // hundred, each in a project of its own.
         let copies = folder.join("real");
         let times = 100_000_000 / size_of(&real).max(1) + 1;
         for n in 0..times {
-            copied(&real, &copies.join(format!("-home-u-{n}")), n);
+            copy_with_new_ids(&real, &copies.join(format!("-home-u-{n}")), n);
         }
-        imported(folder, "real transcripts", &copies, size_of(&copies));
+        measure_import(folder, "real transcripts", &copies, size_of(&copies));
         fs::remove_dir_all(&copies).unwrap();
     }
     let tree = folder.join("projects");
     let written = transcripts(&tree, bytes);
-    imported(folder, "transcripts", &tree, written);
+    measure_import(folder, "transcripts", &tree, written);
     fs::remove_dir_all(&tree).unwrap();
     let zip = folder.join("chatgpt.zip");
     let written = export(&zip, bytes);
-    imported(folder, "ChatGPT export", &zip, written);
+    measure_import(folder, "ChatGPT export", &zip, written);
 }
 
-/// A folder copied as another person's: with other ids, so that nothing of it is known.
-fn copied(from: &Path, to: &Path, n: usize) {
+/// Copies a folder like another person's: with other ids, so that nothing of it is known.
+fn copy_with_new_ids(from: &Path, to: &Path, n: usize) {
     fs::create_dir_all(to).unwrap();
     for entry in fs::read_dir(from).unwrap().map(Result::unwrap) {
         let (path, target) = (entry.path(), to.join(entry.file_name()));
         if path.is_dir() {
-            copied(&path, &target, n);
+            copy_with_new_ids(&path, &target, n);
         } else if let Ok(text) = fs::read_to_string(&path) {
             let own = text
                 .replace("\"uuid\":\"", &format!("\"uuid\":\"{n:04}"))

@@ -1,4 +1,4 @@
-//! Many processes on one vault: nothing lost, nothing doubled, no id handed out twice.
+//! Many processes on one vault: nothing lost, nothing duplicated, no id assigned twice.
 
 use std::collections::HashSet;
 use std::process::{Child, Stdio};
@@ -6,7 +6,7 @@ use std::thread;
 
 use serde_json::Value;
 
-use crate::program::{Vault, said};
+use crate::program::{Vault, command_output};
 
 fn ids(vault: &Vault) -> Vec<String> {
     let events = vault.json(&["events", "--all"]);
@@ -30,7 +30,7 @@ fn eight_processes_append_five_hundred_events_each() {
                     let mut acknowledged = Vec::new();
                     for n in 0..500 {
                         let text = format!("{writer}/{n} {}", "x".repeat(n % 50 * 40));
-                        let said = said(
+                        let said = command_output(
                             vault.command(&["remember", &text, "--json", "-q"]).output().unwrap(),
                         );
                         assert_eq!(said.code, Some(0), "{said:?}");
@@ -64,7 +64,7 @@ fn eight_processes_append_five_hundred_events_each() {
     assert_eq!(vault.run(&["verify"]).code, Some(0));
 }
 
-// L3: of many that replace the same event at once, one does and the others are told
+// L3: of several concurrent replacements of one event one succeeds and the others fail
 #[test]
 fn a_race_to_replace_the_same_event_has_one_winner() {
     let vault = Vault::new();
@@ -80,8 +80,10 @@ fn a_race_to_replace_the_same_event_has_one_winner() {
                 .unwrap()
         })
         .collect();
-    let codes: Vec<Option<i32>> =
-        racers.into_iter().map(|racer| said(racer.wait_with_output().unwrap()).code).collect();
+    let codes: Vec<Option<i32>> = racers
+        .into_iter()
+        .map(|racer| command_output(racer.wait_with_output().unwrap()).code)
+        .collect();
     assert_eq!(codes.iter().filter(|code| **code == Some(0)).count(), 1, "{codes:?}");
     assert_eq!(codes.iter().filter(|code| **code == Some(4)).count(), 7, "{codes:?}");
     assert_eq!(ids(&vault).len(), 2);
@@ -127,7 +129,7 @@ fn killed_writers_lose_nothing_that_was_acknowledged_and_leave_no_lock() {
     assert_eq!(vault.run(&["verify"]).code, Some(0));
 }
 
-// L12: a verification sees one state, whatever others write meanwhile
+// L12: a verification sees one state during concurrent writes
 #[test]
 fn verify_stays_clean_while_others_write() {
     let vault = Vault::new();
@@ -148,9 +150,9 @@ fn verify_stays_clean_while_others_write() {
     assert_eq!(ids(&vault).len(), 121);
 }
 
-// Readers, writers and rebuilders of one index at once
+// Readers, writers and rebuilds of one index at once
 #[test]
-fn an_index_made_anew_under_readers_and_writers_stays_right() {
+fn an_index_rebuilt_during_reads_and_writes_stays_right() {
     let vault = Vault::new();
     vault.remember(&["first"]);
     thread::scope(|scope| {
@@ -171,7 +173,7 @@ fn an_index_made_anew_under_readers_and_writers_stays_right() {
     assert_eq!(verified.code, Some(0), "{verified:?}");
 }
 
-// L12: what another process has just written is never taken for lost
+// L12: what another process has just written is never reported as lost
 #[test]
 fn nothing_is_missed_that_is_only_new() {
     let vault = Vault::new();
@@ -183,7 +185,7 @@ fn nothing_is_missed_that_is_only_new() {
         for _ in 0..2 {
             scope.spawn(|| {
                 (0..80).for_each(|_| {
-                    // A foreign touch makes every reader look at the whole ledger again.
+                    // A foreign change makes every reader read the whole ledger again.
                     let _ = std::process::Command::new("touch")
                         .arg(vault.path("memory/ledger.jsonl"))
                         .status();
