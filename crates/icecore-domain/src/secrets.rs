@@ -19,24 +19,34 @@ mod rules;
 mod view;
 
 use std::borrow::Cow;
+use std::fmt;
 use std::ops::Range;
 
 use memchr::memmem;
 
 use self::marker::{MARK_PREFIX, mark_around};
-pub use self::marker::{MarkerKey, strip_mark_codes};
+pub use self::marker::{MarkerKey, UnkeyedMarks, strip_mark_codes};
 use self::rules::{
     Anchor, AnchorRule, KeyPart, KeywordClass, PHRASES, ProgramRule, RULES, is_unspaced_script,
 };
 use crate::id::EventId;
 
 /// A secret that was hidden.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct HiddenSecret {
     /// The kind: `github-token`, `password`, `private-key` …
     pub kind: &'static str,
     /// The replacement: `[secret:kind:code]`.
     pub mark: String,
+    /// The mark that version 0.1 wrote for it. It can be tested against a guess, so it must never be
+    /// stored or shown; ids of that version were derived from it.
+    pub unkeyed_mark: String,
+}
+
+impl fmt::Debug for HiddenSecret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("HiddenSecret").field(&self.mark).finish()
+    }
 }
 
 /// A text with its secrets hidden.
@@ -50,6 +60,7 @@ pub struct RedactedText<'a> {
 /// Replaces every secret in `text` by its mark.
 pub fn redact<'a>(text: &'a str, key: &MarkerKey) -> RedactedText<'a> {
     let mut redacted = RedactedText { text: Cow::Borrowed(text), hidden: Vec::new() };
+    let mut unkeyed = UnkeyedMarks::default();
     // A mark is shorter than most secrets, so hiding one can move a keyword next to another value.
     // Repeating until nothing is found makes the function idempotent. It terminates because each
     // round leaves fewer bytes outside of marks.
@@ -61,11 +72,13 @@ pub fn redact<'a>(text: &'a str, key: &MarkerKey) -> RedactedText<'a> {
         let mut out = String::with_capacity(redacted.text.len());
         let mut kept = 0;
         for SecretSpan { span, kind } in found {
-            let secret = redacted.text[span.clone()].as_bytes();
-            let mark = key.mark(kind, secret);
+            let secret = &redacted.text[span.clone()];
+            let mark = key.mark(kind, secret.as_bytes());
+            let unkeyed_mark = marker::unkeyed_mark(kind, unkeyed.apply(secret).as_bytes());
             out.push_str(&redacted.text[kept..span.start]);
             out.push_str(&mark);
-            redacted.hidden.push(HiddenSecret { kind, mark });
+            unkeyed.insert(&mark, &unkeyed_mark);
+            redacted.hidden.push(HiddenSecret { kind, mark, unkeyed_mark });
             kept = span.end;
         }
         out.push_str(&redacted.text[kept..]);

@@ -4,12 +4,14 @@
 //!   removes text that icecore itself handed to a model, so that memory does not feed on itself.
 //! - A [`CaptureReport`] counts everything that was changed, cut or skipped.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 use std::time::Duration;
 
 use icecore_domain::calendar::Moment;
 use icecore_domain::event::{EventDraftError, Origin};
+use icecore_domain::hash::Hash;
 use icecore_domain::layout::{self, DocPath};
 use icecore_domain::packs::states;
 use icecore_domain::pause::Pauses;
@@ -17,6 +19,7 @@ use icecore_domain::record::{
     self, IncomingMessage, MAX_NAME_BYTES, MAX_PARTS_BYTES, MAX_TEXT_BYTES, Record, RecordKind,
     Role, SessionKey,
 };
+use icecore_domain::secrets::UnkeyedMarks;
 use icecore_domain::speaker::{self, ConversationExtent};
 use icecore_domain::transcript::{self, TranscriptFormat};
 use icecore_domain::{budget, capture_filter, private, sanitize, secrets};
@@ -73,6 +76,9 @@ pub struct CaptureReport {
     /// Messages that were shortened.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub cut: Vec<String>,
+    /// The marks that version 0.1 wrote for the replaced secrets.
+    #[serde(skip)]
+    pub(crate) unkeyed_marks: UnkeyedMarks,
 }
 
 fn is_zero(count: &usize) -> bool {
@@ -107,6 +113,7 @@ impl CaptureReport {
         self.complaints.extend(other.complaints.into_iter().take(room));
         let room = MAX_COMPLAINTS.saturating_sub(self.cut.len());
         self.cut.extend(other.cut.into_iter().take(room));
+        self.unkeyed_marks.merge(other.unkeyed_marks);
     }
 }
 
@@ -296,7 +303,8 @@ impl Memory {
         live: bool,
         report: &mut CaptureReport,
     ) -> Result<Vec<Record>> {
-        self.attribute_by_conversation(&mut records, report).await?;
+        self.attribute_by_conversation(&mut records, taken).await?;
+        self.match_unkeyed_ids(&mut records, taken).await?;
         let mut before: HashMap<String, usize> = HashMap::new();
         let heard: Vec<Option<String>> = records
             .iter()
@@ -344,6 +352,76 @@ impl Memory {
             }
         }
         Ok(kept)
+    }
+
+    /// Version 0.1 derived ids from texts with unkeyed marks. Records with hidden secrets that it
+    /// stored keep those ids, so that importing them again adds nothing.
+    async fn match_unkeyed_ids(&self, records: &mut [Record], taken: &CaptureReport) -> Result<()> {
+        let mut counts: HashMap<String, usize> = HashMap::new();
+        let mut candidates: Vec<(usize, String)> = Vec::new();
+        for (at, record) in records.iter().enumerate() {
+            let Cow::Owned(text) = taken.unkeyed_marks.apply(&record.text) else { continue };
+            let (session, role, name) =
+                (record.session.as_deref(), record.role, record.name.as_deref());
+            let id = |ts, before| record::derived_id(session, role, name, &record.text, ts, before);
+            // A message without a time has an id without one.
+            for ts in [Some(record.ts), None] {
+                let before =
+                    counts.entry(record::derived_id(session, role, None, &record.text, ts, 0));
+                let before = before.or_default();
+                if id(ts, *before) == record.id {
+                    let unkeyed =
+                        record::unkeyed_derived_id(session, role, name, &text, ts, *before);
+                    candidates.push((at, unkeyed));
+                    *before += 1;
+                }
+            }
+            if record.conversation == TRANSCRIPTS_CONVERSATION && session.is_some() {
+                let before = counts.entry(record::turn_id(session, role, &record.text, 0));
+                let before = before.or_default();
+                candidates.push((at, record::unkeyed_turn_id(session, role, &text, *before)));
+                *before += 1;
+            }
+        }
+        if candidates.is_empty() {
+            return Ok(());
+        }
+        let keys: Vec<record::RecordKey> = candidates
+            .iter()
+            .map(|(at, id)| record::record_key(&records[*at].conversation, id))
+            .collect();
+        let stored = self.store.contains_records(&keys).await?;
+        for ((at, id), _) in candidates.into_iter().zip(stored).filter(|(_, stored)| *stored) {
+            records[at].id = id;
+        }
+        Ok(())
+    }
+
+    /// The session of a transcript that names none: its label and its beginning, so that a
+    /// transcript that has grown is the same session. A hidden secret does not count.
+    async fn transcript_session(
+        &self,
+        label: &str,
+        beginning: &str,
+        marks: &UnkeyedMarks,
+    ) -> Result<String> {
+        let session = |text: &str| format!("{label}-{}", Hash::of(text.as_bytes()).short_hex());
+        let redacted = match self.policy.capture.hide_secrets {
+            true => secrets::redact(beginning, &self.marker_key).text,
+            false => Cow::Borrowed(beginning),
+        };
+        let own = session(&secrets::strip_mark_codes(&redacted));
+        // Earlier versions counted the mark, and in JSON the secret itself.
+        let mut earlier = vec![session(beginning), session(&marks.apply(beginning))];
+        earlier.retain(|name| *name != own);
+        if earlier.is_empty() {
+            return Ok(own);
+        }
+        let stored = self.store.sessions(None).await?;
+        let is_stored = |name: &String| {
+            stored.iter().any(|stat| stat.key.session.as_deref() == Some(name.as_str()))
+        };
+        Ok(earlier.into_iter().find(is_stored).unwrap_or(own))
     }
 
     /// A named user is not the owner if another named user has spoken in the conversation before.
@@ -409,11 +487,12 @@ impl Memory {
         }
         let redacted = secrets::redact(&text, &self.marker_key);
         for hidden in &redacted.hidden {
-            *report.secrets.entry(hidden.kind.to_owned()).or_default() += 1;
+            *taken.secrets.entry(hidden.kind.to_owned()).or_default() += 1;
+            taken.unkeyed_marks.insert(&hidden.mark, &hidden.unkeyed_mark);
         }
         let text = match redacted.text {
-            std::borrow::Cow::Borrowed(_) => text,
-            std::borrow::Cow::Owned(text) => text,
+            Cow::Borrowed(_) => text,
+            Cow::Owned(text) => text,
         };
         FilteredText { text, own_bytes }
     }
@@ -656,11 +735,14 @@ impl Memory {
         let now = at.unwrap_or_else(|| self.now());
         let offset = self.zone.offset(now.timestamp());
         // A secret of several lines must not be split into turns. In JSON each text is one piece.
-        let mut hidden = crate::SecretCounts::new();
+        let mut taken = CaptureReport::default();
         let whole = if text.trim_start().starts_with(['{', '[']) {
             text.to_owned()
         } else {
-            self.filter_and_count(text, &mut hidden)
+            let mut filtered = CaptureReport::default();
+            let whole = self.scrub_text(self.filter_text(text, &mut filtered).text);
+            (taken.secrets, taken.unkeyed_marks) = (filtered.secrets, filtered.unkeyed_marks);
+            whole
         };
         let read = transcript::parse_transcript(&whole, shape, now.day(), offset);
         if read.turns.is_empty() {
@@ -673,20 +755,19 @@ impl Memory {
                 sanitize::one_line(name)
             )));
         }
-        // A transcript that has grown is the same session, recognized by its name and its
-        // beginning.
-        let begun = icecore_domain::hash::Hash::of(read.turns[0].text.as_bytes()).short_hex();
-        let defaults = CaptureDefaults {
-            conversation: defaults
+        let session = match gaps.session.clone().or(read.session.clone()) {
+            Some(session) => session,
+            None => {
+                self.transcript_session(name, &read.turns[0].text, &taken.unkeyed_marks).await?
+            }
+        };
+        let gaps = CaptureDefaults {
+            conversation: gaps
                 .conversation
                 .clone()
                 .or_else(|| Some(TRANSCRIPTS_CONVERSATION.into())),
-            session: defaults
-                .session
-                .clone()
-                .or(read.session.clone())
-                .or_else(|| Some(format!("{name}-{begun}"))),
-            origin: defaults.origin,
+            session: Some(session),
+            origin: gaps.origin,
             extent: ConversationExtent::Whole,
         };
         let turns = read.turns.len();
@@ -704,11 +785,9 @@ impl Memory {
                 said
             })
             .collect();
-        let mut taken = CaptureReport::default();
         // Pending notes first: turns that hooks recorded are recognized by their ids.
         taken.or_complain(self.flush_all_pending().await);
         let pauses = self.pauses().await?;
-        taken.secrets = hidden;
         let records = self.filter_messages(
             said,
             &defaults,

@@ -235,6 +235,8 @@ const MIN_SUMMARY_BYTES: usize = 1_024;
 const MAX_RECALL_WORDS: usize = 3_000;
 /// The maximum of `budget.pyramid_tokens`.
 pub const MAX_PYRAMID_TOKENS: usize = 50_000;
+/// The minimum size of a pyramid pack.
+pub const MIN_PYRAMID_TOKENS: usize = 200;
 
 impl BudgetPolicy {
     /// The maximum size in bytes of a summary's file.

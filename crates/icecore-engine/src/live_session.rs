@@ -485,11 +485,14 @@ impl Memory {
         helper: &SubagentReport,
     ) -> Result<CaptureReport> {
         let note = session_note_path(&session.session)?;
-        let _alone = self.lock_session_note(&session.session).await?;
+        let mut taken = CaptureReport::default();
+        // The words are stored without the note's lock, and although the note cannot be written. If
+        // it cannot be read, nobody knows whether the turn is private.
+        let _alone = taken.or_complain(self.lock_session_note(&session.session).await);
         let mut noted = self.read_note(&note).await?.unwrap_or_default();
         let now = self.now();
         noted.touch(session, now);
-        self.write_note(&note, &noted).await?;
+        taken.or_complain(self.write_note(&note, &noted).await);
         if noted.private {
             // The transcript stays where it is, and a later import cannot see that the turn was
             // private.
@@ -503,9 +506,11 @@ impl Memory {
                 Some(until),
             );
             self.append_line(&doc_path(layout::PAUSES)?, &line).await?;
-            return Ok(CaptureReport { withheld: 1, ..CaptureReport::default() });
+            taken.withheld = 1;
+            return Ok(taken);
         }
-        Ok(self.import_subagent(session, helper).await?.capture)
+        taken.merge(self.import_subagent(session, helper).await?.taken);
+        Ok(taken)
     }
 
     /// Imports the prompt, the answer and the transcript of a subagent, each message once.

@@ -356,7 +356,7 @@ impl Memory {
         .await?;
         self.finish_renumbering().await?;
         self.snapshot_without_secrets(
-            "before a merge: ids that both machines gave",
+            "before a merge: ids that both machines assigned",
             &mut SecretCounts::new(),
         )
         .await?;

@@ -103,7 +103,7 @@ impl Memory {
                 IntegrityFinding::failure(
                     IntegrityCheck::Coverage,
                     format!(
-                        "{file}:{} {}. Mend the line by hand, or remove it",
+                        "{file}:{} {}. Correct the line by hand, or remove it",
                         bad.line, bad.what
                     ),
                 )
@@ -119,7 +119,7 @@ impl Memory {
                 findings.push(IntegrityFinding::failure(
                     IntegrityCheck::Coverage,
                     format!(
-                        "{}:{} {what}. Mend the line by hand, or remove it",
+                        "{}:{} {what}. Correct the line by hand, or remove it",
                         layout::SUMMARIES,
                         at + 1
                     ),

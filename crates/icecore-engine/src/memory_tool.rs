@@ -223,7 +223,7 @@ impl Memory {
         found.reverse();
         if found.is_empty() && self.read_tool_file(&path).await.is_err() {
             return Err(Error::NotFound(format!(
-                "{} does not exist and never did",
+                "{} does not exist and has no earlier versions",
                 sanitize::one_line(path.requested_path())
             )));
         }

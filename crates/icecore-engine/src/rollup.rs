@@ -1015,8 +1015,8 @@ impl Memory {
             Err(left) => {
                 let need = tokens_in + tokens_out;
                 let why = format!(
-                    "the question needs up to {need} tokens, but the day's ceiling of {} leaves {left}",
-                    model_budget.ceiling
+                    "the question needs up to {need} tokens, but the daily limit of {} leaves {left}",
+                    asking.ceiling
                 );
                 return Ok(Err(ModelDeferral { why, all: true, ceiling: true }));
             }

@@ -62,7 +62,7 @@ pub enum Error {
     )]
     Link(PathBuf),
     /// The disk is full. Nothing of the write remains.
-    #[error("{path}: the disk is full; nothing was written. Make room and try again")]
+    #[error("{path}: the disk is full; nothing was written. Free some space and try again")]
     DiskFull { path: PathBuf },
     /// The marker key file has other content.
     #[error("{0} is not a key of 64 hex digits; delete it, the next command creates a new one")]
@@ -123,7 +123,7 @@ pub enum Error {
     },
     /// A git process that icecore did not start holds its lock.
     #[error(
-        "another git is at work in this vault ({lock} exists); try again when it has ended. `icecore doctor --fix` removes the lock of a git that died"
+        "another git process is running in this vault ({lock} exists); try again when it has finished. `icecore doctor --fix` removes the lock of a crashed git process"
     )]
     GitAtWork { lock: PathBuf },
     /// A merge has conflicts that a person must resolve.
@@ -141,7 +141,7 @@ pub enum Error {
     Address(String),
     /// The server has no such database.
     #[error(
-        "{place} is not there: {why}. Create it with `createdb`, or name another database in the address"
+        "{place} does not exist: {why}. Create it with `createdb`, or name another database in the address"
     )]
     NoDatabase {
         place: String,

@@ -740,7 +740,7 @@ fn the_report_counts_before_and_after() {
          | MEMORY.md | 2 | 18 | MEMORY.md: 2 | event: 1, text line: 1 |\n\
          | daily/2026-02-04.md | 2 | 9 | memory/2026-02-04.md: 2 | log line: 2 |\n\
          | **3 files** | 5 | 33 | in the vault: 4, left in place: 1, missing: 0 | event: 1, log line: 2, text line: 1 |\n\
-         \n## Steps\n\n- documents copied: 2\n- events learned: 1\n- files with nothing to do: 1\n\
+         \n## Steps\n\n- documents copied: 2\n- events extracted: 1\n- files with nothing to do: 1\n\
          \n## Needs attention\n\n- .env: 1 hidden file left in place\n"
     );
     assert!(render_report(&MigrationPlan::default()).contains("| **0 files** | 0 | 0 |"));

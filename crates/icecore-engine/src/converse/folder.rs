@@ -364,7 +364,7 @@ impl Chats {
         }
         let name = sanitize::one_line(conversation);
         Err(Error::NotFound(format!(
-            "there is no conversation `{name}`; `icecore conversation list` shows those there are"
+            "there is no conversation `{name}`; `icecore conversation list` lists all"
         )))
     }
 

@@ -30,8 +30,8 @@ const MAX_EVENT_BYTES: usize = 1 << 20;
 const MAX_ERROR_BYTES: usize = 8 << 10;
 const MAX_SHOWN_ERROR_BYTES: usize = 600;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-const REACHABLE_CHECK: &str = "it can be reached";
-const LISTED_CHECK: &str = "it knows the model";
+const REACHABLE_CHECK: &str = "reachable";
+const LISTED_CHECK: &str = "model is listed";
 
 /// The connection to a model server.
 pub(super) struct ModelHttpClient {

@@ -603,12 +603,12 @@ fn a_check_tells_what_the_model_can_do() {
         probes.into_iter().map(|probe| (probe.what, probe.ok)).collect::<Vec<_>>()
     };
     let (reach, know, answer, stream, count, obey) = (
-        "it can be reached",
-        "it knows the model",
-        "it answers",
-        "it streams",
-        "it counts its tokens",
-        "it keeps to a schema",
+        "reachable",
+        "model is listed",
+        "answers",
+        "streams",
+        "reports token usage",
+        "follows a schema",
     );
     assert_eq!(
         found(vec![list("tiny"), good(), json()]),

@@ -39,7 +39,7 @@ fn each_tier_has_its_own_prompt_and_says_what_survives() {
         (Tier::Session, &["Keep:", "Drop:", "decision"][..]),
         (Tier::Day, &["accomplished", "decided", "how things stand", "literally"]),
         (Tier::Week, &["What survives:", "What goes:", "open threads"]),
-        (Tier::Month, &["Milestones, Decisions, Skills, Blockers, Direction", "put off"]),
+        (Tier::Month, &["Milestones, Decisions, Skills, Blockers, Direction", "deferred"]),
         (Tier::Year, &["What survives", "still"]),
     ] {
         let (system, user) = fill_prompt(&prompts, tier, 0);
@@ -48,7 +48,7 @@ fn each_tier_has_its_own_prompt_and_says_what_survives() {
             assert!(flat.contains(word), "{tier}: {word} is not in {system}");
         }
         assert!(user.contains("EVT-20260213-001") && user.contains("Week 2026-W07"), "{user}");
-        assert!(!system.contains("could not be kept"), "{system}");
+        assert!(!system.contains("was rejected"), "{system}");
         assert!(seen.insert(system));
         // The sources are between marks that their author cannot forge.
         let fence = user

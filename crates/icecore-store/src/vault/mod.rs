@@ -222,10 +222,12 @@ impl Vault {
     }
 
     /// Queries the index after it has caught up with the ledger; `None` if it cannot be used. A
-    /// damaged index is rebuilt and queried again.
+    /// damaged index is rebuilt and queried again; one that another process replaced meanwhile is
+    /// opened again.
     fn query_index<T>(&self, question: impl Fn(&mut Index) -> SqlResult<T>) -> Result<Option<T>> {
+        const ATTEMPTS: usize = 3;
         let mut handle = self.index_handle();
-        for _ in 0..2 {
+        for attempt in 1..=ATTEMPTS {
             if let IndexHandle::Unopened = *handle {
                 let opened = self
                     .fs
@@ -234,6 +236,9 @@ impl Vault {
                     .map(|()| Index::open(&self.fs, &self.index_path()));
                 *handle = match opened {
                     Some(Ok(index)) => IndexHandle::Open(Box::new(index)),
+                    Some(Err(error)) if index::is_replaced(&error) && attempt < ATTEMPTS => {
+                        continue;
+                    }
                     Some(Err(error)) => IndexHandle::Unusable(error.to_string()),
                     None => IndexHandle::Unusable("its folder cannot be created".into()),
                 };
@@ -251,6 +256,9 @@ impl Vault {
                         Ok(index) => IndexHandle::Open(Box::new(index)),
                         Err(error) => IndexHandle::Unusable(error.to_string()),
                     };
+                }
+                Err(error) if index::is_replaced(&error) && attempt < ATTEMPTS => {
+                    *handle = IndexHandle::Unopened;
                 }
                 Err(error) => {
                     *handle = IndexHandle::Unusable(error.to_string());
@@ -985,8 +993,10 @@ impl Store for Vault {
             return Err(error);
         }
         // If another process rebuilt the index meanwhile, the next query indexes what is missing.
-        if taken.is_err() && !index::is_replaced(&taken) {
-            return taken.map(|()| 0).map_err(unusable);
+        if let Err(error) = taken
+            && !index::is_replaced(&error)
+        {
+            return Err(unusable(error));
         }
         *handle = IndexHandle::Open(Box::new(index));
         drop(held);

@@ -380,9 +380,14 @@ impl Vault {
     }
 
     pub(super) fn query_known_records(&self, keys: &[RecordKey]) -> Result<Vec<bool>> {
+        if keys.is_empty() {
+            return Ok(Vec::new());
+        }
+        // Any day may have them, and the index may be new or behind the files.
+        let is_fresh = self.refresh_records()?;
         let known = match self.query_index(|index| index.find_records(keys))? {
-            Some(known) => known,
-            None => self.known_from_files(keys)?,
+            Some(known) if is_fresh => known,
+            _ => self.known_from_files(keys)?,
         };
         Ok(known.iter().map(Option::is_some).collect())
     }

@@ -61,7 +61,7 @@ pub const ROUTES: &[RouteSpec] = &[
         "/api/tokens",
         GROUP,
         "Create a token; its secret is returned only in this response",
-        "TokenMade",
+        "IssuedToken",
         add,
     )
     .space(SpaceTarget::Everybodys)
@@ -77,23 +77,23 @@ pub const ROUTES: &[RouteSpec] = &[
         "/api/tokens/{token}/rotate",
         GROUP,
         "Replace a token by a new one; the old one stays valid for a grace period",
-        "TokenMade",
+        "IssuedToken",
         rotate,
     )
     .space(SpaceTarget::Everybodys)
     .body(BodySpec::One(&[InputField::text("grace", "The grace period of the old token, such as 1h; 0 ends it at once; default 1h")]))
     .example("/api/tokens/00c0ffee00c0ffee/rotate", Some(r#"{"grace":"1h"}"#)),
-    RouteSpec::delete(ADMIN, "/api/tokens/{token}", GROUP, "Revoke a token; it stops working everywhere within five seconds", "TokenRevoked", revoke)
+    RouteSpec::delete(ADMIN, "/api/tokens/{token}", GROUP, "Revoke a token; it stops working everywhere within five seconds", "RevokedToken", revoke)
         .space(SpaceTarget::Everybodys)
         .example("/api/tokens/00c0ffee00c0ffee", None),
     RouteSpec::get(ADMIN, "/api/spaces", GROUP, "List the end users that have a space, sorted", "Spaces", list_spaces).space(SpaceTarget::Everybodys).query(&[
         InputField::text("after", "Start after this user"),
         InputField::new("limit", ValueType::Between(1, MAX_LIST_LEN), "Maximum number; default 100"),
     ]),
-    RouteSpec::get(ADMIN, "/api/spaces/{name}", GROUP, "Show the usage and limits of a space", "SpaceShown", show)
+    RouteSpec::get(ADMIN, "/api/spaces/{name}", GROUP, "Show the usage and limits of a space", "SpaceUsage", show)
         .space(SpaceTarget::Named)
         .example("/api/spaces/ann%40example.org", None),
-    RouteSpec::delete(ADMIN, "/api/spaces/{name}", GROUP, "Erase a space with everything in it, including its tokens", "SpaceErased", erase)
+    RouteSpec::delete(ADMIN, "/api/spaces/{name}", GROUP, "Erase a space with everything in it, including its tokens", "ErasedSpace", erase)
         .space(SpaceTarget::Named)
         .example("/api/spaces/ann%40example.org", None),
     RouteSpec::get(ADMIN, "/api/spaces/{name}/quota", GROUP, "Show the limits set for a space", "SpaceQuota", show_quota)

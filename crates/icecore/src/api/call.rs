@@ -119,7 +119,7 @@ pub struct ParsedInput(BTreeMap<&'static str, Vec<String>>);
 
 impl ParsedInput {
     /// Parses a query string.
-    fn from_query(fields: &'static [InputField], query: &str) -> Result<Self> {
+    pub fn from_query(fields: &'static [InputField], query: &str) -> Result<Self> {
         let mut given = Self::default();
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));

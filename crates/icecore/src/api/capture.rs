@@ -31,7 +31,7 @@ const STATE_EXAMPLE: Option<&str> =
 
 /// The routes of capture.
 pub const ROUTES: &[RouteSpec] = &[
-    RouteSpec::post(WRITE, "/api/messages", GROUP, "Store a message, or a list of them; the same conversation and id twice is one message", "TakenIn", add_messages)
+    RouteSpec::post(WRITE, "/api/messages", GROUP, "Store a message, or a list of them; the same conversation and id twice is one message", "CaptureResult", add_messages)
         .space(SpaceTarget::TheirsOrNew)
         .body(BodySpec::OneOrMany(&[
             InputField::text("text", "The text").require(),
@@ -48,7 +48,7 @@ pub const ROUTES: &[RouteSpec] = &[
         WRITE, "/api/sessions",
         GROUP,
         "Store a transcript; sending a longer version adds what is new, and its primer is written by the next rollup",
-        "SessionTaken",
+        "SessionReport",
         add_session,
     )
     .space(SpaceTarget::TheirsOrNew)
@@ -60,7 +60,7 @@ pub const ROUTES: &[RouteSpec] = &[
         InputField::new("at", ValueType::Moment, "The timestamp of turns that have none; default now"),
     ]))
     .example("/api/sessions", Some(r##"{"session":"kickoff","conversation":"app","text":"User: which port?\nAssistant: 7431"}"##)),
-    RouteSpec::post(WRITE, "/api/import", GROUP, "Import another program's history, sent in the body; no files of the server are read", "Imported", import)
+    RouteSpec::post(WRITE, "/api/import", GROUP, "Import another program's history, sent in the body; no files of the server are read", "ImportReport", import)
         .space(SpaceTarget::TheirsOrNew)
         .body(BodySpec::One(&[
             InputField::text("text", "The history: JSONL, JSON or Markdown, unpacked").require(),
@@ -69,21 +69,21 @@ pub const ROUTES: &[RouteSpec] = &[
             InputField::new("dry_run", ValueType::Yes, "Report what would be imported and write nothing"),
         ]))
         .example("/api/import", Some(r#"{"text":"{\"ts\":\"2026-02-13T09:30:00Z\",\"conversation\":\"app\",\"text\":\"we use port 7431\"}\n","format":"jsonl","dry_run":true}"#)),
-    RouteSpec::post(WRITE, "/api/migrate", GROUP, "Migrate an old memory folder, sent as files in the body; nothing in it is lost", "Migrated", migrate)
+    RouteSpec::post(WRITE, "/api/migrate", GROUP, "Migrate an old memory folder, sent as files in the body; nothing in it is lost", "MigrationReport", migrate)
         .body(BodySpec::One(&[
             InputField::new("files", ValueType::Files, "The files").many().require(),
             InputField::new("dry_run", ValueType::Yes, "Report what would be done and write nothing"),
         ]))
         .example("/api/migrate", Some(r##"{"files":[{"path":"MEMORY.md","text":"# Memory\n- We use port 7431\n"}],"dry_run":true}"##)),
-    RouteSpec::post(WRITE, "/api/log", GROUP, "Add a line with the current time to today's log", "Logged", add_log_line)
+    RouteSpec::post(WRITE, "/api/log", GROUP, "Add a line with the current time to today's log", "LogResult", add_log_line)
         .space(SpaceTarget::TheirsOrNew)
         .body(BodySpec::One(&[InputField::text("text", "What happened").require()]))
         .example("/api/log", Some(r#"{"text":"Met Client X, they want two more weeks"}"#)),
-    RouteSpec::post(WRITE, "/api/state", GROUP, "Save the assistant's state for the next session", "Saved", save_state)
+    RouteSpec::post(WRITE, "/api/state", GROUP, "Save the assistant's state for the next session", "SavedState", save_state)
         .space(SpaceTarget::TheirsOrNew)
         .body(STATE_BODY)
         .example("/api/state", STATE_EXAMPLE),
-    RouteSpec::post(WRITE, "/state/append-log", GROUP, "The same as POST /api/state", "Saved", save_state)
+    RouteSpec::post(WRITE, "/state/append-log", GROUP, "The same as POST /api/state", "SavedState", save_state)
         .space(SpaceTarget::TheirsOrNew)
         .body(STATE_BODY)
         .example("/state/append-log", STATE_EXAMPLE),

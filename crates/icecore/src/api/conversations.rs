@@ -90,7 +90,7 @@ pub const ROUTES: &[RouteSpec] = &[
         "/api/conversations/{name}/diff",
         GROUP,
         "How the facts changed between the ends of two turns",
-        "Changes",
+        "FactChanges",
         diff,
     )
     .query(&[
@@ -104,7 +104,7 @@ pub const ROUTES: &[RouteSpec] = &[
         "/api/conversations/{name}/retry",
         GROUP,
         "Retry summarizing turns that could not be summarized",
-        "Reflected",
+        "RetryReport",
         retry,
     )
     .body(BodySpec::One(&[]))
@@ -114,7 +114,7 @@ pub const ROUTES: &[RouteSpec] = &[
         "/api/conversations/{name}/promote",
         GROUP,
         "Promote a fact to all conversations",
-        "Promoted",
+        "PromotedFact",
         promote,
     )
     .body(BodySpec::One(&[InputField::new("id", ValueType::Id, "The fact").require()]))
@@ -133,7 +133,7 @@ pub const ROUTES: &[RouteSpec] = &[
         "/api/conversations/{name}",
         GROUP,
         "Delete a conversation: its messages, facts, turns and artifacts",
-        "Forgotten",
+        "DeletedConversation",
         forget,
     )
     .example("/api/conversations/trip", None),

@@ -30,7 +30,7 @@ pub const ROUTES: &[RouteSpec] = &[
         "/api/pages/{kind}/{slug}",
         GROUP,
         "Save an edited page, if it is unchanged since it was read; its statements are added to the ledger at once",
-        "PageSaved",
+        "PageSaveResult",
         save,
     )
     .body(BodySpec::One(&[
@@ -53,7 +53,7 @@ pub const ROUTES: &[RouteSpec] = &[
         "/api/pages/{kind}/{slug}/versions/{snapshot}",
         GROUP,
         "A page as of a snapshot; `now` is the current state",
-        "PageThen",
+        "PageVersion",
         show_page_version,
     )
     .example("/api/pages/entities/apollo/versions/now", None),

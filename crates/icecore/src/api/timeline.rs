@@ -59,7 +59,7 @@ pub const ROUTES: &[RouteSpec] = &[
         "/api/core/{period}/why",
         GROUP,
         "The sources of a line of a period's summary: the events it names, else the summaries and messages below it",
-        "Because",
+        "ProvenanceList",
         trace_line,
     )
     .query(&[InputField::new("line", ValueType::Number, "The line number; 0 is the headline").require()])
@@ -69,7 +69,7 @@ pub const ROUTES: &[RouteSpec] = &[
         "/api/core/{period}/messages",
         GROUP,
         "The messages of a session, a day or a week, in order, page by page",
-        "Words",
+        "PeriodMessages",
         list_messages,
     )
     .query(&[

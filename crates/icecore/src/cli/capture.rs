@@ -79,7 +79,7 @@ pub struct AddSessionArgs {
     /// The session's name; the file's if not given
     #[arg(long, value_name = "NAME")]
     session: Option<String>,
-    /// Its time, for turns without a time of their own; now if not given
+    /// The time of turns that have none; now if not given
     #[arg(long, value_name = "RFC3339", value_parser = parse::moment)]
     at: Option<Moment>,
     /// Store the messages only; the next `icecore rollup` writes the primer
@@ -93,7 +93,7 @@ pub struct SaveStateArgs {
     /// memory/state/assistant-state.md
     #[arg(value_name = "FILE")]
     file: Option<PathBuf>,
-    /// What it is about
+    /// The title of its entry
     #[arg(long, short, value_name = "TEXT")]
     title: Option<String>,
     /// The origin of the words: user, assistant, tool, import, file

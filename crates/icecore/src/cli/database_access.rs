@@ -25,7 +25,7 @@ use crate::store_location::StoreLocation;
 pub enum TokenCommand {
     /// Add a token; its secret is printed only once
     #[command(
-        after_help = "Examples:\n  icecore db token add --user ann --scope read,write --expires 90d --label \"her phone\"\n  icecore db token add --user ann --scope proxy      for chats only\n  icecore db token add --scope admin                 for the whole store\n\nScopes: read reads memory, write changes it, proxy talks to the model, admin does everything."
+        after_help = "Examples:\n  icecore db token add --user ann --scope read,write --expires 90d --label \"her phone\"\n  icecore db token add --user ann --scope proxy      # for chats only\n  icecore db token add --scope admin                 # for the whole store\n\nScopes: read reads memory, write changes it, proxy talks to the model, admin does everything."
     )]
     Add(AddTokenArgs),
     /// List tokens, without their secrets
@@ -35,7 +35,7 @@ pub enum TokenCommand {
     List(ListTokensArgs),
     /// Replace a token by a new one; the old one stays valid for a while
     #[command(
-        after_help = "Examples:\n  icecore db token rotate 00c0ffee00c0ffee\n  icecore db token rotate 00c0ffee00c0ffee --grace 0    the old one expires at once"
+        after_help = "Examples:\n  icecore db token rotate 00c0ffee00c0ffee\n  icecore db token rotate 00c0ffee00c0ffee --grace 0    # the old one expires at once"
     )]
     Rotate(RotateTokenArgs),
     /// Revoke a token; every server refuses it within five seconds
@@ -96,12 +96,12 @@ pub enum SpaceCommand {
     Show(ShowSpaceArgs),
     /// Erase a space with everything in it, including its tokens; only the audit log remembers it
     #[command(
-        after_help = "Examples:\n  icecore db space erase ann --yes\n  icecore db space erase --home --yes --space chat    the store itself, with all its end users"
+        after_help = "Examples:\n  icecore db space erase ann --yes\n  icecore db space erase --whole-store --yes --space chat    # the store with all its end users"
     )]
     Erase(EraseSpaceArgs),
     /// Show or set the limits of a space, or the defaults of all spaces
     #[command(
-        after_help = "Examples:\n  icecore db space quota                                  the defaults\n  icecore db space quota ann --requests-per-minute 60 --bytes 50000000\n  icecore db space quota ann --bytes none --messages-per-day default"
+        after_help = "Examples:\n  icecore db space quota                                  # the defaults\n  icecore db space quota ann --requests-per-minute 60 --bytes 50000000\n  icecore db space quota ann --bytes none --messages-per-day default"
     )]
     Quota(QuotaArgs),
 }
@@ -126,11 +126,15 @@ pub struct ShowSpaceArgs {
 #[derive(Debug, Args)]
 pub struct EraseSpaceArgs {
     /// The end user
-    #[arg(value_name = "NAME", required_unless_present = "home", conflicts_with = "home")]
+    #[arg(
+        value_name = "NAME",
+        required_unless_present = "whole_store",
+        conflicts_with = "whole_store"
+    )]
     name: Option<String>,
     /// The store itself, with the space of every end user
     #[arg(long)]
-    home: bool,
+    whole_store: bool,
     /// Do not ask for confirmation
     #[arg(long)]
     yes: bool,
@@ -343,7 +347,7 @@ fn value_cell(value: &Value) -> Cell {
 
 /// Runs `icecore db space`.
 pub async fn run_space(global: &GlobalArgs, space: &SpaceCommand, out: &mut Output) -> Result<()> {
-    if let SpaceCommand::Erase(EraseSpaceArgs { home: true, yes, .. }) = space {
+    if let SpaceCommand::Erase(EraseSpaceArgs { whole_store: true, yes, .. }) = space {
         return erase_store(&target_store(global).await?, *yes, out).await;
     }
     let (home, by) = (existing_store(global).await?, cli_actor());
@@ -462,7 +466,7 @@ async fn erase_store(postgres: &DatabaseStore, yes: bool, out: &mut Output) -> R
     }
     let erased = access::erase_store(postgres, &cli_actor()).await?;
     if out.is_json() {
-        return out.json(&json!({ "home": postgres.name, "users": erased, "erased": true }));
+        return out.json(&json!({ "store": home.name, "users": erased, "erased": true }));
     }
     out.line(format!(
         "Erased the store `{}` and {}. Backups of the database are out of reach.",
@@ -509,7 +513,7 @@ pub async fn print_audit(global: &GlobalArgs, audit: &AuditArgs, out: &mut Outpu
             .collect()
     };
     out.table(
-        &["at", "space", "token", "door", "verb", "what", "status"],
+        &["at", "space", "token", "interface", "verb", "what", "status"],
         deeds.iter().map(row).collect(),
     )
 }

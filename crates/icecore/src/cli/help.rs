@@ -81,7 +81,7 @@ pub const GROUPS: &[(&str, &[&str])] = &[
         ],
     ),
     (
-        "Care of the vault",
+        "Vault maintenance",
         &[
             "init", "verify", "doctor", "snapshot", "undo", "forget", "compact", "prune",
             "migrate", "merge", "vault",

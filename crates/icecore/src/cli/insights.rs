@@ -18,7 +18,7 @@ use crate::json_output;
 
 #[derive(Debug, Args)]
 pub struct TrendsArgs {
-    /// Of this time: 2026, last year, "last 90 days", since march … [default: the last twelve
+    /// From this time: 2026, last year, "last 90 days", since march … [default: the last twelve
     /// months]
     #[arg(long, value_name = "SPAN")]
     when: Option<String>,

@@ -76,7 +76,7 @@ pub async fn consolidate(
             return out.json(&outlook);
         }
         out.line(format!(
-            "distill      {} and logs with new content",
+            "extract      {} and logs with new content",
             pluralize(outlook.to_distil, "session")
         ))?;
         out.line(format!("pages        {} to add", pluralize(outlook.new_events, "event")))?;
@@ -169,7 +169,7 @@ pub fn print_consolidation(night: &ConsolidationReport, out: &mut Output) -> Res
         ))?,
     }
     if let Some(why) = &distilled.deferred {
-        out.warn(format!("distilling with the model is deferred: {}", sanitize::one_line(why)));
+        out.warn(format!("extraction with the model is deferred: {}", sanitize::one_line(why)));
     }
     ledger::warn_hidden_secrets(&curated.secrets, out);
     ledger::warn_hidden_secrets(&distilled.secrets, out);
@@ -317,7 +317,7 @@ pub async fn migrate_tables(
     for step in &steps {
         out.line(format!("{:>3}  {}", step.number, step.name))?;
     }
-    let done = if migrate.dry_run { "Would be" } else { "Done" };
+    let done = if migrate.dry_run { "Would apply" } else { "Applied" };
     out.line(format!(
         "{BOLD}{done}{BOLD:#}  {} in {}, {} before",
         pluralize(steps.len(), "step"),
@@ -370,9 +370,9 @@ pub async fn migrate(open: &OpenMemory, migrate: &MigrateArgs, out: &mut Output)
     }
     out.raw(&sanitize::escape_for_terminal(&migrated.table))?;
     out.line(format!(
-        "{BOLD}{}{BOLD:#}  {} stored, {} learnt, {} moved to the archive, {} unchanged",
-        if migrate.dry_run { "Would be" } else { "Done" },
-        pluralize(migrated.stored, "file"),
+        "{BOLD}{}{BOLD:#}  {} stored, {} extracted, {} moved to the archive, {} unchanged",
+        if migrate.dry_run { "Planned" } else { "Done" },
+        pluralize(migrated.kept, "file"),
         pluralize(migrated.learnt, "event"),
         pluralize(migrated.moved, "file"),
         migrated.unchanged

@@ -156,7 +156,7 @@ fn print_startup(
     let token = match token {
         TokenSource::Set(name) => format!("from {name}"),
         TokenSource::File(file) => format!("in {}", file.display()),
-        TokenSource::Made(file) => format!("made just now, in {}", file.display()),
+        TokenSource::Made(file) => format!("created now, in {}", file.display()),
     };
     if out.is_json() {
         out.json(&serde_json::json!({ "addr": addr.to_string(), "home": location.to_string(), "token": token, "login": link }))?;

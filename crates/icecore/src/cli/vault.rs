@@ -108,7 +108,7 @@ pub async fn init(global: &GlobalArgs, init: &InitArgs, out: &mut Output) -> Res
             return out.json(&json!({ "vault": open.place.base_name(), "set_up": true }));
         }
         out.line(format!("{GREEN}Set up{GREEN:#} the clone in {BOLD}{}{BOLD:#}", open.place))?;
-        out.info("  snapshots are kept in its repository, and git merges memory by icecore");
+        out.info("  snapshots go to its repository, and git merges memory files with icecore");
         out.info("");
         out.info(format!("Next:  {CYAN}git fetch && icecore merge && git push{CYAN:#}"));
         return Ok(());
@@ -124,17 +124,14 @@ pub async fn init(global: &GlobalArgs, init: &InitArgs, out: &mut Output) -> Res
         return out.json(&told);
     }
     let (made, kept) = match open.place.space_name() {
-        None => (
-            format!("a vault{GREEN:#} in {BOLD}{}{BOLD:#}", open.place),
-            ", snapshots are kept in git",
-        ),
+        None => (format!("a vault{GREEN:#} in {BOLD}{}{BOLD:#}", open.place), ", snapshots in git"),
         Some(space) => (
             format!("space {space}{GREEN:#} in {BOLD}{}{BOLD:#}", open.place.base_name()),
-            ", snapshots are kept beside it",
+            ", snapshots in the database",
         ),
     };
-    out.line(format!("{GREEN}Made {made}"))?;
-    out.info(format!("  days are those of {zone}{}", if git { kept } else { "" }));
+    out.line(format!("{GREEN}Created {made}"))?;
+    out.info(format!("  time zone {zone}{}", if git { kept } else { "" }));
     for note in notes {
         out.warn(note);
     }

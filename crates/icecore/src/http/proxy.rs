@@ -49,7 +49,7 @@ pub(super) const MAX_RETRY_BYTES: usize = 64 << 20;
 const MIN_RETRY_BYTES: u32 = 64 << 10;
 /// The comment in a streamed reply before its last event if the exchange is not persisted. Clients
 /// ignore comments.
-const NOT_PERSISTED_COMMENT: &[u8] = b": icecore: this exchange is not kept yet\n";
+const NOT_PERSISTED_COMMENT: &[u8] = b": icecore: this exchange is not stored yet\n";
 /// The longest reply that is held as a whole.
 const MAX_WHOLE_BYTES: usize = 64 << 20;
 /// The header in which a client selects the memory mode.

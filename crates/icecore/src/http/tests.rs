@@ -711,8 +711,9 @@ async fn a_reply_goes_out_although_it_could_not_be_kept() {
             Scene::with(&base, script, |serving| serving.limits.end = Duration::from_millis(100))
                 .await;
         let response = scene.post("/v1/chat/completions", CHAT).send().await.unwrap();
-        let told = [&STREAM[..3].concat(), ": icecore: this exchange is not kept yet\n", STREAM[3]]
-            .concat();
+        let told =
+            [&STREAM[..3].concat(), ": icecore: this exchange is not stored yet\n", STREAM[3]]
+                .concat();
         assert_eq!(response.bytes().await.unwrap(), told);
         assert!(scene.log().contains(said), "{}", scene.log());
         assert!(scene.metrics().await.contains("icecore_memory_failures_total{phase=\"end\"} 1"));
@@ -741,11 +742,11 @@ async fn an_exchange_that_could_not_be_persisted_is_reported_and_persisted_later
         assert_eq!(header(&response, "x-icecore-memory"), if is_whole { "failed" } else { "on" });
         let text = response.text().await.unwrap();
         assert_eq!(
-            text.contains("\n: icecore: this exchange is not kept yet\ndata: "),
+            text.contains("\n: icecore: this exchange is not stored yet\ndata: "),
             !is_whole,
             "{text}"
         );
-        assert_eq!(text.replace(": icecore: this exchange is not kept yet\n", ""), body);
+        assert_eq!(text.replace(": icecore: this exchange is not stored yet\n", ""), body);
         for _ in 0..3 {
             timeout(Duration::from_secs(10), scene.mind.told.notified())
                 .await

@@ -268,7 +268,7 @@ fn what_is_not_understood_is_refused_with_its_place() {
         (CLAUDE, "{\"a\": \"b\n\"}", "line 1, column 7: this text has no closing quote"),
         (CLAUDE, "{} /* a", "line 1, column 4: this comment has no end"),
         (CLAUDE, "{} {}", "line 1, column 4: there is text after the end"),
-        (CLAUDE, "[]", "the whole of it is not an object"),
+        (CLAUDE, "[]", "the content is not an object"),
         (CLAUDE, "{\"hooks\": []}", "`hooks` is not an object"),
         (CLAUDE, "{\"hooks\": {\"Stop\": {}}}", "Stop is not a list"),
         (

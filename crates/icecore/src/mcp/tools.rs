@@ -248,11 +248,11 @@ pub const TOOLS: &[ToolSpec] = &[
     ToolSpec {
         name: "forget",
         title: "Forget permanently",
-        description: "Delete something permanently, only if the person asks for it (\"forget that\", \"delete that\"). Name events by `ids`, or give `text`: consecutive whole words, case-insensitive, anywhere: messages, events, logs, pages, notes. Every line that contains them is deleted, with the events and summaries derived from it, and is not imported again. It cannot be undone. Call it with `dry_run` first and show the person what would be deleted. `still_stands` lists where the words remain, such as in snapshots: tell the person. To correct something wrong, use `remember` with `supersedes` instead. The person is asked before it happens.",
+        description: "Delete something permanently, only if the person asks for it (\"forget that\", \"delete that\"). Name events by `ids`, or give `matching`: consecutive whole words, case-insensitive, anywhere: messages, events, logs, pages, notes. Every line that contains them is deleted, with the events and summaries derived from it, and is not imported again. It cannot be undone. Call it with `dry_run` first and show the person what would be deleted. `remaining` lists where the words remain, such as in snapshots: tell the person. To correct something wrong, use `remember` with `supersedes` instead. The person is asked before it happens.",
         permission: Permission::Write,
         input: &[
             InputField::new("ids", ValueType::Id, "The events, like EVT-20260213-001").many(),
-            InputField::text("text", "Or: every line that contains these words"),
+            InputField::text("matching", "Or: every line that contains these words"),
             InputField::text("reason", "The reason; stored with the deletion record"),
             InputField::new("dry_run", ValueType::Yes, "Only report what would be deleted"),
         ],
@@ -395,8 +395,8 @@ fn recall(call: ToolCall) -> ToolFuture {
         let (told, cut) = tool_output::shrink_to_tokens(json!({ "hits": hits }), MAX_ANSWER_TOKENS);
         Ok(without_nulls(json!({
             "hits": told.get("hits").cloned().unwrap_or_else(|| json!([])),
-            "nowhere": answer.unknown,
-            "compared": if answer.by_meaning { "meanings" } else { "words" },
+            "unknown": answer.unknown,
+            "by": if answer.by_meaning { "meaning" } else { "words" },
             "left_out": tool_output::left_out_json(&[left_out, cut].concat()),
             "about_quotes": note,
         })))
@@ -643,11 +643,11 @@ fn forget(call: ToolCall) -> ToolFuture {
         let (asked, memory) = (&call.input, &call.memory);
         let ids = asked.parse_all("ids", EventId::parse_lenient)?;
         let text = asked
-            .get_owned("text")
+            .get_owned("matching")
             .map(|text| text.trim().to_owned())
             .filter(|text| !text.is_empty());
         if ids.is_empty() == text.is_none() {
-            return Err(usage_error("give either `ids` or `text`"));
+            return Err(usage_error("give either `ids` or `matching`"));
         }
         if let Some(id) = first_missing_event(memory, &ids).await? {
             return Err(AppError::new(
@@ -700,7 +700,7 @@ fn forget(call: ToolCall) -> ToolFuture {
             still.extend(forgot.gone.left.iter().map(|file| {
                 format!("in {}, which only the person may edit", sanitize::one_line(file))
             }));
-            answer["still_stands"] = still.into();
+            answer["remaining"] = still.into();
             answer["tombstone"] = json!(forgot.tombstone);
             forgot.gone
         };

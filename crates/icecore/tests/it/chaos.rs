@@ -66,10 +66,10 @@ impl Round {
         let folder = TempDir::new().unwrap();
         let root = folder.path().join("vault");
         let other = folder.path().join("other");
-        let round = Self {
+        let mut round = Self {
             root,
             other,
-            end: Instant::now() + Duration::from_secs(seconds),
+            end: Instant::now(),
             seed: AtomicU64::new(number * 7_919 + 17),
             words: AtomicUsize::new(0),
             acknowledged: Mutex::default(),
@@ -99,6 +99,7 @@ impl Round {
         assert!(round.git(&["clone", "-q", root, other]));
         assert!(bare(program()).args(["init", other, "-q"]).output().unwrap().status.success());
         assert!(round.git(&["remote", "add", "other", other]));
+        round.end = Instant::now() + Duration::from_secs(seconds);
         round
     }
 
@@ -481,6 +482,7 @@ fn play(number: u64, seconds: u64) -> String {
     let (verified, report) = round.run(&["verify"]);
     let (missing, doubled) = round.missing_and_doubled();
     let words = round.acknowledged.lock().unwrap().len();
+    assert!(words > 20, "round {number}: only {words} words in {seconds} s");
     let (killed, forgotten) =
         (round.killed.load(Ordering::Relaxed), round.forgotten.load(Ordering::Relaxed));
     assert!(

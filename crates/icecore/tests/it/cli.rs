@@ -211,9 +211,9 @@ fn invalid_capture_rollup_and_search_requests_are_refused_with_a_reason() {
     check(&vault, &["insights", "similar", "--merge", "--budget", "100"], 2, "at least 512 bytes");
     check(&vault, &["insights", "similar", "--budget", "1000"], 2, "--merge");
     check(&vault, &["zoom", "nonsense"], 2, "is no date");
-    check(&vault, &["zoom", "2020-01-01"], 3, "nothing was said then");
-    check(&vault, &["zoom", "today", "--conversation", "app"], 3, "nothing was said in app then");
-    check(&vault, &["zoom", "today", "--summary"], 3, "has been summarized of it yet");
+    check(&vault, &["zoom", "2020-01-01"], 3, "there are no messages");
+    check(&vault, &["zoom", "today", "--conversation", "app"], 3, "there are no messages in app");
+    check(&vault, &["zoom", "today", "--summary"], 3, "it is not summarized yet");
     check(&vault, &["zoom"], 2, "<WHEN>");
     for kind in ["upload", "pyramid"] {
         check(&vault, &["pack", kind, "--date", "2027-01-01"], 3, "is in the future");

@@ -376,15 +376,15 @@ fn check_flagged(
         .map(|one| part(one, "system"))
         .collect();
     assert_eq!(attempts.len(), 3, "{name}");
-    assert!(!attempts[0].contains("could not be kept"), "{name}: {}", attempts[0]);
-    // Each attempt names the complaint about the last one, and gets a smaller budget.
+    assert!(!attempts[0].contains("was rejected"), "{name}: {}", attempts[0]);
+    // Each attempt is told what was wrong with the last, and given less room.
     let room = |prompt: &str| -> usize {
         let rest = prompt.split("Stay below ").nth(1).unwrap_or_else(|| panic!("{name}: {prompt}"));
         rest.split(' ').next().unwrap().parse().unwrap()
     };
     for attempt in &attempts[1..] {
         assert!(
-            attempt.contains("Your last draft could not be kept:") && attempt.contains(why),
+            attempt.contains("Your last draft was rejected:") && attempt.contains(why),
             "{name}: {attempt}"
         );
     }
@@ -721,7 +721,7 @@ fn the_ceiling_of_a_day_is_never_passed_and_the_rest_is_done_the_next_day() {
     assert!((1..5).contains(&first) && list(&rolled, "pressed").len() == first, "{rolled}");
     let put_off = list(&rolled, "deferred");
     assert!(
-        put_off[0]["why"].as_str().unwrap().contains("the day's ceiling of 2000 leaves"),
+        put_off[0]["why"].as_str().unwrap().contains("the daily limit of 2000 leaves"),
         "{rolled}"
     );
     assert!(run_rollup(&vault, server.address, &ceiling)["pressed"].as_array().unwrap().is_empty());
@@ -756,17 +756,13 @@ fn a_model_is_checked_before_it_is_needed() {
     );
     let (code, found) =
         check(|_, _| Reply::Status(500, "\r\n{\"error\": {\"message\": \"oops\"}}"));
-    assert_eq!((code, failed(&found)), (Some(1), vec!["it answers".to_owned()]), "{found}");
+    assert_eq!((code, failed(&found)), (Some(1), vec!["answers".to_owned()]), "{found}");
     let (code, found) = check(|_, _| Reply::Says("I would rather not.".into()));
-    assert_eq!(
-        (code, failed(&found)),
-        (Some(1), vec!["it keeps to a schema".to_owned()]),
-        "{found}"
-    );
-    let said = run_with_model(&vault, unused_address(), &[], &["model", "check", "--json"]);
+    assert_eq!((code, failed(&found)), (Some(1), vec!["follows a schema".to_owned()]), "{found}");
+    let said = ask(&vault, nobody(), &[], &["model", "check", "--json"]);
     assert_eq!(
         (said.code, failed(&said.json())),
-        (Some(1), vec!["it can be reached".to_owned()]),
+        (Some(1), vec!["reachable".to_owned()]),
         "{said:?}"
     );
     let none = vault.run(&["model", "check", "--json"]);

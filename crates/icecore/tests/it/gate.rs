@@ -401,6 +401,103 @@ fn a_mark_is_made_under_a_key_of_the_vault_and_importing_again_adds_nothing_unde
     }
 }
 
+/// The beginning of the hash by which version 0.1 derived ids, of parts between NUL bytes.
+fn unkeyed_hash(parts: &[&str]) -> String {
+    icecore_domain::hash::Hash::of(parts.join("\0").as_bytes()).to_string()[..16].to_owned()
+}
+
+// C.1 row 3
+#[test]
+fn what_0_1_stored_with_a_plain_hash_is_known_when_it_is_imported_again() {
+    let (vault, folder) = (Vault::new(), tempfile::TempDir::new().unwrap());
+    let mark = |kind: &str, secret: &str| {
+        format!("[secret:{kind}:{}]", icecore_domain::hash::Hash::of(secret.as_bytes()).short_hex())
+    };
+    let pin = format!("my PIN is {}, remember it", mark("pin", "4829"));
+    let secret = format!("ghp_{}", "a1B2".repeat(9));
+    let token = format!("the token is {}", mark("github-token", &secret));
+    let (login, asked) = (format!("log in: {token}"), format!("Which? {token}"));
+    let at = "2026-02-13T08:30:00Z";
+    let id = |text: &str, at: &str, times: &str| {
+        format!("h{}", unkeyed_hash(&["", "user", "", at, times, text]))
+    };
+    let turn = |role: &str, times: &str, text: &str| {
+        format!("t{}", unkeyed_hash(&["s1", role, times, text]))
+    };
+    let begun = icecore_domain::hash::Hash::of(asked.as_bytes()).short_hex();
+    let notes = format!("talk.txt-{begun}");
+    let heard = "2026-02-13T09:30:00+01:00";
+    let line = |conversation: &str, session: Value, id: String, role: &str, text: &str| {
+        json!({
+            "ts": heard, "conversation": conversation, "session": session, "id": id, "role": role,
+            "text": text, "origin": "user", "captured": heard,
+        })
+        .to_string()
+            + "\n"
+    };
+    let spoken =
+        |role: &str, text: &str| format!("h{}", unkeyed_hash(&[&notes, role, "", "", "0", text]));
+    let lines = [
+        // The same words twice, other words, and a message without a secret.
+        line("notes", Value::Null, id(&pin, at, "0"), "user", &pin),
+        line("notes", Value::Null, id(&pin, at, "1"), "user", &pin),
+        line("notes", Value::Null, id(&token, at, "0"), "user", &token),
+        line("notes", Value::Null, id("nothing to hide", at, "0"), "user", "nothing to hide"),
+        // A turn that a hook stored, and a plain text whose name has its beginning.
+        line("sessions", json!("s1"), turn("user", "0", &login), "user", &login),
+        line("sessions", json!(notes), spoken("user", &asked), "user", &asked),
+        line("sessions", json!(notes), spoken("assistant", "Noted."), "assistant", "Noted."),
+    ];
+    fs::create_dir_all(vault.path("memory/messages")).unwrap();
+    vault.write("memory/messages/2026-02-13.jsonl", lines.concat());
+    let kept = || vault.read("memory/messages/2026-02-13.jsonl");
+    let before = kept();
+
+    let history = folder.path().join("history.jsonl");
+    let said = |text: &str| json!({ "ts": at, "text": text }).to_string();
+    let text = [
+        said("my PIN is 4829, remember it"),
+        said("my PIN is 4829, remember it"),
+        said(&format!("the token is {secret}")),
+        said("nothing to hide"),
+    ];
+    fs::write(&history, text.join("\n")).unwrap();
+    let taken = vault.json(&["import", history.to_str().unwrap()])["taken"].clone();
+    assert_eq!((&taken["new"], &taken["same"]), (&json!(0), &json!(4)), "{taken}");
+
+    let transcript = folder.path().join("s1.jsonl");
+    let turn = json!({
+        "type": "user", "sessionId": "s1", "uuid": "u1", "timestamp": at, "cwd": "/nowhere/app",
+        "isSidechain": false,
+        "message": { "role": "user", "content": format!("log in: the token is {secret}") },
+    });
+    fs::write(&transcript, format!("{turn}\n")).unwrap();
+    vault.ok(&["session", "add", transcript.to_str().unwrap()]);
+    let talk = folder.path().join("talk.txt");
+    fs::write(&talk, format!("User: Which? the token is {secret}\nAssistant: Noted.\n")).unwrap();
+    vault.ok(&["session", "add", talk.to_str().unwrap()]);
+    assert_eq!(kept(), before);
+}
+
+// C.1 row 3
+#[test]
+fn the_name_of_a_session_cannot_be_used_to_test_a_guess() {
+    let (vault, folder) = (Vault::new(), tempfile::TempDir::new().unwrap());
+    let talk = folder.path().join("talk.json");
+    let said = "my PIN is 4829, remember it";
+    let turns =
+        json!([{ "role": "user", "content": said }, { "role": "assistant", "content": "ok" }]);
+    fs::write(&talk, turns.to_string()).unwrap();
+    let add = || {
+        vault.json(&["session", "add", talk.to_str().unwrap()])["session"]["taken"]["new"].clone()
+    };
+    assert_eq!((add(), add()), (json!(2), json!(0)));
+    let guess = icecore_domain::hash::Hash::of(said.as_bytes()).short_hex();
+    let kept = vault.read("memory/messages/2026-02-13.jsonl");
+    assert!(kept.contains("[secret:pin:") && !kept.contains(&guess), "{kept}");
+}
+
+// C.1 row 1
 #[test]
 fn what_waits_is_shown_as_quoted_words_and_confirmed_or_dropped_one_by_one() {
     let vault = Vault::new();
@@ -415,7 +512,7 @@ fn what_waits_is_shown_as_quoted_words_and_confirmed_or_dropped_one_by_one() {
     let other = vault.remember(&["Vega opened in Rome", "--origin", "import"]);
     let own = vault.remember(&["The vendor is Nova"]);
     let list = vault.json(&["quarantine", "list"]);
-    assert!(list["note"].as_str().unwrap().contains("nothing to be obeyed"), "{list}");
+    assert!(list["note"].as_str().unwrap().contains("neither facts nor instructions"), "{list}");
     let ids = |list: &Value| -> Vec<String> {
         list["quarantined"]
             .as_array()
@@ -590,10 +687,15 @@ fn the_time_to_find_secrets_grows_with_the_text_and_no_faster() {
     ] {
         let time = |length: usize| {
             let text = piece.repeat(length / piece.len());
+            // The time of this thread alone: other programs may keep the machine busy.
+            let now = || {
+                let now = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+                std::time::Duration::try_from(now).unwrap().as_secs_f64()
+            };
             let took = || {
-                let start = std::time::Instant::now();
+                let start = now();
                 std::hint::black_box(icecore_domain::secrets::redact(&text, &key));
-                start.elapsed().as_secs_f64()
+                now() - start
             };
             (0..3).map(|_| took()).fold(f64::MAX, f64::min)
         };

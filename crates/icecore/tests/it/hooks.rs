@@ -124,6 +124,37 @@ fn at_work(vault: &Vault) -> usize {
     fs::read_dir("/proc").unwrap().flatten().filter(is_ours).count()
 }
 
+// A new clone has no index, and an index may be removed at any time
+#[test]
+fn a_transcript_adds_nothing_to_what_hooks_stored_although_the_index_is_gone() {
+    let vault = Vault::new();
+    let folder = tempfile::TempDir::new().unwrap();
+    let at = folder.path();
+    hook(
+        &vault,
+        "user-prompt-submit",
+        &told("s1", at, "UserPromptSubmit", json!({ "prompt": "paint the boat" })),
+    );
+    hook(
+        &vault,
+        "stop",
+        &told("s1", at, "Stop", json!({ "last_assistant_message": "it is painted" })),
+    );
+    let before = texts(&vault);
+    assert_eq!(before, ["paint the boat", "it is painted"]);
+    for name in ["index.db", "index.db-wal", "index.db-shm"] {
+        let _ = fs::remove_file(vault.path(".icecore").join(name));
+    }
+    let transcript = at.join("s1.jsonl");
+    let said = json!([{ "type": "text", "text": "it is painted" }]);
+    let lines = line("s1", at, "08:30:00", "u1", "user", "paint the boat".into())
+        + &line("s1", at, "08:30:05", "a1", "assistant", said);
+    fs::write(&transcript, lines).unwrap();
+    let taken = vault.json(&["import", transcript.to_str().unwrap()])["taken"].clone();
+    assert_eq!((&taken["new"], &taken["same"]), (&json!(0), &json!(2)), "{taken}");
+    assert_eq!(texts(&vault), before);
+}
+
 // K1, K6, L7, L8: the events of both clients as they send them.
 #[test]
 fn hooks_answer_every_event_of_both_clients() {

@@ -406,7 +406,7 @@ fn every_form_comes_in_as_what_was_said_and_learnt() {
                 "2026-02-10T12:00:00+01:00 markdown/daily/2026-02-10.md daily/2026-02-10.md user [import] «Tuesday» # Tuesday⏎⏎We met.",
             ],
             facts: &[],
-            skipped: &[("file of no known form", 1)],
+            skipped: &[("file of unknown format", 1)],
         },
         Case {
             path: past.lines(
@@ -563,11 +563,11 @@ fn hostile_archives_and_trees_are_refused() {
         zip_files(&[("conversations.json", &vec![b' '; 64 * 1024 * 1024])]),
         "as a zip bomb does",
     );
-    refused("overlap.zip", overlapping(), "parts overlap");
+    refused("overlap.zip", overlapping(), "entries overlap");
     refused(
         "torn.zip",
-        zip_files(&[("conversations.json", b"[]")])[..40].to_vec(),
-        "is not a whole zip archive",
+        zipped(&[("conversations.json", b"[]")])[..40].to_vec(),
+        "is not a complete zip archive",
     );
     refused("nothing.zip", zip_files(&[("readme.txt", b"hi")]), "has no conversations in it");
     // A decompression bomb ends as soon as it is detected.

@@ -367,11 +367,11 @@ fn out_of_tokens(vault: &Vault, counter: &Counter) {
     let expected: BTreeSet<&str> = DAYS.iter().copied().chain(["2026-W06", "2026-W07"]).collect();
     assert_eq!(put_off, expected, "{rolled}");
     assert!(
-        text(&rolled["deferred"][0], "why").contains("the day's ceiling of 1000 leaves"),
+        text(&rolled["deferred"][0], "why").contains("the daily limit of 1000 leaves"),
         "{rolled}"
     );
     let told = ask(vault, counter, &ceiling, &["rollup", "due"]);
-    assert!(told.err.contains("is deferred") && told.err.contains("ceiling"), "{told:?}");
+    assert!(told.err.contains("is deferred") && told.err.contains("daily limit"), "{told:?}");
     assert_eq!(counter.requests(), before);
     assert!(
         totals(&vault.read("memory/spend/2026-02-16.jsonl")).iter().all(|total| *total <= 1000)

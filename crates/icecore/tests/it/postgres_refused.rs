@@ -189,7 +189,7 @@ fn a_home_that_is_not_there_has_no_tokens_limits_or_log() {
         &["db", "space", "list"],
         &["db", "space", "quota"],
         &["db", "space", "quota", "--bytes", "10"],
-        &["db", "space", "erase", "--home", "--yes"],
+        &["db", "space", "erase", "--whole-store", "--yes"],
         &["db", "audit"],
     ];
     for arguments in everything {
@@ -223,15 +223,15 @@ fn a_home_is_erased_with_everybody_in_it_and_its_log_stays() {
     }
     house.ok(&["db", "token", "add", "--scope", "read", "--space", "chatter"]);
     house.ok(&["db", "space", "quota", "--bytes", "1000", "--space", "chat"]);
-    let asked = house.run(&["db", "space", "erase", "--home", "--space", "chat"]);
+    let asked = house.run(&["db", "space", "erase", "--whole-store", "--space", "chat"]);
     check(&asked, 2, "the store `chat` with 2 end users (ann, ben)");
     assert_eq!(
-        house.run(&["db", "space", "erase", "ann", "--home", "--space", "chat"]).code,
+        house.run(&["db", "space", "erase", "ann", "--whole-store", "--space", "chat"]).code,
         Some(2)
     );
     assert_eq!(house.run(&["db", "space", "erase", "--space", "chat"]).code, Some(2));
-    let erased = house.json(&["db", "space", "erase", "--home", "--yes", "--space", "chat"]);
-    assert_eq!(erased, json!({ "home": "chat", "users": 2, "erased": true }));
+    let erased = house.json(&["db", "space", "erase", "--whole-store", "--yes", "--space", "chat"]);
+    assert_eq!(erased, json!({ "store": "chat", "users": 2, "erased": true }));
     assert_eq!(
         house.cluster.sql("SELECT string_agg(name, ' ' ORDER BY name) FROM icecore.space"),
         "chatter chatter/ann"
@@ -255,7 +255,7 @@ fn a_home_is_erased_with_everybody_in_it_and_its_log_stays() {
         "{log:?}"
     );
     check(
-        &house.run(&["db", "space", "erase", "--home", "--yes", "--space", "chat"]),
+        &house.run(&["db", "space", "erase", "--whole-store", "--yes", "--space", "chat"]),
         3,
         "there is no space `chat`",
     );

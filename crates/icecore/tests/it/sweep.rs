@@ -860,8 +860,30 @@ fn points(log: &Path, folder: &Path) -> Vec<Point> {
     found
 }
 
-/// The violations in the files of a home directory: each file is what it was, or what it is after
-/// the command, and never anything in between.
+/// Whether strace made a write to that descriptor fail.
+fn is_failed_write(log: &Path, descriptor: u8) -> bool {
+    let text = fs::read(log).unwrap_or_default();
+    let text = String::from_utf8_lossy(&text);
+    // Whose write to it has begun: with several threads, its end may be a line of its own.
+    let mut begun: Vec<&str> = Vec::new();
+    for line in text.lines() {
+        let call = line.trim_start_matches(|letter: char| letter.is_ascii_digit());
+        let who = &line[..line.len() - call.len()];
+        let call = call.trim_start();
+        let is_its_end = call.starts_with("<... write resumed") && begun.contains(&who);
+        begun.retain(|other| *other != who);
+        if call.starts_with(&format!("write({descriptor}<")) || is_its_end {
+            if call.contains("(INJECTED)") {
+                return true;
+            }
+            begun.push(who);
+        }
+    }
+    false
+}
+
+/// What is wrong with the files of a home: each is what it was, or what it is after the command,
+/// and never anything between.
 fn torn_at_home(before: &Path, after: &Path, now: &Path) -> Vec<String> {
     let (before, after, now): (HashMap<_, _>, HashMap<_, _>, HashMap<_, _>) = (
         files(before).into_iter().collect(),
@@ -929,15 +951,20 @@ fn may_touch(scenario: &Scenario, path: &str) -> bool {
     })
 }
 
-/// Checks a vault after a fault, and returns every violation of the contract as a line.
+/// Looks at a vault after something happened to it, and gives every violation of the contract a
+/// line.
+///
+/// `fault` is what strace wrote of a run in which a call failed.
 fn violations(
     scenario: &Scenario,
     golden: &Path,
     root: &Path,
-    first: &CommandOutput,
-    fault: bool,
+    first: &Said,
+    fault: Option<&Path>,
 ) -> Vec<String> {
     let mut wrong = Vec::new();
+    let is_silenced = fault.is_some_and(|log| is_failed_write(log, 2));
+    let fault = fault.is_some();
     let call = |arguments: &[&str]| {
         let mut command = bare(program());
         start(&mut command, root, arguments);
@@ -947,18 +974,26 @@ fn violations(
     if is_hook && first.code == Some(2) {
         wrong.push(format!("a client would take that for an order: {first:?}"));
     }
-    // A hook never fails, but it records a failure as a note, or reports it in its answer. If the
-    // answer itself could not be written, nothing was acknowledged.
+    // A hook never fails, but it notes what it could not do, or says it in its answer. Where the
+    // answer itself could not be written, nobody was told that it is done. What a client hands over
+    // is there or waits in a note, unless the answer says that it is lost: a trouble is no excuse.
     let told = first.out.contains("systemMessage") || fault && !first.out.contains('{');
-    let noted = is_hook && (told || root.join(".icecore/notes/hooks/troubles.jsonl").exists());
-    // A reader that could not import something says so; that is not an acknowledgement.
+    let hands_over = matches!(scenario.command, ["hook", "stop" | "subagent-stop"]);
+    let troubles =
+        fs::read_to_string(root.join(".icecore/notes/hooks/troubles.jsonl")).unwrap_or_default();
+    let noted = is_hook && (told || !hands_over && !troubles.is_empty());
+    // A reader that could not take something in says so; that is no acknowledgement of it.
     let acknowledged = first.code == Some(0)
         && !noted
         && !first.err.contains("warning:")
         && !first.out.contains("\"complaints\":[\"");
-    // Where git is traced too, the fault may hit the very line that reports it.
-    if fault && first.code.is_some_and(|code| code != 0) && !first.err.contains("\"error") {
-        // The dynamic loader fails before the program begins, with its own message.
+    let is_error = |line: &str| {
+        serde_json::from_str::<serde_json::Value>(line).is_ok_and(|told| told["error"].is_object())
+    };
+    // Where several threads are followed, the fault may hit the very line that tells of it too.
+    let says_error = first.err.lines().any(is_error) || is_silenced;
+    if fault && first.code.is_some_and(|code| code != 0) && !says_error {
+        // The dynamic loader fails before the program begins; it has words of its own.
         if !first.err.contains("shared libraries") && !first.out.contains("\"ok\":false") {
             wrong.push(format!("it failed without an error: {first:?}"));
         }
@@ -988,6 +1023,18 @@ fn violations(
                 root,
                 r#"{"session_id":"another","cwd":"{HOME}","source":"startup"}"#,
             );
+        }
+        if acknowledged
+            && hands_over
+            && !(scenario.done)(root)
+            && troubles.contains("transcript")
+            && troubles.contains("was not read")
+        {
+            // A transcript that could not be read is read when its session ends.
+            let mut command = bare(program());
+            start(&mut command, root, &["hook", "session-end"]);
+            self::told(command, root, TOLD);
+            settles(&Vault::opened(root.to_owned()), 200);
         }
         if acknowledged && !(scenario.done)(root) {
             wrong.push("acknowledged, and not done".into());
@@ -1176,7 +1223,7 @@ fn sweep(name: &str, kinds: &[&str], most: usize) {
     assert_eq!(undisturbed.code, Some(0), "{name}: {undisturbed:?}");
     let all = points(&log, folder.path());
     assert_eq!(
-        violations(&scenario, &golden, &root, &undisturbed, false),
+        violations(&scenario, &golden, &root, &undisturbed, None),
         [] as [String; 0],
         "{name}, undisturbed"
     );
@@ -1195,7 +1242,7 @@ fn sweep(name: &str, kinds: &[&str], most: usize) {
                 &golden,
                 &root,
                 &first,
-                !fault.starts_with("signal"),
+                (!fault.starts_with("signal")).then_some(log.as_path()),
             ));
             // Repeated, it leaves the same as an undisturbed run.
             found.extend(torn_at_home(&after, &after, &home));
@@ -1359,7 +1406,7 @@ fn a_short_write_never_leaves_half_a_line() {
                     &["-e".into(), format!("inject=write:retval={taken}:when={point}")],
                     &log,
                 );
-                let found = violations(&scenario, &vault.root, &root, &first, false);
+                let found = violations(&scenario, &vault.root, &root, &first, None);
                 assert_eq!(found, [] as [String; 0], "{name}, {taken} bytes of write {point}");
             }
         }
@@ -1432,6 +1479,74 @@ fn a_remembered_line_is_one_write_and_one_flush_before_the_answer() {
         .map(|line| line.split('(').next().unwrap())
         .collect();
     assert_eq!(names, ["write", "fdatasync", "write"], "{calls:?}");
+}
+
+// What a client hands over does not depend on the note about its session
+#[test]
+fn a_subagents_words_are_kept_although_the_note_about_its_session_is_not() {
+    let scenario = scenario("hook_subagent_stop");
+    let vault = Vault::new();
+    (scenario.furnish)(&vault);
+    let folder = TempDir::new().unwrap();
+    let (root, log) = (folder.path().join("vault"), folder.path().join("log"));
+    for error in ["EIO", "ENOSPC"] {
+        let _ = fs::remove_dir_all(&root);
+        let _ = fs::remove_dir_all(home_of(&root));
+        copy(&vault.root, &root);
+        fs::create_dir(home_of(&root)).unwrap();
+        (scenario.home)(&home_of(&root));
+        let inject = format!("inject=rename:error={error}:when=1");
+        let first = strace(&root, &scenario, &["-e".into(), inject], &log);
+        let calls = fs::read_to_string(&log).unwrap();
+        let failed = calls.lines().find(|line| line.contains("INJECTED"));
+        assert!(failed.is_some_and(|call| call.contains("/hooks/sessions/")), "{calls}");
+        assert!((scenario.done)(&root), "{error}: {first:?}");
+        assert!(!first.out.contains("systemMessage"), "{error}: {first:?}");
+    }
+}
+
+// Another process may replace the index at any moment
+#[test]
+fn an_index_that_cannot_be_read_once_is_opened_again() {
+    let golden = Vault::new();
+    some_events(&golden);
+    let folder = TempDir::new().unwrap();
+    let (root, log) = (folder.path().join("vault"), folder.path().join("log"));
+    let verify = |options: &[&str]| {
+        let _ = fs::remove_dir_all(&root);
+        copy(&golden.root, &root);
+        let mut command = bare("strace");
+        command.args(["-qq", "-y", "-o"]).arg(&log).args(["-e", "trace=pread64"]).args(options);
+        command.arg("--").arg(program());
+        start(&mut command, &root, &["verify"]);
+        told(command, &root, "")
+    };
+    assert_eq!(verify(&[]).code, Some(0));
+    let calls = fs::read_to_string(&log).unwrap();
+    let is_index = |call: &str| call.contains("/index.db>") || call.contains("/index.db-wal>");
+    let reads: Vec<usize> =
+        (1..).zip(calls.lines()).filter(|(_, call)| is_index(call)).map(|(at, _)| at).collect();
+    assert!(reads.len() > 4, "{calls}");
+    for at in reads.into_iter().take(if full() { 100 } else { 6 }) {
+        let said = verify(&["-e", &format!("inject=pread64:error=EIO:when={at}")]);
+        assert!(fs::read_to_string(&log).unwrap().contains("(INJECTED)"), "{at}");
+        assert_eq!(said.code, Some(0), "{at}: {said:?}");
+    }
+}
+
+// An error that is cut short is no error that a program can read
+#[test]
+fn an_error_is_one_write() {
+    let vault = Vault::new();
+    some_events(&vault);
+    let folder = TempDir::new().unwrap();
+    let log = folder.path().join("log");
+    let first = traced(&vault.root, &["show", "20260213-99"], &log);
+    assert_eq!(first.code, Some(3), "{first:?}");
+    let told: serde_json::Value = serde_json::from_str(&first.err).unwrap();
+    assert!(told["error"]["message"].is_string(), "{told}");
+    let calls = fs::read_to_string(&log).unwrap();
+    assert_eq!(calls.lines().filter(|call| call.starts_with("write(2<")).count(), 1, "{calls}");
 }
 
 // A disk that is really full

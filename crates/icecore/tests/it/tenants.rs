@@ -1188,7 +1188,7 @@ fn a_tool_is_limited_and_noted_however_its_request_is_written() {
     }
     // Reading and deleting still work.
     for (name, arguments) in
-        [("recall", json!({ "query": "sky" })), ("forget", json!({ "text": "sky is blue" }))]
+        [("recall", json!({ "query": "sky" })), ("forget", json!({ "matching": "sky is blue" }))]
     {
         let params = json!({ "name": name, "arguments": arguments, "uri": 5 });
         assert_eq!(house.mcp(&own, None, "tools/call", params).status, 200, "{name}");

@@ -533,7 +533,7 @@ fn a_lock_of_a_dead_git_stops_neither_merge_nor_doctor() {
     drop(alive.stdin.take());
     alive.wait().unwrap();
     assert_eq!(said.code, Some(75), "{said:?}");
-    assert!(said.err.contains("another git is at work"), "{said:?}");
+    assert!(said.err.contains("another git process is running"), "{said:?}");
     machines.one.ok(&["snapshot"]);
 }
 

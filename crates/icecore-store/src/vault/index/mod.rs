@@ -696,9 +696,10 @@ pub(super) fn is_damage(error: &rusqlite::Error) -> bool {
     }
 }
 
-/// Whether another process replaced the file.
-pub(super) fn is_replaced<T>(outcome: &SqlResult<T>) -> bool {
-    matches!(outcome, Err(error) if matches!(error.sqlite_error_code(), Some(rusqlite::ErrorCode::SystemIoFailure | rusqlite::ErrorCode::ReadOnly | rusqlite::ErrorCode::CannotOpen)))
+/// Whether another process may have replaced the file: opening it again may help.
+pub(super) fn is_replaced(error: &rusqlite::Error) -> bool {
+    use rusqlite::ErrorCode::{CannotOpen, ReadOnly, SystemIoFailure};
+    matches!(error.sqlite_error_code(), Some(SystemIoFailure | ReadOnly | CannotOpen))
 }
 
 /// Write-ahead logging needs shared memory, which a network file system does not have.

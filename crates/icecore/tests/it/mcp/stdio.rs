@@ -310,7 +310,7 @@ fn a_day_with_the_tools() {
             json!({ "text": format!("{text} on sundays only"), "supersedes": [kept["id"]] }),
         );
         assert_eq!(
-            changed["event"]["about"], "harbour_office",
+            changed["event"]["entity"], "harbour_office",
             "what is not said is taken over: {changed}"
         );
         let found = piped.call_tool("recall", json!({ "query": format!("\"{text}\"") }));
@@ -372,15 +372,15 @@ fn a_day_with_the_tools() {
         assert_eq!(piped.call_tool("pack", json!({ "date": "yesterday" }))["date"], "2026-02-12");
 
         let shown = piped
-            .call_tool("forget", json!({ "text": format!("{text} on sundays"), "dry_run": true }));
+            .told("forget", json!({ "matching": format!("{text} on sundays"), "dry_run": true }));
         assert_eq!(
             (&shown["forgotten"], &shown["events"][0]["id"]),
             (&json!(false), &changed["id"])
         );
         assert_eq!(
-            piped.call_tool(
+            piped.told(
                 "forget",
-                json!({ "text": format!("{text} on sundays"), "reason": "wrong" })
+                json!({ "matching": format!("{text} on sundays"), "reason": "wrong" })
             )["forgotten"],
             true
         );
@@ -394,7 +394,7 @@ fn a_day_with_the_tools() {
         assert_eq!(places, [false, false], "the words are gone, not only taken back");
         assert!(
             piped
-                .call_refused_tool("forget", json!({ "text": format!("{text} on sundays") }))
+                .refused("forget", json!({ "matching": format!("{text} on sundays") }))
                 .contains("no event")
         );
         piped.ends();
@@ -438,7 +438,7 @@ fn what_is_wrong_with_a_call_is_said_so_that_the_model_can_mend_it() {
         ("close", json!({ "ids": [] }), "`ids`"),
         ("close", json!({ "ids": ["one"] }), "`ids`"),
         ("close", json!({ "ids": ["EVT-20260213-001"] }), "EVT-20260213-001"),
-        ("forget", json!({}), "either `ids` or `text`"),
+        ("forget", json!({}), "either `ids` or `matching`"),
         ("forget", json!({ "ids": ["EVT-20200101-001"] }), "there is no event EVT-20200101-001"),
         ("why", json!({ "of": "" }), "`of` is missing"),
         ("why", json!({ "of": "EVT-20200101-001" }), "EVT-20200101-001"),
