@@ -20,7 +20,7 @@ const MAX_SNAPSHOTS: usize = 10_000;
 /// The default number of injected texts.
 const DEFAULT_INJECTIONS: usize = 5;
 /// The most injected texts.
-const MAX_INJECTED: usize = 1_000;
+const MAX_INJECTIONS: usize = 1_000;
 const DURATION_TYPE: ValueType = ValueType::Shaped("^[0-9]{1,9} *(?:s|m|min|h|d)$");
 const PAUSE_SCOPE_FIELDS: &[InputField] = &[
     InputField::text("session", "Only this session; `last` is the most recent one"),

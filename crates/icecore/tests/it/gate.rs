@@ -406,7 +406,6 @@ fn unkeyed_hash(parts: &[&str]) -> String {
     icecore_domain::hash::Hash::of(parts.join("\0").as_bytes()).to_string()[..16].to_owned()
 }
 
-// C.1 row 3
 #[test]
 fn what_0_1_stored_with_a_plain_hash_is_known_when_it_is_imported_again() {
     let (vault, folder) = (Vault::new(), tempfile::TempDir::new().unwrap());
@@ -479,7 +478,6 @@ fn what_0_1_stored_with_a_plain_hash_is_known_when_it_is_imported_again() {
     assert_eq!(kept(), before);
 }
 
-// C.1 row 3
 #[test]
 fn the_name_of_a_session_cannot_be_used_to_test_a_guess() {
     let (vault, folder) = (Vault::new(), tempfile::TempDir::new().unwrap());
@@ -497,7 +495,6 @@ fn the_name_of_a_session_cannot_be_used_to_test_a_guess() {
     assert!(kept.contains("[secret:pin:") && !kept.contains(&guess), "{kept}");
 }
 
-// C.1 row 1
 #[test]
 fn what_waits_is_shown_as_quoted_words_and_confirmed_or_dropped_one_by_one() {
     let vault = Vault::new();
