@@ -959,7 +959,7 @@ fn violations(
     scenario: &Scenario,
     golden: &Path,
     root: &Path,
-    first: &Said,
+    first: &CommandOutput,
     fault: Option<&Path>,
 ) -> Vec<String> {
     let mut wrong = Vec::new();
@@ -1033,8 +1033,8 @@ fn violations(
             // A transcript that could not be read is read when its session ends.
             let mut command = bare(program());
             start(&mut command, root, &["hook", "session-end"]);
-            self::told(command, root, TOLD);
-            settles(&Vault::opened(root.to_owned()), 200);
+            run_with_input(command, root, TOLD);
+            is_settled_within(&Vault::at_root(root.to_owned()), 200);
         }
         if acknowledged && !(scenario.done)(root) {
             wrong.push("acknowledged, and not done".into());
@@ -1519,7 +1519,7 @@ fn an_index_that_cannot_be_read_once_is_opened_again() {
         command.args(["-qq", "-y", "-o"]).arg(&log).args(["-e", "trace=pread64"]).args(options);
         command.arg("--").arg(program());
         start(&mut command, &root, &["verify"]);
-        told(command, &root, "")
+        run_with_input(command, &root, "")
     };
     assert_eq!(verify(&[]).code, Some(0));
     let calls = fs::read_to_string(&log).unwrap();
@@ -1541,10 +1541,10 @@ fn an_error_is_one_write() {
     some_events(&vault);
     let folder = TempDir::new().unwrap();
     let log = folder.path().join("log");
-    let first = traced(&vault.root, &["show", "20260213-99"], &log);
+    let first = trace_run(&vault.root, &["show", "20260213-99"], &log);
     assert_eq!(first.code, Some(3), "{first:?}");
-    let told: serde_json::Value = serde_json::from_str(&first.err).unwrap();
-    assert!(told["error"]["message"].is_string(), "{told}");
+    let error: serde_json::Value = serde_json::from_str(&first.err).unwrap();
+    assert!(error["error"]["message"].is_string(), "{error}");
     let calls = fs::read_to_string(&log).unwrap();
     assert_eq!(calls.lines().filter(|call| call.starts_with("write(2<")).count(), 1, "{calls}");
 }
