@@ -303,8 +303,8 @@ impl Memory {
         live: bool,
         report: &mut CaptureReport,
     ) -> Result<Vec<Record>> {
-        self.attribute_by_conversation(&mut records, taken).await?;
-        self.match_unkeyed_ids(&mut records, taken).await?;
+        self.attribute_by_conversation(&mut records, report).await?;
+        self.match_unkeyed_ids(&mut records, report).await?;
         let mut before: HashMap<String, usize> = HashMap::new();
         let heard: Vec<Option<String>> = records
             .iter()
@@ -487,8 +487,8 @@ impl Memory {
         }
         let redacted = secrets::redact(&text, &self.marker_key);
         for hidden in &redacted.hidden {
-            *taken.secrets.entry(hidden.kind.to_owned()).or_default() += 1;
-            taken.unkeyed_marks.insert(&hidden.mark, &hidden.unkeyed_mark);
+            *report.secrets.entry(hidden.kind.to_owned()).or_default() += 1;
+            report.unkeyed_marks.insert(&hidden.mark, &hidden.unkeyed_mark);
         }
         let text = match redacted.text {
             Cow::Borrowed(_) => text,
@@ -755,19 +755,19 @@ impl Memory {
                 sanitize::one_line(name)
             )));
         }
-        let session = match gaps.session.clone().or(read.session.clone()) {
+        let session = match defaults.session.clone().or(read.session.clone()) {
             Some(session) => session,
             None => {
                 self.transcript_session(name, &read.turns[0].text, &taken.unkeyed_marks).await?
             }
         };
-        let gaps = CaptureDefaults {
-            conversation: gaps
+        let defaults = CaptureDefaults {
+            conversation: defaults
                 .conversation
                 .clone()
                 .or_else(|| Some(TRANSCRIPTS_CONVERSATION.into())),
             session: Some(session),
-            origin: gaps.origin,
+            origin: defaults.origin,
             extent: ConversationExtent::Whole,
         };
         let turns = read.turns.len();

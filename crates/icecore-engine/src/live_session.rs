@@ -509,7 +509,7 @@ impl Memory {
             taken.withheld = 1;
             return Ok(taken);
         }
-        taken.merge(self.import_subagent(session, helper).await?.taken);
+        taken.merge(self.import_subagent(session, helper).await?.capture);
         Ok(taken)
     }
 

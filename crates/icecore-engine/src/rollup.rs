@@ -1016,7 +1016,7 @@ impl Memory {
                 let need = tokens_in + tokens_out;
                 let why = format!(
                     "the question needs up to {need} tokens, but the daily limit of {} leaves {left}",
-                    asking.ceiling
+                    model_budget.ceiling
                 );
                 return Ok(Err(ModelDeferral { why, all: true, ceiling: true }));
             }

@@ -75,7 +75,7 @@ pub const ROUTES: &[RouteSpec] = &[
         DATE_FIELD,
         InputField::new(
             "budget",
-            ValueType::Between(MIN_PACK_BUDGET, MAX_NUMBER),
+            ValueType::Between(MIN_PACK_BUDGET_BYTES, MAX_NUMBER),
             "Maximum size in bytes",
         ),
     ])
@@ -114,7 +114,7 @@ pub const ROUTES: &[RouteSpec] = &[
         ),
         InputField::new(
             "budget",
-            ValueType::Between(MIN_PACK_BUDGET, MAX_NUMBER),
+            ValueType::Between(MIN_PACK_BUDGET_BYTES, MAX_NUMBER),
             "Maximum size in characters; default 9000",
         ),
     ])
@@ -132,7 +132,7 @@ pub const ROUTES: &[RouteSpec] = &[
         DATE_FIELD,
         InputField::new(
             "budget",
-            ValueType::Between(MIN_PACK_BUDGET, MAX_NUMBER),
+            ValueType::Between(MIN_PACK_BUDGET_BYTES, MAX_NUMBER),
             "Maximum size in characters",
         ),
     ])

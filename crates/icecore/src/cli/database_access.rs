@@ -466,7 +466,7 @@ async fn erase_store(postgres: &DatabaseStore, yes: bool, out: &mut Output) -> R
     }
     let erased = access::erase_store(postgres, &cli_actor()).await?;
     if out.is_json() {
-        return out.json(&json!({ "store": home.name, "users": erased, "erased": true }));
+        return out.json(&json!({ "store": database.name, "users": erased, "erased": true }));
     }
     out.line(format!(
         "Erased the store `{}` and {}. Backups of the database are out of reach.",

@@ -372,7 +372,7 @@ pub async fn migrate(open: &OpenMemory, migrate: &MigrateArgs, out: &mut Output)
     out.line(format!(
         "{BOLD}{}{BOLD:#}  {} stored, {} extracted, {} moved to the archive, {} unchanged",
         if migrate.dry_run { "Planned" } else { "Done" },
-        pluralize(migrated.kept, "file"),
+        pluralize(migrated.stored, "file"),
         pluralize(migrated.learnt, "event"),
         pluralize(migrated.moved, "file"),
         migrated.unchanged

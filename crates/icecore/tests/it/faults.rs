@@ -759,7 +759,7 @@ fn a_model_is_checked_before_it_is_needed() {
     assert_eq!((code, failed(&found)), (Some(1), vec!["answers".to_owned()]), "{found}");
     let (code, found) = check(|_, _| Reply::Says("I would rather not.".into()));
     assert_eq!((code, failed(&found)), (Some(1), vec!["follows a schema".to_owned()]), "{found}");
-    let said = ask(&vault, nobody(), &[], &["model", "check", "--json"]);
+    let said = run_with_model(&vault, unused_address(), &[], &["model", "check", "--json"]);
     assert_eq!(
         (said.code, failed(&said.json())),
         (Some(1), vec!["reachable".to_owned()]),

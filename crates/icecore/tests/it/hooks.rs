@@ -133,12 +133,12 @@ fn a_transcript_adds_nothing_to_what_hooks_stored_although_the_index_is_gone() {
     hook(
         &vault,
         "user-prompt-submit",
-        &told("s1", at, "UserPromptSubmit", json!({ "prompt": "paint the boat" })),
+        &hook_payload("s1", at, "UserPromptSubmit", json!({ "prompt": "paint the boat" })),
     );
     hook(
         &vault,
         "stop",
-        &told("s1", at, "Stop", json!({ "last_assistant_message": "it is painted" })),
+        &hook_payload("s1", at, "Stop", json!({ "last_assistant_message": "it is painted" })),
     );
     let before = texts(&vault);
     assert_eq!(before, ["paint the boat", "it is painted"]);

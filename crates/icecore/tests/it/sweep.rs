@@ -959,7 +959,7 @@ fn violations(
     scenario: &Scenario,
     golden: &Path,
     root: &Path,
-    first: &Said,
+    first: &CommandOutput,
     fault: Option<&Path>,
 ) -> Vec<String> {
     let mut wrong = Vec::new();
@@ -1033,7 +1033,7 @@ fn violations(
             // A transcript that could not be read is read when its session ends.
             let mut command = bare(program());
             start(&mut command, root, &["hook", "session-end"]);
-            self::told(command, root, TOLD);
+            run_with_input(command, root, TOLD);
             settles(&Vault::opened(root.to_owned()), 200);
         }
         if acknowledged && !(scenario.done)(root) {
