@@ -36,7 +36,7 @@ pub const ROUTES: &[RouteSpec] = &[
     .example("/api/memory-tool", Some(r#"{"command":"view","path":"/memories"}"#)),
     RouteSpec::get(READ, "/api/memory-tool/versions", GROUP, "Earlier versions of a file of the memory tool, oldest first", "ToolVersions", list_versions)
         .query(&[InputField::new("path", TOOL_PATH_TYPE, "The file, such as /memories/plan.md")
-            .required()])
+            .require()])
         .example("/api/memory-tool/versions?path=/memories/plan.md", None),
 ];
 

@@ -566,7 +566,7 @@ fn hostile_archives_and_trees_are_refused() {
     refused("overlap.zip", overlapping(), "entries overlap");
     refused(
         "torn.zip",
-        zipped(&[("conversations.json", b"[]")])[..40].to_vec(),
+        zip_files(&[("conversations.json", b"[]")])[..40].to_vec(),
         "is not a complete zip archive",
     );
     refused("nothing.zip", zip_files(&[("readme.txt", b"hi")]), "has no conversations in it");

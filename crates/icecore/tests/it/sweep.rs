@@ -1034,7 +1034,7 @@ fn violations(
             let mut command = bare(program());
             start(&mut command, root, &["hook", "session-end"]);
             run_with_input(command, root, TOLD);
-            settles(&Vault::opened(root.to_owned()), 200);
+            is_settled_within(&Vault::at_root(root.to_owned()), 200);
         }
         if acknowledged && !(scenario.done)(root) {
             wrong.push("acknowledged, and not done".into());
@@ -1519,7 +1519,7 @@ fn an_index_that_cannot_be_read_once_is_opened_again() {
         command.args(["-qq", "-y", "-o"]).arg(&log).args(["-e", "trace=pread64"]).args(options);
         command.arg("--").arg(program());
         start(&mut command, &root, &["verify"]);
-        told(command, &root, "")
+        run_with_input(command, &root, "")
     };
     assert_eq!(verify(&[]).code, Some(0));
     let calls = fs::read_to_string(&log).unwrap();
@@ -1541,7 +1541,7 @@ fn an_error_is_one_write() {
     some_events(&vault);
     let folder = TempDir::new().unwrap();
     let log = folder.path().join("log");
-    let first = traced(&vault.root, &["show", "20260213-99"], &log);
+    let first = trace_run(&vault.root, &["show", "20260213-99"], &log);
     assert_eq!(first.code, Some(3), "{first:?}");
     let told: serde_json::Value = serde_json::from_str(&first.err).unwrap();
     assert!(told["error"]["message"].is_string(), "{told}");

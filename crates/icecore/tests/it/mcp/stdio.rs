@@ -371,14 +371,16 @@ fn a_day_with_the_tools() {
         }
         assert_eq!(piped.call_tool("pack", json!({ "date": "yesterday" }))["date"], "2026-02-12");
 
-        let shown = piped
-            .told("forget", json!({ "matching": format!("{text} on sundays"), "dry_run": true }));
+        let shown = piped.call_tool(
+            "forget",
+            json!({ "matching": format!("{text} on sundays"), "dry_run": true }),
+        );
         assert_eq!(
             (&shown["forgotten"], &shown["events"][0]["id"]),
             (&json!(false), &changed["id"])
         );
         assert_eq!(
-            piped.told(
+            piped.call_tool(
                 "forget",
                 json!({ "matching": format!("{text} on sundays"), "reason": "wrong" })
             )["forgotten"],
@@ -394,7 +396,7 @@ fn a_day_with_the_tools() {
         assert_eq!(places, [false, false], "the words are gone, not only taken back");
         assert!(
             piped
-                .refused("forget", json!({ "matching": format!("{text} on sundays") }))
+                .call_refused_tool("forget", json!({ "matching": format!("{text} on sundays") }))
                 .contains("no event")
         );
         piped.ends();
