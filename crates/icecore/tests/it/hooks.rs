@@ -129,7 +129,7 @@ fn at_work(vault: &Vault) -> usize {
 #[test]
 fn a_transcript_adds_nothing_to_what_hooks_stored_although_the_index_is_gone() {
     let vault = Vault::new();
-    let folder = tempfile::TempDir::new().unwrap();
+    let folder = TempDir::new().unwrap();
     let at = folder.path();
     hook(
         &vault,
