@@ -414,7 +414,7 @@ fn what_0_1_stored_with_a_plain_hash_is_known_when_it_is_imported_again() {
     };
     let pin = format!("my PIN is {}, remember it", mark("pin", "4829"));
     let secret = format!("ghp_{}", "a1B2".repeat(9));
-    let token = format!("the token is {}", mark("github-token", &secret));
+    let token = format!("the token is {}", mark("token", &secret));
     let (login, asked) = (format!("log in: {token}"), format!("Which? {token}"));
     let at = "2026-02-13T08:30:00Z";
     let id = |text: &str, at: &str, times: &str| {
@@ -424,7 +424,7 @@ fn what_0_1_stored_with_a_plain_hash_is_known_when_it_is_imported_again() {
         format!("t{}", unkeyed_hash(&["s1", role, times, text]))
     };
     let begun = icecore_domain::hash::Hash::of(asked.as_bytes()).short_hex();
-    let notes = format!("talk.txt-{begun}");
+    let notes = format!("talk-{begun}");
     let heard = "2026-02-13T09:30:00+01:00";
     let line = |conversation: &str, session: Value, id: String, role: &str, text: &str| {
         json!({
