@@ -232,7 +232,7 @@ impl Memory {
             .filter(|review| review.state == ReviewState::Open);
         let Some(review) = review else {
             return Err(Error::NotFound(format!(
-                "no draft of {period} waits for review; run `icecore summary review` to list those that do"
+                "there is no draft of {period} to review; `icecore summary review` lists all drafts"
             )));
         };
         let (state, words) = match what {
