@@ -1,5 +1,7 @@
 //! Capture: messages, transcripts, imports, log lines and saved states.
 
+use std::collections::HashSet;
+
 use anyhow::Result;
 use icecore_domain::calendar::Moment;
 use icecore_domain::event::{Origin, ParseEnumError};
@@ -247,6 +249,21 @@ fn parse_old_file(raw: &str) -> Result<OldFolderFile, String> {
     Ok(OldFolderFile { path: sent.path, bytes: sent.text.into_bytes(), modified })
 }
 
+/// Refuses a list in which one path is a file and the folder of another file.
+fn refuse_files_as_folders(files: &[OldFolderFile]) -> Result<()> {
+    let paths: HashSet<&str> = files.iter().map(|file| file.path.as_str()).collect();
+    for file in files {
+        let folders = file.path.match_indices('/').map(|(at, _)| &file.path[..at]);
+        if let Some(folder) = folders.into_iter().find(|folder| paths.contains(folder)) {
+            return Err(usage_error(format!(
+                "`files`: {folder} is a file and the folder of {}; send one of the two",
+                file.path
+            )));
+        }
+    }
+    Ok(())
+}
+
 fn migrate(call: ApiCall) -> HandlerFuture {
     Box::pin(async move {
         let said = call.body()?;
@@ -254,6 +271,7 @@ fn migrate(call: ApiCall) -> HandlerFuture {
         if files.is_empty() {
             return Err(usage_error("`files` is missing: the files of the old folder"));
         }
+        refuse_files_as_folders(&files)?;
         ApiAnswer::from_value(
             &call
                 .open_memory()

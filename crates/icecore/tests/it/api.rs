@@ -692,6 +692,12 @@ fn every_route_answers_as_the_document_says() {
         ("POST", "/api/migrate", r#"{"files":[{"path":"../../etc/passwd","text":"x"}]}"#, 400),
         ("POST", "/api/migrate", r#"{"files":[{"path":"/etc/passwd","text":"x"}]}"#, 400),
         ("POST", "/api/migrate", r#"{"files":[]}"#, 400),
+        (
+            "POST",
+            "/api/migrate",
+            r#"{"files":[{"path":"a","text":"x"},{"path":"a/b","text":"y"}]}"#,
+            400,
+        ),
         ("POST", "/api/migrate", r#"{"folder":"/etc"}"#, 400),
         ("GET", "/api/similar/merged", "", 200),
         ("GET", "/api/similar/merged?budget=1", "", 400),
