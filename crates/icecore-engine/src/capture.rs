@@ -23,7 +23,7 @@ use icecore_domain::secrets::UnkeyedMarks;
 use icecore_domain::speaker::{self, ConversationExtent};
 use icecore_domain::transcript::{self, TranscriptFormat};
 use icecore_domain::{budget, capture_filter, private, sanitize, secrets};
-use icecore_store::{ContentVersion, Error as StoreError};
+use icecore_store::{ContentVersion, Error as StoreError, ErrorKind as StoreErrorKind};
 use jiff::tz::Offset;
 use serde::Serialize;
 
@@ -824,7 +824,7 @@ impl Memory {
         self.refresh_tombstones().await?;
         let (record, mut taken) = self.build_state_record(text, title, origin)?;
         self.append_records(vec![record.clone()], &mut taken).await?;
-        let path: DocPath = layout::STATE.parse().map_err(StoreError::Path)?;
+        let path: DocPath = layout::STATE.parse().map_err(StoreError::from)?;
         self.store.put(&path, format!("{}\n", record.text).as_bytes()).await?;
         let why_not = self.append_state_entry(&record).await?;
         Ok(SavedState {
@@ -888,8 +888,8 @@ impl Memory {
     /// Appends a state to `24hr.md`, or returns why not: it equals the last entry or follows it too
     /// soon.
     async fn append_state_entry(&self, record: &Record) -> Result<Option<String>> {
-        let path: DocPath = layout::LAST_DAY.parse().map_err(StoreError::Path)?;
-        let mut last = StoreError::Conflict { what: path.to_string() };
+        let path: DocPath = layout::LAST_DAY.parse().map_err(StoreError::from)?;
+        let mut last = StoreError::conflict(path.to_string());
         for _ in 0..MAX_ATTEMPTS {
             let so_far = self.store.document(&path).await?;
             let (_, entries) = states::parse_entries(&String::from_utf8_lossy(
@@ -921,7 +921,7 @@ impl Memory {
                 )
                 .await
             {
-                Err(moved @ StoreError::Conflict { .. }) => last = moved,
+                Err(moved @ StoreError { kind: StoreErrorKind::Conflict, .. }) => last = moved,
                 other => {
                     other?;
                     return Ok(None);

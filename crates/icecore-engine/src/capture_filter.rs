@@ -8,7 +8,9 @@ use std::collections::BTreeMap;
 use icecore_domain::event::{EventDraft, Scope};
 use icecore_domain::layout::DocPath;
 use icecore_domain::secrets::{self, MarkerKey};
-use icecore_store::{ContentVersion, Error as StoreError, Snapshot, Store};
+use icecore_store::{
+    ContentVersion, Error as StoreError, ErrorKind as StoreErrorKind, Snapshot, Store,
+};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
@@ -33,7 +35,7 @@ pub(crate) async fn load_marker_key(store: &dyn Store) -> Result<MarkerKey> {
     if let Ok(Some(key)) = known {
         return Ok(key);
     }
-    let is_broken = matches!(known, Err(StoreError::InvalidMarkerKey(_)));
+    let is_broken = matches!(known, Err(StoreError { kind: StoreErrorKind::InvalidMarkerKey, .. }));
     let fresh = new_marker_key()?;
     Ok(store.set_marker_key(&fresh, is_broken).await.unwrap_or(fresh))
 }
@@ -202,11 +204,13 @@ impl Memory {
                 .compare_and_swap(place, fit.as_bytes(), ContentVersion::of(Some(&bytes)))
                 .await
             {
-                Err(
-                    StoreError::Conflict { .. }
-                    | StoreError::PermissionDenied { .. }
-                    | StoreError::Link(_),
-                ) => {
+                Err(StoreError {
+                    kind:
+                        StoreErrorKind::Conflict
+                        | StoreErrorKind::PermissionDenied
+                        | StoreErrorKind::Link,
+                    ..
+                }) => {
                     continue;
                 }
                 other => other?,

@@ -674,7 +674,7 @@ pub(crate) fn nearest_key_hint<'a>(
 
 /// Reads the policy of the vault in `store`.
 pub async fn load_policy(store: &dyn Store) -> crate::Result<Policy> {
-    let path: DocPath = layout::CONFIG.parse().map_err(icecore_store::Error::Path)?;
+    let path: DocPath = layout::CONFIG.parse().map_err(icecore_store::Error::from)?;
     let own = store.document(&path).await?.unwrap_or_default();
     let own = String::from_utf8(own).map_err(|_| PolicyError::Syntax("it is not UTF-8".into()))?;
     Ok(Policy::read(own.trim_start_matches('\u{feff}'))?)

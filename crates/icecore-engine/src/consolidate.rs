@@ -17,7 +17,7 @@ use icecore_domain::ledger::{LedgerEntry, conflict};
 use icecore_domain::report::{self, NightlyRun};
 use icecore_domain::schedule::{Job, Occurrence};
 use icecore_domain::summary::SummaryQuery;
-use icecore_store::{ContentVersion, Error as StoreError, Lease};
+use icecore_store::{ContentVersion, Error as StoreError, ErrorKind as StoreErrorKind, Lease};
 use serde::Serialize;
 
 use crate::checkpoint::Checkpoint;
@@ -70,7 +70,7 @@ pub struct ConsolidationPreview {
 }
 
 fn doc_path(text: &str) -> Result<DocPath> {
-    Ok(text.parse().map_err(StoreError::Path)?)
+    Ok(text.parse().map_err(StoreError::from)?)
 }
 
 impl Memory {
@@ -300,7 +300,7 @@ impl Memory {
                 .compare_and_swap(&place, text.as_bytes(), ContentVersion::of(bytes.as_deref()))
                 .await;
             // The report was edited meanwhile.
-            if !matches!(written, Err(StoreError::Conflict { .. })) {
+            if !matches!(written, Err(StoreError { kind: StoreErrorKind::Conflict, .. })) {
                 break;
             }
         }

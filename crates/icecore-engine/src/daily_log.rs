@@ -10,7 +10,7 @@ use icecore_domain::ledger::LedgerEntry;
 use icecore_domain::ledger::query::EventQuery;
 use icecore_domain::priority_extracts;
 use icecore_domain::sanitize;
-use icecore_store::{ContentVersion, Error as StoreError};
+use icecore_store::{ContentVersion, Error as StoreError, ErrorKind as StoreErrorKind};
 use jiff::ToSpan;
 use serde::Serialize;
 
@@ -73,7 +73,7 @@ impl Memory {
         }
         let now = self.now();
         let path = DocPath::log(now.day());
-        let mut last = StoreError::Conflict { what: path.to_string() };
+        let mut last = StoreError::conflict(path.to_string());
         for _ in 0..MAX_ATTEMPTS {
             let so_far = self.store.document(&path).await?;
             let from = ContentVersion::of(so_far.as_deref());
@@ -88,7 +88,7 @@ impl Memory {
                 appended.strip_prefix('\n').unwrap_or(&appended)
             };
             match self.store.append_if_unchanged(&path, bytes.as_bytes(), from).await {
-                Err(moved @ StoreError::Conflict { .. }) => last = moved,
+                Err(moved @ StoreError { kind: StoreErrorKind::Conflict, .. }) => last = moved,
                 other => {
                     other?;
                     return Ok(LogReport {

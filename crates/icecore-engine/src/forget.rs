@@ -27,7 +27,8 @@ use icecore_domain::record::{self, Record, SessionKey};
 use icecore_domain::summary::{Period, Summary, SummaryAuthor, SummaryCost, SummaryQuery, Tier};
 use icecore_domain::{memory_file, sanitize};
 use icecore_store::{
-    ContentVersion, Error as StoreError, RewriteReport, ScrubOutcome, ScrubbedFile,
+    ContentVersion, Error as StoreError, ErrorKind as StoreErrorKind, RewriteReport, ScrubOutcome,
+    ScrubbedFile,
 };
 use jiff::civil::Date;
 use serde::Serialize;
@@ -141,7 +142,7 @@ struct ForgetMatches {
 }
 
 fn doc_path(text: &str) -> Result<DocPath> {
-    Ok(text.parse().map_err(StoreError::Path)?)
+    Ok(text.parse().map_err(StoreError::from)?)
 }
 
 fn turn_of(record: &Record) -> Option<u64> {
@@ -492,7 +493,7 @@ impl Memory {
                 continue;
             }
             match self.store.remove_unchanged(&page, after).await {
-                Err(StoreError::Conflict { .. }) => {}
+                Err(StoreError { kind: StoreErrorKind::Conflict, .. }) => {}
                 other => other?,
             }
         }

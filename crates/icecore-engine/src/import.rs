@@ -233,7 +233,7 @@ impl Memory {
 }
 
 fn import_progress_path() -> Result<DocPath> {
-    Ok(layout::IMPORTS.parse().map_err(StoreError::Path)?)
+    Ok(layout::IMPORTS.parse().map_err(StoreError::from)?)
 }
 
 /// The draft without the fields that would make it invalid.

@@ -65,7 +65,7 @@ const RUN_LOG_TAIL_BYTES: u64 = 64 * 1024;
 const BYTES_PER_RUN: u64 = 24 * 1024;
 
 fn doc_path(text: &str) -> Result<DocPath> {
-    Ok(text.parse().map_err(StoreError::Path)?)
+    Ok(text.parse().map_err(StoreError::from)?)
 }
 
 impl Memory {

@@ -23,7 +23,7 @@ use icecore_domain::packs::working::{self, WorkingContext};
 use icecore_domain::pause::{self, Pause, PauseScope, Pauses};
 use icecore_domain::record::{self, IncomingMessage, Record, RecordKind, Role};
 use icecore_domain::{private, sanitize};
-use icecore_store::{Error as StoreError, Lease};
+use icecore_store::{Error as StoreError, ErrorKind as StoreErrorKind, Lease};
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
@@ -214,7 +214,7 @@ const FAILURE_REPORT_DAYS: i64 = 7;
 const OWN_STATE_MINUTES: i64 = 60;
 
 fn doc_path(text: &str) -> Result<DocPath> {
-    Ok(text.parse().map_err(StoreError::Path)?)
+    Ok(text.parse().map_err(StoreError::from)?)
 }
 
 fn session_note_path(session: &str) -> Result<DocPath> {
@@ -227,7 +227,10 @@ fn retry_note_path(session: &str) -> Result<DocPath> {
 
 /// Whether a write failed only because another process was writing.
 fn is_busy(error: &Error) -> bool {
-    matches!(error, Error::Store(StoreError::Busy { .. } | StoreError::Conflict { .. }))
+    matches!(
+        error,
+        Error::Store(StoreError { kind: StoreErrorKind::Busy | StoreErrorKind::Conflict, .. })
+    )
 }
 
 /// Waits without blocking the other tasks of a runtime, if there is one; hooks run without.
@@ -780,7 +783,9 @@ impl Memory {
             }
         }
         match self.store.add_records(records).await {
-            Err(StoreError::Busy { .. } | StoreError::Conflict { .. }) => return Ok(all),
+            Err(StoreError { kind: StoreErrorKind::Busy | StoreErrorKind::Conflict, .. }) => {
+                return Ok(all);
+            }
             other => other?,
         };
         for name in read {

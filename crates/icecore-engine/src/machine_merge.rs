@@ -16,8 +16,8 @@ use icecore_domain::ledger::integrity::{self, LedgerPrefix};
 use icecore_domain::merge::{self, Renumbering};
 use icecore_domain::sanitize;
 use icecore_store::{
-    ContentVersion, Divergence, Error as StoreError, LedgerText, MERGE_NOTE_PREFIX, MergeOutcome,
-    RESOLVED_MERGE_NOTE,
+    ContentVersion, Divergence, Error as StoreError, ErrorKind as StoreErrorKind, LedgerText,
+    MERGE_NOTE_PREFIX, MergeOutcome, RESOLVED_MERGE_NOTE,
 };
 use serde::Serialize;
 
@@ -89,7 +89,7 @@ pub(crate) struct MachineState {
 }
 
 fn doc_path(text: &str) -> Result<DocPath> {
-    Ok(text.parse().map_err(StoreError::Path)?)
+    Ok(text.parse().map_err(StoreError::from)?)
 }
 
 impl Memory {
@@ -160,7 +160,7 @@ impl Memory {
         {
             let files: Vec<&str> =
                 unfinished.conflicts.iter().map(String::as_str).take(5).collect();
-            return Err(StoreError::UnresolvedMerge(format!(
+            return Err(StoreError::unresolved_merge(format!(
                 "a merge has conflicts in {}; resolve them, run `git add` on the files, then `icecore merge` to continue, or `git merge --abort` to cancel",
                 files.join(", ")
             ))
@@ -276,7 +276,7 @@ impl Memory {
             }
             Ok(_) => {}
             // No file was in place yet; the merge starts again.
-            Err(StoreError::Conflict { .. }) => return Ok(()),
+            Err(StoreError { kind: StoreErrorKind::Conflict, .. }) => return Ok(()),
             Err(error) => return Err(error.into()),
         }
         self.reload_tombstones().await?;
@@ -425,7 +425,7 @@ impl Memory {
                         .compare_and_swap(&place, &text, ContentVersion::of(Some(&bytes)))
                         .await;
                     // The file was saved or appended to meanwhile: it is read again.
-                    if !matches!(renamed, Err(StoreError::Conflict { .. })) {
+                    if !matches!(renamed, Err(StoreError { kind: StoreErrorKind::Conflict, .. })) {
                         break;
                     }
                 }
@@ -540,6 +540,6 @@ fn conflict_error(name: &str, files: &[(String, Option<String>)], left: bool) ->
     } else {
         "Nothing was changed".into()
     };
-    StoreError::UnresolvedMerge(format!("{count} in conflict:\n  {}\n{next}", told.join("\n  ")))
+    StoreError::unresolved_merge(format!("{count} in conflict:\n  {}\n{next}", told.join("\n  ")))
         .into()
 }

@@ -88,7 +88,7 @@ fn is_before_snapshot(snapshot: &Snapshot) -> bool {
 }
 
 fn doc_path(text: &str) -> Result<DocPath> {
-    Ok(text.parse().map_err(icecore_store::Error::Path)?)
+    Ok(text.parse().map_err(icecore_store::Error::from)?)
 }
 
 impl Memory {
@@ -775,7 +775,7 @@ impl Memory {
             .await
         {
             // A concurrent verification has just written the same.
-            Err(icecore_store::Error::Conflict { .. }) => Ok(()),
+            Err(icecore_store::Error { kind: icecore_store::ErrorKind::Conflict, .. }) => Ok(()),
             other => Ok(other?),
         }
     }

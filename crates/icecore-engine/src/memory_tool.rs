@@ -12,7 +12,7 @@ use icecore_domain::hash::Hash;
 use icecore_domain::layout::{self, DocPath};
 use icecore_domain::memory_tool::{self, FileSizes, PathEntry, ToolCommand, ToolPath};
 use icecore_domain::sanitize;
-use icecore_store::{ContentVersion, Error as StoreError, Lease};
+use icecore_store::{ContentVersion, Error as StoreError, ErrorKind as StoreErrorKind, Lease};
 use serde::{Deserialize, Serialize};
 
 use crate::{Error, Memory, Result};
@@ -66,7 +66,10 @@ impl From<StoreError> for ToolError {
     fn from(error: StoreError) -> Self {
         match error {
             // A link or a folder where a file should be is not a file of the tool.
-            StoreError::Link(_) | StoreError::NotAFile(_) | StoreError::Path(_) => Self::Answer(
+            StoreError {
+                kind: StoreErrorKind::Link | StoreErrorKind::NotAFile | StoreErrorKind::InvalidPath,
+                ..
+            } => Self::Answer(
                 "Error: there is something at this path that is not a file of memory".into(),
             ),
             error => Self::Failed(error.into()),
@@ -345,7 +348,7 @@ impl Memory {
         let log: DocPath =
             format!("{}/{}.jsonl", layout::TOOL_VERSIONS, now.day().strftime("%Y-%m"))
                 .parse()
-                .map_err(StoreError::Path)?;
+                .map_err(StoreError::from)?;
         Ok(self.store.append_to_document(&log, line.as_bytes()).await?)
     }
 }

@@ -15,7 +15,7 @@ use icecore_domain::migrate::{
 };
 use icecore_domain::record::{self, Record, RecordKind, Role};
 use icecore_domain::sanitize;
-use icecore_store::{ContentVersion, Error as StoreError};
+use icecore_store::{ContentVersion, Error as StoreError, ErrorKind as StoreErrorKind};
 use jiff::Timestamp;
 use serde::Serialize;
 
@@ -158,7 +158,7 @@ impl Memory {
         let report: DocPath =
             format!("{}/inventory-{}.md", migrate::ARCHIVE, sanitize::entity_key(&now.to_string()))
                 .parse()
-                .map_err(StoreError::Path)?;
+                .map_err(StoreError::from)?;
         self.store.put(&report, migrated.table.as_bytes()).await?;
         migrated.report = Some(report.to_string());
         self.run_migration(plan, &mut migrated).await?;
@@ -322,7 +322,7 @@ impl Memory {
                 // If another process was faster, the next run starts from the new content.
                 MigrationStep::Keep { to, bytes, .. } => {
                     match self.store.compare_and_swap(&to, &bytes, ContentVersion::ABSENT).await {
-                        Err(StoreError::Conflict { .. }) => report
+                        Err(StoreError { kind: StoreErrorKind::Conflict, .. }) => report
                             .complaints
                             .push(format!("{to} was created meanwhile; run the migration again")),
                         other => other?,

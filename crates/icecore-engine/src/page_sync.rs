@@ -18,7 +18,9 @@ use icecore_domain::memory_file::{self, MemoEdit, ParsedMemo};
 use icecore_domain::page::edit::{self, PageEdit};
 use icecore_domain::page::{self, PageKey, PageKind};
 use icecore_domain::sanitize;
-use icecore_store::{ContentVersion, Error as StoreError, Position, Replacement, Stamp};
+use icecore_store::{
+    ContentVersion, Error as StoreError, ErrorKind as StoreErrorKind, Position, Replacement, Stamp,
+};
 use serde::Serialize;
 
 use crate::{Error, MAX_ATTEMPTS, Memory, Result, SecretCounts};
@@ -58,7 +60,7 @@ impl PageSyncReport {
 }
 
 fn doc_path(text: &str) -> Result<DocPath> {
-    Ok(text.parse().map_err(StoreError::Path)?)
+    Ok(text.parse().map_err(StoreError::from)?)
 }
 
 fn is_page(path: &DocPath) -> bool {
@@ -96,10 +98,13 @@ fn edited_meanwhile_warning(place: &DocPath) -> String {
 fn is_single_file_error(error: &StoreError) -> bool {
     matches!(
         error,
-        StoreError::Link(_)
-            | StoreError::NotAFile(_)
-            | StoreError::PermissionDenied { .. }
-            | StoreError::Path(_)
+        StoreError {
+            kind: StoreErrorKind::Link
+                | StoreErrorKind::NotAFile
+                | StoreErrorKind::PermissionDenied
+                | StoreErrorKind::InvalidPath,
+            ..
+        }
     )
 }
 
@@ -281,7 +286,7 @@ impl Memory {
         place: &DocPath,
         report: &mut PageSyncReport,
     ) -> Result<EditImport> {
-        let mut last = StoreError::Conflict { what: layout::LEDGER.into() };
+        let mut last = StoreError::conflict(layout::LEDGER.into());
         for _ in 0..MAX_ATTEMPTS {
             let Some(bytes) = self.store.document(place).await? else {
                 return Ok(EditImport::Imported);
@@ -319,7 +324,9 @@ impl Memory {
             let untaken = edits.has_rejected_text || report.complaints.len() > before;
             report.complaints.extend(edits.complaints.iter().cloned());
             match self.append_at(drafts, position).await {
-                Err(Error::Store(moved @ StoreError::Conflict { .. })) => last = moved,
+                Err(Error::Store(moved @ StoreError { kind: StoreErrorKind::Conflict, .. })) => {
+                    last = moved
+                }
                 other => {
                     report.learnt.extend(other?.iter().map(|event| event.id));
                     // An edit that could not be imported stays in the file for its author to
@@ -489,7 +496,7 @@ impl Memory {
                             )
                             .await
                         {
-                            Err(StoreError::Conflict { .. }) => {
+                            Err(StoreError { kind: StoreErrorKind::Conflict, .. }) => {
                                 report.complaints.push(edited_meanwhile_warning(place));
                                 return Ok(());
                             }

@@ -105,7 +105,7 @@ enum LedgerSource {
 }
 
 fn doc_path(text: &str) -> Result<DocPath> {
-    Ok(text.parse().map_err(StoreError::Path)?)
+    Ok(text.parse().map_err(StoreError::from)?)
 }
 
 fn days_before(day: Date, days: i32) -> Date {

@@ -12,7 +12,7 @@ use icecore_domain::ledger::conflict::{self, Conflict};
 use icecore_domain::ledger::query::EventQuery;
 use icecore_domain::ledger::revise::RevisionError;
 use icecore_domain::ledger::{Ledger, LedgerEntry, revise};
-use icecore_store::{Error as StoreError, EventSelection, Position};
+use icecore_store::{Error as StoreError, ErrorKind as StoreErrorKind, EventSelection, Position};
 use jiff::civil::Date;
 use serde::Serialize;
 
@@ -288,14 +288,14 @@ impl Memory {
         &self,
         mut decide: impl AsyncFnMut() -> Result<(Vec<EventDraft>, Position)>,
     ) -> Result<Vec<Event>> {
-        let mut last = StoreError::Conflict { what: "the ledger".into() };
+        let mut last = StoreError::conflict("the ledger".into());
         for _ in 0..MAX_ATTEMPTS {
             let (drafts, position) = decide().await?;
             if drafts.is_empty() {
                 return Ok(Vec::new());
             }
             match self.store.append(drafts, Some(position)).await {
-                Err(moved @ StoreError::Conflict { .. }) => last = moved,
+                Err(moved @ StoreError { kind: StoreErrorKind::Conflict, .. }) => last = moved,
                 other => return Ok(other?),
             }
         }

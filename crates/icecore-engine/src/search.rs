@@ -21,9 +21,7 @@ use icecore_domain::rank::updates::{self, RankedHit};
 use icecore_domain::rank::vector::{self, DIMENSIONS, PackedVector, SignVector};
 use icecore_domain::record::Role;
 use icecore_store::Progress;
-use icecore_store::search_index::{
-    EmbeddingCoverage, IndexReport as PassagesTaken, LocatedPassage,
-};
+use icecore_store::{EmbeddingCoverage, IndexReport as PassagesTaken, LocatedPassage};
 use jiff::Timestamp;
 
 use crate::embed::Embedder;

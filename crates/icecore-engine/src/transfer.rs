@@ -213,7 +213,7 @@ impl<'a> TargetWriter<'a> {
         }
         // Created by `init`, and not in the source.
         for path in [".gitignore", ".gitattributes"] {
-            let path: DocPath = path.parse().map_err(StoreError::Path)?;
+            let path: DocPath = path.parse().map_err(StoreError::from)?;
             if !self.hashes.contains_key(&path) && self.to.document_len(&path).await? > 0 {
                 self.to.remove(&path).await?;
             }

@@ -22,7 +22,7 @@ use icecore_domain::sanitize;
 use icecore_domain::summary::{
     self, Importance, Period, Summary, SummaryAuthor, SummaryFileState, SummaryQuery, Tier,
 };
-use icecore_store::{ContentVersion, Error as StoreError};
+use icecore_store::{ContentVersion, Error as StoreError, ErrorKind as StoreErrorKind};
 use jiff::ToSpan;
 use jiff::civil::Date;
 use serde::Serialize;
@@ -53,7 +53,7 @@ const PRIMER_FOLDERS: &[&str] =
 const TAIL_BYTES: u64 = 256 * 1024;
 
 fn doc_path(text: &str) -> Result<DocPath> {
-    Ok(text.parse().map_err(StoreError::Path)?)
+    Ok(text.parse().map_err(StoreError::from)?)
 }
 
 /// The period of a primer's file.
@@ -132,7 +132,7 @@ impl Memory {
         report: &mut RollupReport,
     ) -> Result<bool> {
         match self.store.compare_and_swap(place, text.as_bytes(), from).await {
-            Err(StoreError::Conflict { .. }) => {
+            Err(StoreError { kind: StoreErrorKind::Conflict, .. }) => {
                 report.files.left.push(place.to_string());
                 Ok(false)
             }
@@ -387,7 +387,9 @@ impl Memory {
                 && self.write_view(&place, &newest, report).await?
             {
                 match self.store.remove_unchanged(&file, ContentVersion::of(Some(&bytes))).await {
-                    Err(StoreError::Conflict { .. }) => report.files.left.push(file.to_string()),
+                    Err(StoreError { kind: StoreErrorKind::Conflict, .. }) => {
+                        report.files.left.push(file.to_string())
+                    }
                     other => {
                         other?;
                         report.files.archived += 1;
@@ -754,7 +756,7 @@ impl Memory {
             .await
         {
             // A state was saved meanwhile; the next run removes the old ones.
-            Err(StoreError::Conflict { .. }) => {}
+            Err(StoreError { kind: StoreErrorKind::Conflict, .. }) => {}
             other => {
                 other?;
                 report.files.written += 1;

@@ -40,8 +40,7 @@ use icecore_domain::summary::{Importance, Period, Summary, SummaryAuthor, Summar
 use icecore_engine::clock::{Clock, FixedClock};
 use icecore_engine::embed::{Embedder, MiniLm};
 use icecore_engine::{CaptureDefaults, Memory, SearchRequest, Searcher};
-use icecore_store::Store;
-use icecore_store::search_index::SearchIndex;
+use icecore_store::prelude::*;
 use icecore_store::vault::Vault;
 use jiff::civil::{Date, date};
 use jiff::{Timestamp, ToSpan};

@@ -14,9 +14,9 @@ use async_trait::async_trait;
 use icecore_domain::layout::DocPath;
 use icecore_domain::sanitize;
 use icecore_engine::converse::{self, Chats};
-use icecore_store::Error as StoreError;
 use icecore_store::postgres::PoolStats;
 use icecore_store::postgres::jobs::JobBacklog;
+use icecore_store::{Error as StoreError, ErrorKind as StoreErrorKind};
 use tokio::runtime::Handle as Runtime;
 use tokio::sync::{OwnedRwLockReadGuard, RwLock, Semaphore, watch};
 
@@ -241,7 +241,7 @@ impl SpaceRegistry {
         }
         let seen = match before {
             Some(seen) => seen,
-            None => place.read_state().await?.ok_or(StoreError::SpaceErased)?,
+            None => place.read_state().await?.ok_or(StoreError::space_erased())?,
         };
         let mut open = self.lock_open();
         if open.len() >= MAX_OPEN_SPACES {
@@ -556,25 +556,22 @@ impl ReadinessCheck for SpaceRegistry {
         if let Some(database) = self.home.database() {
             match tokio::time::timeout(READY_TIMEOUT, database.check_ready()).await {
                 Ok(Ok(())) => {}
-                Ok(Err(error @ (StoreError::Schema(_) | StoreError::NewerSchema(_)))) => {
-                    return Err(NotReady::new("the database has another schema version", error));
+                Ok(Err(error)) => {
+                    let what = match error.kind {
+                        StoreErrorKind::Schema | StoreErrorKind::NewerSchema => {
+                            "the database has another schema version"
+                        }
+                        StoreErrorKind::Standby => {
+                            "the database is a standby and accepts no writes"
+                        }
+                        StoreErrorKind::ReadOnly => {
+                            "the database is read-only and accepts no writes"
+                        }
+                        StoreErrorKind::AccessDenied => "the database rejects the login",
+                        _ => "the database does not answer",
+                    };
+                    return Err(NotReady::new(what, error));
                 }
-                Ok(Err(error @ StoreError::ReadOnly { is_standby: true, .. })) => {
-                    return Err(NotReady::new(
-                        "the database is a standby and accepts no writes",
-                        error,
-                    ));
-                }
-                Ok(Err(error @ StoreError::ReadOnly { .. })) => {
-                    return Err(NotReady::new(
-                        "the database is read-only and accepts no writes",
-                        error,
-                    ));
-                }
-                Ok(Err(error @ StoreError::AccessDenied { .. })) => {
-                    return Err(NotReady::new("the database rejects the login", error));
-                }
-                Ok(Err(error)) => return Err(NotReady::new("the database does not answer", error)),
                 Err(_) => {
                     return Err(NotReady::new(
                         "the database does not answer",

@@ -21,7 +21,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::bootstrap::{self, Models};
-use crate::error::{AppError, Exit, is_transient};
+use crate::error::{AppError, Exit, error_message, is_transient};
 use crate::store_location::StoreLocation;
 
 /// The duration of a lease; it is renewed three times as often.
@@ -124,7 +124,7 @@ impl Worker {
                 Ok(true) => continue,
                 Ok(false) => trouble.clear(),
                 Err(error) => {
-                    let now = sanitize::one_line(&format!("{error:#}"));
+                    let now = sanitize::one_line(&error_message(&error));
                     if now != trouble {
                         (self.log)(&now);
                     }
@@ -161,7 +161,7 @@ impl Worker {
                 self.tally.done.fetch_add(1, Ordering::Relaxed);
             }
             Some(Err(error)) => {
-                let why = sanitize::one_line(&format!("{error:#}"));
+                let why = sanitize::one_line(&error_message(&error));
                 (self.log)(&format!("{} in {}: {why}", work.kind, work.space));
                 self.home.fail_job(&work, &why).await?;
                 self.tally.failed.fetch_add(1, Ordering::Relaxed);

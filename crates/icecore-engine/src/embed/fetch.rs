@@ -487,10 +487,8 @@ fn install_weights(
 fn write_error(path: &Path, reason: io::Error) -> FetchError {
     let path = path.to_owned();
     FetchError::Store(match reason.kind() {
-        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
-            icecore_store::Error::DiskFull { path }
-        }
-        _ => icecore_store::Error::Io { what: "writing", path, reason },
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => icecore_store::Error::disk_full(path),
+        _ => icecore_store::Error::io("writing", path, reason),
     })
 }
 

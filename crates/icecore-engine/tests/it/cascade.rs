@@ -17,9 +17,10 @@ use icecore_engine::clock::FixedClock;
 use icecore_engine::{
     CaptureDefaults, Error, Memory, PackPreamble, RememberRequest, ReviewDecision, RollupRequest,
 };
+use icecore_store::prelude::*;
 use icecore_store::testing::FailingStore;
 use icecore_store::vault::Vault;
-use icecore_store::{Error as StoreError, RewriteReport, Snapshot, SnapshotStore, Store};
+use icecore_store::{Error as StoreError, ErrorKind as StoreErrorKind, RewriteReport, Snapshot};
 use jiff::civil::{Date, Time, date};
 use jiff::{Timestamp, ToSpan};
 use pollster::block_on;
@@ -28,10 +29,12 @@ use tempfile::TempDir;
 /// No git: nightly snapshots are not what is tested here.
 pub(crate) struct NoHistory;
 
+impl MachineMerge for NoHistory {}
+
 #[async_trait]
 impl SnapshotStore for NoHistory {
     async fn check_available(&self) -> Result<(), StoreError> {
-        Err(StoreError::NoSnapshots("there is none here".into()))
+        Err(StoreError::no_snapshots("there is none here".into()))
     }
 
     async fn create_snapshot(&self, _: &str, _: Timestamp) -> Result<Option<Snapshot>, StoreError> {
@@ -317,7 +320,8 @@ fn year(zone: &str, crashes: bool, thorough: bool) -> ZonedVault {
             if crashes && dice.roll(3) == 0 {
                 let writes = usize::try_from(dice.roll(14)).unwrap();
                 match night(&place.stopping(time, writes)) {
-                    Ok(_) | Err(Error::Store(StoreError::Stopped(_))) => {}
+                    Ok(_) | Err(Error::Store(StoreError { kind: StoreErrorKind::Stopped, .. })) => {
+                    }
                     Err(other) => panic!("{day}: {other}"),
                 }
             }
@@ -423,7 +427,7 @@ fn a_run_stopped_at_any_write_is_finished_by_the_next() {
         add_history(&place);
         let stopped = match night(&place.stopping(now(&place), writes)) {
             Ok(_) => false,
-            Err(Error::Store(StoreError::Stopped(_))) => true,
+            Err(Error::Store(StoreError { kind: StoreErrorKind::Stopped, .. })) => true,
             Err(other) => panic!("stopped after {writes}: {other}"),
         };
         night(&place.at(now(&place))).unwrap();

@@ -18,7 +18,7 @@ use icecore_engine::{
     CaptureDefaults, Error, JobsReport, Memory, ModelBudget, OldFolderFile, OriginalSource,
     Provenance, RememberRequest, SessionKind,
 };
-use icecore_store::Store;
+use icecore_store::prelude::*;
 use icecore_store::testing::FailingStore;
 use icecore_store::vault::Vault;
 use jiff::civil::{Date, date};
@@ -380,7 +380,10 @@ fn a_night_stopped_at_any_write_is_finished_by_the_next() {
             place.open(Arc::new(FailingStore::new(Vault::open(&place.root).unwrap(), writes)), now);
         let stopped = match consolidate(&stopping, None) {
             Ok(_) => false,
-            Err(Error::Store(icecore_store::Error::Stopped(_))) => true,
+            Err(Error::Store(icecore_store::Error {
+                kind: icecore_store::ErrorKind::Stopped,
+                ..
+            })) => true,
             Err(other) => panic!("stopped after {writes}: {other}"),
         };
         consolidate(&place.at(now), None).unwrap();

@@ -20,7 +20,10 @@ fn check(name: &str, furnish: fn(&TestVault), verb: Verb, least_writes: usize) {
         furnish(&home);
         match verb(&home.stopping(writes)) {
             Ok(()) => break,
-            Err(Error::Store(icecore_store::Error::Stopped(_))) => stops += 1,
+            Err(Error::Store(icecore_store::Error {
+                kind: icecore_store::ErrorKind::Stopped,
+                ..
+            })) => stops += 1,
             Err(other) => panic!("{name} stopped after {writes}: {other}"),
         }
         assert!(stops < 100, "{name} never ends");
@@ -98,7 +101,7 @@ fn noticing_takes_every_extract_exactly_once() {
             let noticed = block_on(memory.scan_all_logs())?;
             match noticed.complaints.first() {
                 Some(complaint) if complaint.contains("stopped") => {
-                    Err(icecore_store::Error::Stopped(0).into())
+                    Err(icecore_store::Error::stopped(0).into())
                 }
                 Some(complaint) => panic!("{complaint}"),
                 None => Ok(()),
@@ -155,7 +158,10 @@ fn forgetting_is_finished_by_the_next_run() {
         furnished(&home);
         match forget(&home.stopping(writes)) {
             Ok(_) => break,
-            Err(Error::Store(icecore_store::Error::Stopped(_))) => stops += 1,
+            Err(Error::Store(icecore_store::Error {
+                kind: icecore_store::ErrorKind::Stopped,
+                ..
+            })) => stops += 1,
             Err(other) => panic!("stopped after {writes}: {other}"),
         }
         assert!(stops < 100, "forgetting never ends");

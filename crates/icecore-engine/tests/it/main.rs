@@ -27,7 +27,7 @@ use std::sync::Arc;
 
 use icecore_engine::clock::FixedClock;
 use icecore_engine::{Memory, RememberRequest};
-use icecore_store::Store;
+use icecore_store::prelude::*;
 use icecore_store::testing::FailingStore;
 use icecore_store::vault::Vault;
 use pollster::block_on;

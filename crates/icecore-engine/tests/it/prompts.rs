@@ -2,7 +2,7 @@
 
 use icecore_domain::summary::Tier;
 use icecore_engine::prompts::{PromptSource, Prompts, RollupPrompt};
-use icecore_store::Store;
+use icecore_store::prelude::*;
 use icecore_store::vault::Vault;
 use pollster::block_on;
 

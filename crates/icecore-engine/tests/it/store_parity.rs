@@ -12,8 +12,8 @@ use icecore_engine::{
     CaptureDefaults, Error, LiveSession, Memory, PackBudget, RememberRequest, RollupRequest,
     SearchRequest, transfer,
 };
-use icecore_store::Store;
 use icecore_store::postgres::{Postgres, PostgresOptions};
+use icecore_store::prelude::*;
 use icecore_store::testing::cluster::{Durability, TestCluster};
 use icecore_store::vault::Vault;
 use pollster::block_on;

@@ -324,7 +324,7 @@ fn verify_waits_for_changes_of_several_files() {
     let (whole, report) = (home.read("memory/ledger.jsonl"), home.read("memory/integrity.json"));
     std::thread::scope(|scope| {
         let vault = Vault::open(&home.root).unwrap();
-        let claim = block_on(icecore_store::Store::acquire_lease(&vault, "consolidation"))
+        let claim = block_on(icecore_store::LeaseStore::acquire_lease(&vault, "consolidation"))
             .unwrap()
             .unwrap();
         home.write("memory/ledger.jsonl", &whole.replace("one", "[forgotten]"));

@@ -7,9 +7,10 @@ use icecore_domain::layout::{self, DocPath};
 use icecore_domain::secrets::MarkerKey;
 use icecore_engine::{Error, back_up, check_backup, restore_backup, transfer};
 use icecore_store::postgres::{Postgres, PostgresOptions};
+use icecore_store::prelude::*;
 use icecore_store::testing::cluster::{Durability, TestCluster};
 use icecore_store::vault::Vault;
-use icecore_store::{Error as StoreError, Progress, RestoreTarget, Store};
+use icecore_store::{Error as StoreError, ErrorKind as StoreErrorKind, Progress, RestoreTarget};
 use pollster::block_on;
 use tempfile::TempDir;
 
@@ -254,14 +255,17 @@ fn what_is_brought_into_a_database_is_used_by_nobody_before_it_is_whole() {
                 // A server that has a chat to store, and a second restore of the same backup.
                 assert!(matches!(
                     there.open_space("ann").await,
-                    Err(StoreError::RestoreInProgress)
+                    Err(StoreError { kind: StoreErrorKind::RestoreInProgress, .. })
                 ));
                 let second = there.create_restore_target("ann", policy).await.unwrap();
                 let put = second.put(&path("memory/messages/2026-02-13.jsonl"), b"a chat\n").await;
-                assert!(matches!(put, Err(StoreError::RestoreInProgress)), "{put:?}");
+                assert!(
+                    matches!(put, Err(StoreError { kind: StoreErrorKind::RestoreInProgress, .. })),
+                    "{put:?}"
+                );
                 assert!(matches!(
                     transfer(&from, second.as_ref(), QUIET).await,
-                    Err(Error::Store(StoreError::RestoreInProgress))
+                    Err(Error::Store(StoreError { kind: StoreErrorKind::RestoreInProgress, .. }))
                 ));
             });
             tried.store(true, Ordering::Relaxed);

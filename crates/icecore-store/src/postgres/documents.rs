@@ -1,14 +1,15 @@
 //! Documents in a database: a row with metadata, and consecutive chunks of bytes.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 
+use async_trait::async_trait;
 use icecore_domain::hash::Hash;
 use icecore_domain::layout::{self, DocPath, FileKind};
 use jiff::Timestamp;
 use tokio_postgres::Row;
 
 use super::{Space, Tx};
-use crate::{ContentVersion, DiskUsage, DocumentStat, Error, Result, Stamp};
+use crate::{ContentVersion, DocumentStore, Error, Replacement, Result, Stamp};
 
 /// The limit of a chunk, so that no row becomes too large.
 const MAX_CHUNK_BYTES: usize = 1 << 20;
@@ -55,7 +56,7 @@ fn check_length(path: &DocPath, found: u64, length: u64) -> Result<()> {
     if found == length {
         return Ok(());
     }
-    Err(Error::Database(format!("{path} has {found} bytes in its chunks instead of {length}")))
+    Err(Error::database(format!("{path} has {found} bytes in its chunks instead of {length}")))
 }
 
 pub(super) fn to_unsigned(number: i64) -> u64 {
@@ -67,12 +68,12 @@ pub(super) fn to_signed(number: u64) -> i64 {
 }
 
 pub(super) fn conflict_error(path: &DocPath) -> Error {
-    Error::Conflict { what: path.to_string() }
+    Error::conflict(path.to_string())
 }
 
 /// The prefix of every path below a folder; everything is below `""`. The folder itself lacks the
 /// final `/`.
-fn path_prefix(under: &str) -> String {
+pub(super) fn path_prefix(under: &str) -> String {
     match under.trim_end_matches('/') {
         "" => String::new(),
         under => format!("{under}/"),
@@ -80,7 +81,7 @@ fn path_prefix(under: &str) -> String {
 }
 
 /// The smallest text after all texts with this prefix.
-fn prefix_end(beginning: &str) -> String {
+pub(super) fn prefix_end(beginning: &str) -> String {
     let mut bytes = beginning.to_owned();
     bytes.push(char::MAX);
     bytes
@@ -194,7 +195,7 @@ impl Space {
                 .map(|row| (DocumentMeta::from_row(row, 1), made.contains(row.get::<_, &str>(0))))
                 .collect()),
             // Another transaction created and removed it just now.
-            _ => Err(Error::Conflict { what: "the memory".into() }),
+            _ => Err(Error::conflict("the memory".into())),
         }
     }
 
@@ -363,43 +364,11 @@ impl Space {
         Ok(())
     }
 
-    /// The documents below a folder by path, the ledger included.
-    pub(super) async fn list_documents(
-        &self,
-        tx: &Tx,
-        under: &str,
-    ) -> Result<Vec<(DocPath, DocumentMeta)>> {
-        const SQL: &str = "SELECT path, length, version, ended, changed FROM icecore.document \
-            WHERE space_id = $1 AND path >= $2 AND path < $3 ORDER BY path";
-        let from = path_prefix(under);
-        let rows = tx.query(SQL, &[&self.id, &from, &prefix_end(&from)]).await?;
-        rows.iter()
-            .map(|row| Ok((row.get::<_, String>(0).parse()?, DocumentMeta::from_row(row, 1))))
-            .collect()
-    }
-
     /// Creates the documents of a new space.
     pub(super) async fn create_initial_documents(&self, tx: &Tx, config: &str) -> Result<()> {
         self.write_document(tx, &layout::LEDGER.parse()?, b"").await?;
         self.write_document(tx, &layout::CONFIG.parse()?, config.as_bytes()).await?;
         Ok(())
-    }
-
-    pub(super) async fn stats_below(&self, under: &str) -> Result<Vec<DocumentStat>> {
-        let tx = self.begin_reading().await?;
-        let found = self.query_stats(&tx, under).await?;
-        tx.commit().await?;
-        Ok(found)
-    }
-
-    pub(super) async fn query_stats(&self, tx: &Tx, under: &str) -> Result<Vec<DocumentStat>> {
-        let told = |(path, look): (DocPath, DocumentMeta)| DocumentStat {
-            bytes: look.length,
-            changed: look.changed,
-            stamp: look.stamp(),
-            path,
-        };
-        Ok(self.list_documents(tx, under).await?.into_iter().map(told).collect())
     }
 
     pub(super) async fn paths_below(&self, under: &str) -> Result<Vec<(DocPath, u64)>> {
@@ -410,27 +379,127 @@ impl Space {
             .map(|look| (look.path, look.bytes))
             .collect())
     }
+}
 
-    /// The disk usage of each part.
-    pub(super) async fn query_disk_usage(&self) -> Result<Vec<DiskUsage>> {
-        let mut parts: BTreeMap<String, (u64, u64)> = BTreeMap::new();
-        for look in self.stats_below("").await? {
-            let mut names = look.path.as_str().split('/');
-            let part = match (names.next(), names.next(), names.next()) {
-                (Some(_), None, _) => "settings".to_owned(),
-                (Some("memory"), Some(name), None) if name.ends_with(".md") => {
-                    "memory/logs".to_owned()
-                }
-                (Some("memory"), Some(name), _) => format!("memory/{name}"),
-                (Some(folder), ..) => folder.to_owned(),
-                (None, ..) => continue,
-            };
-            let (files, bytes) = parts.entry(part).or_default();
-            (*files, *bytes) = (*files + 1, *bytes + look.bytes);
+#[async_trait]
+impl DocumentStore for Space {
+    async fn document(&self, path: &DocPath) -> Result<Option<Vec<u8>>> {
+        let tx = self.begin_reading().await?;
+        let found = self.read_document(&tx, path).await?;
+        tx.commit().await?;
+        Ok(found.map(|(bytes, _)| bytes))
+    }
+
+    async fn read_tail(&self, path: &DocPath, bytes: u64) -> Result<(Vec<u8>, bool)> {
+        // Both answers come from one state of the document, whatever is written meanwhile.
+        let tx = self.begin_snapshot_read().await?;
+        let length = match self.document_meta(&tx, path).await? {
+            Some(look) => look.length,
+            None => 0,
+        };
+        let from = length.saturating_sub(bytes);
+        let mut text = self.read_from(&tx, path, from).await?;
+        tx.commit().await?;
+        if from == 0 {
+            return Ok((text, true));
         }
-        Ok(parts
-            .into_iter()
-            .map(|(part, (files, bytes))| DiskUsage { part, files, bytes })
-            .collect())
+        let whole = memchr::memchr(b'\n', &text).map_or(text.len(), |at| at + 1);
+        Ok((text.split_off(whole), false))
+    }
+
+    async fn put(&self, path: &DocPath, bytes: &[u8]) -> Result<()> {
+        let tx = self.begin().await?;
+        self.write_document(&tx, path, bytes).await?;
+        self.derive_replaced(&tx, path, bytes).await?;
+        tx.commit().await
+    }
+
+    async fn put_many(&self, documents: &[(DocPath, Vec<u8>)]) -> Result<()> {
+        let tx = self.begin().await?;
+        // In one order, to prevent deadlocks between writers of the same documents.
+        let mut sorted: Vec<&(DocPath, Vec<u8>)> = documents.iter().collect();
+        sorted.sort_by(|a, b| a.0.cmp(&b.0));
+        for (path, bytes) in sorted {
+            self.write_document(&tx, path, bytes).await?;
+            self.derive_replaced(&tx, path, bytes).await?;
+        }
+        tx.commit().await
+    }
+
+    async fn compare_and_swap(
+        &self,
+        path: &DocPath,
+        bytes: &[u8],
+        from: ContentVersion,
+    ) -> Result<()> {
+        let tx = self.begin().await?;
+        self.lock_unchanged(&tx, path, from).await?;
+        self.write_document(&tx, path, bytes).await?;
+        self.derive_replaced(&tx, path, bytes).await?;
+        tx.commit().await
+    }
+
+    async fn compare_and_swap_many(&self, replacements: &[Replacement]) -> Result<Vec<DocPath>> {
+        let tx = self.begin().await?;
+        // In one order, to prevent deadlocks between writers of the same documents.
+        let mut sorted: Vec<&Replacement> = replacements.iter().collect();
+        sorted.sort_by(|a, b| a.path.cmp(&b.path));
+        let mut changed = Vec::new();
+        for Replacement { path, bytes, from } in sorted {
+            let look = self.lock_document(&tx, path).await?;
+            if self.content_version(&tx, path, look).await? != *from {
+                if look.version == 0 {
+                    // It was created only for the lock.
+                    self.delete_document(&tx, path).await?;
+                }
+                changed.push(path.clone());
+                continue;
+            }
+            self.write_document(&tx, path, bytes).await?;
+            self.derive_replaced(&tx, path, bytes).await?;
+        }
+        tx.commit().await?;
+        Ok(changed)
+    }
+
+    async fn append_to_document(&self, path: &DocPath, bytes: &[u8]) -> Result<()> {
+        let tx = self.begin().await?;
+        let before = self.lock_document(&tx, path).await?;
+        self.append_locked(&tx, path, before, bytes).await?;
+        self.derive_appended(&tx, path, bytes).await?;
+        tx.commit().await
+    }
+
+    async fn append_if_unchanged(
+        &self,
+        path: &DocPath,
+        bytes: &[u8],
+        from: ContentVersion,
+    ) -> Result<()> {
+        let tx = self.begin().await?;
+        let before = self.lock_unchanged(&tx, path, from).await?;
+        self.append_locked(&tx, path, before, bytes).await?;
+        self.derive_appended(&tx, path, bytes).await?;
+        tx.commit().await
+    }
+
+    async fn remove(&self, path: &DocPath) -> Result<()> {
+        let tx = self.begin().await?;
+        self.delete_document(&tx, path).await?;
+        self.derive_replaced(&tx, path, b"").await?;
+        tx.commit().await
+    }
+
+    async fn remove_unchanged(&self, path: &DocPath, from: ContentVersion) -> Result<()> {
+        let tx = self.begin().await?;
+        self.lock_unchanged(&tx, path, from).await?;
+        self.delete_document(&tx, path).await?;
+        self.derive_replaced(&tx, path, b"").await?;
+        tx.commit().await
+    }
+
+    async fn remove_empty_folder(&self, _path: &DocPath) -> Result<()> {
+        // Folders exist only as prefixes of paths.
+        Ok(())
     }
 }

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use icecore_domain::calendar::Days;
 use icecore_domain::hash::Hash;
-use icecore_store::Store as _;
 use icecore_store::postgres::{
     AccessToken, AuditEvent, Postgres, PostgresOptions, Quota, QuotaLimit, RotationOutcome,
     all_spaces_of,
 };
+use icecore_store::prelude::*;
 use icecore_store::testing::cluster::{Durability, TestCluster};
 use jiff::{SignedDuration, Timestamp};
 use pollster::block_on;

@@ -9,9 +9,10 @@ use icecore_domain::ledger::conflict;
 use icecore_domain::ledger::query::EventQuery;
 use icecore_domain::ledger::{Ledger, LedgerEntry};
 use icecore_store::postgres::{Postgres, PostgresOptions};
+use icecore_store::prelude::*;
 use icecore_store::testing::cluster::{Durability, TestCluster};
 use icecore_store::testing::conformance;
-use icecore_store::{Error, Store};
+use icecore_store::{Error, ErrorKind};
 use pollster::block_on;
 
 use crate::postgres_isolation::RawConnection;
@@ -102,7 +103,7 @@ fn many_append_at_once_and_everybody_sees_everything() {
         assert_eq!(seen.position, block_on(one.position()).unwrap());
         assert!(matches!(
             block_on(other.append(vec![draft("late")], Some(before))),
-            Err(Error::Conflict { .. })
+            Err(Error { kind: ErrorKind::Conflict, .. })
         ));
     }
     assert_eq!(block_on(spaces[0].line_faults()).unwrap(), []);
@@ -283,14 +284,22 @@ fn work_is_taken_by_one_in_turn_and_goes_free_when_its_taker_is_gone() {
         assert!(home.finish_job(&again, NextRun::OnWrite, seen).await.unwrap());
         assert_eq!(take(LEASE).await, None);
         let line = b"{\"conversation\":\"c\"}\n";
-        Store::append_to_document(&*a, &"memory/messages/2026-02-13.jsonl".parse().unwrap(), line)
-            .await
-            .unwrap();
+        DocumentStore::append_to_document(
+            &*a,
+            &"memory/messages/2026-02-13.jsonl".parse().unwrap(),
+            line,
+        )
+        .await
+        .unwrap();
         assert_eq!(take(LEASE).await.unwrap().space, "a");
         let seen = b.documents_fingerprint().await.unwrap();
-        Store::append_to_document(&*b, &"memory/messages/2026-02-13.jsonl".parse().unwrap(), line)
-            .await
-            .unwrap();
+        DocumentStore::append_to_document(
+            &*b,
+            &"memory/messages/2026-02-13.jsonl".parse().unwrap(),
+            line,
+        )
+        .await
+        .unwrap();
         assert!(home.finish_job(&taken[1], NextRun::OnWrite, seen).await.unwrap());
         assert_eq!(take(LEASE).await.unwrap().space, "b");
         // A job that is requested while it runs is run again.

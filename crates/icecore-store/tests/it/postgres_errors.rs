@@ -6,8 +6,9 @@ use std::process::Command;
 use std::time::Duration;
 
 use icecore_store::postgres::{Postgres, PostgresOptions};
+use icecore_store::prelude::*;
 use icecore_store::testing::cluster::{Durability, TestCluster, free_port};
-use icecore_store::{Error, Store as _};
+use icecore_store::{Error, ErrorKind};
 use pollster::block_on;
 
 const CONFIG: &str = "zone = \"UTC\"\n";
@@ -59,13 +60,19 @@ fn every_way_to_find_no_connection_has_its_class() {
         ),
     ] {
         let class = match &error {
-            Error::AccessDenied { why, .. } if why.contains("the address has none") => {
+            Error { kind: ErrorKind::AccessDenied, .. }
+                if error.to_string().contains("the address has none") =>
+            {
                 "no password"
             }
-            Error::AccessDenied { .. } => "unwelcome",
-            Error::NoDatabase { .. } => "no database",
-            Error::Insecure { why, .. } if why.contains("sslmode=require") => "insecure",
-            Error::Unreachable { .. } => "unreachable",
+            Error { kind: ErrorKind::AccessDenied, .. } => "unwelcome",
+            Error { kind: ErrorKind::NoDatabase, .. } => "no database",
+            Error { kind: ErrorKind::Insecure, .. }
+                if error.to_string().contains("sslmode=require") =>
+            {
+                "insecure"
+            }
+            Error { kind: ErrorKind::Unreachable, .. } => "unreachable",
             _ => "another",
         };
         assert_eq!(class, right, "{what}: {error:?}");
@@ -73,7 +80,7 @@ fn every_way_to_find_no_connection_has_its_class() {
     // A standby where a primary is required.
     let standby = cluster.standby();
     let error = failure(&format!("{}?target_session_attrs=read-write", standby.url()));
-    assert!(matches!(error, Error::ReadOnly { is_standby: true, .. }), "{error:?}");
+    assert!(matches!(error, Error { kind: ErrorKind::Standby, .. }), "{error:?}");
     drop(standby);
     // All connections are in use.
     cluster.configure("max_connections = 4\nsuperuser_reserved_connections = 3\n");
@@ -83,7 +90,7 @@ fn every_way_to_find_no_connection_has_its_class() {
         cluster.port()
     ));
     let error = at("ann:right", "postgres");
-    assert!(matches!(error, Error::Unreachable { .. }), "{error:?}");
+    assert!(matches!(error, Error { kind: ErrorKind::Unreachable, .. }), "{error:?}");
     drop(holding);
 }
 
@@ -126,9 +133,12 @@ fn an_untrusted_certificate_is_distinguished_from_an_unreachable_server() {
     cluster.restart();
     for mode in ["prefer", "require"] {
         let error = failure(&format!("{}?sslmode={mode}", cluster.url()));
-        assert!(matches!(error, Error::Insecure { .. }), "{mode}: {error:?}");
+        assert!(matches!(error, Error { kind: ErrorKind::Insecure, .. }), "{mode}: {error:?}");
     }
-    assert!(matches!(failure(&format!("{}?sslmode=disable", cluster.url())), Error::Schema(_)));
+    assert!(matches!(
+        failure(&format!("{}?sslmode=disable", cluster.url())),
+        Error { kind: ErrorKind::Schema, .. }
+    ));
 }
 
 #[test]
@@ -168,12 +178,12 @@ fn what_a_statement_fails_with_has_its_class() {
         trigger(body);
         let error = block_on(space.put(&page, b"x")).unwrap_err();
         let class = match &error {
-            Error::Overloaded(_) => "overrun",
-            Error::AccessDenied { .. } => "unwelcome",
-            Error::Conflict { .. } => "moved",
-            Error::Unreachable { .. } => "unreachable",
-            Error::ReadOnly { .. } => "read only",
-            Error::Database(_) => "database",
+            Error { kind: ErrorKind::Overloaded, .. } => "overrun",
+            Error { kind: ErrorKind::AccessDenied, .. } => "unwelcome",
+            Error { kind: ErrorKind::Conflict, .. } => "moved",
+            Error { kind: ErrorKind::Unreachable, .. } => "unreachable",
+            Error { kind: ErrorKind::ReadOnly | ErrorKind::Standby, .. } => "read only",
+            Error { kind: ErrorKind::Database, .. } => "database",
             _ => "another",
         };
         assert_eq!(class, right, "{body}: {error:?}");

@@ -16,9 +16,9 @@ use icecore_domain::rank::vector::{self, DIMENSIONS};
 use icecore_domain::record::{Record, RecordKind, Role};
 use icecore_store::postgres::jobs::{MAINTENANCE_JOB, NextRun};
 use icecore_store::postgres::{Postgres, PostgresOptions, Space};
-use icecore_store::search_index::SearchIndex as _;
+use icecore_store::prelude::*;
 use icecore_store::testing::cluster::{Durability, TestCluster};
-use icecore_store::{ContentVersion, Error, RestoreTarget, SnapshotStore as _, Store, TurnLease};
+use icecore_store::{ContentVersion, Error, ErrorKind, RestoreTarget};
 use pollster::block_on;
 use tokio_postgres::{Client, NoTls, SimpleQueryMessage};
 
@@ -591,7 +591,7 @@ fn one_connection_that_serves_two_spaces_mixes_nothing_up() {
                     b"x",
                     ContentVersion::of(Some(b"other"))
                 )),
-                Err(Error::Conflict { .. })
+                Err(Error { kind: ErrorKind::Conflict, .. })
             )),
             // Refused by the database: the row is locked.
             1 => {
@@ -600,7 +600,7 @@ fn one_connection_that_serves_two_spaces_mixes_nothing_up() {
                 ));
                 assert!(matches!(
                     block_on(spaces[one].put(&page, b"late")),
-                    Err(Error::Overloaded(_))
+                    Err(Error { kind: ErrorKind::Overloaded, .. })
                 ));
                 all.must("ROLLBACK");
             }
@@ -701,7 +701,7 @@ fn what_was_meant_for_one_life_of_a_space_does_not_reach_the_next() {
             ),
             (
                 "take",
-                TurnLease::acquire(&*old, "work", "w", Duration::from_secs(9)).await.map(|_| ()),
+                TurnLeases::acquire(&*old, "work", "w", Duration::from_secs(9)).await.map(|_| ()),
             ),
             ("forget_records", old.forget_records(days, "work").await.map(|_| ())),
             ("add_summaries", old.add_summaries(&[], None).await.map(|_| ())),
@@ -715,7 +715,10 @@ fn what_was_meant_for_one_life_of_a_space_does_not_reach_the_next() {
             ("snapshot", old.create_snapshot("late", at).await.map(|_| ())),
             ("want", old.request_job("tend", Duration::ZERO).await),
         ] {
-            assert!(matches!(outcome, Err(Error::SpaceErased)), "{what}: {outcome:?}");
+            assert!(
+                matches!(outcome, Err(Error { kind: ErrorKind::SpaceErased, .. })),
+                "{what}: {outcome:?}"
+            );
         }
     });
     assert_eq!(all.everything_of(&all.id("ann")), before);
@@ -757,7 +760,7 @@ fn a_snapshot_that_is_being_made_leaves_nothing_of_what_is_erased() {
     std::thread::sleep(Duration::from_millis(300));
     all.must("ROLLBACK");
     let made = making.join().unwrap();
-    assert!(matches!(made, Ok(_) | Err(Error::SpaceErased)), "{made:?}");
+    assert!(matches!(made, Ok(_) | Err(Error { kind: ErrorKind::SpaceErased, .. })), "{made:?}");
     assert!(erasing.join().unwrap().unwrap());
     for (table, told) in all.everything_of(&id) {
         assert!(told == "0 " || OUTLIVES.contains(&table.as_str()), "{table}: {told}");
@@ -806,7 +809,10 @@ fn a_space_that_is_being_filled_is_nobody_elses_until_it_is_whole() {
     );
     let page = path("knowledge/x.md");
     let refused = |what: &str, outcome: Result<(), Error>| {
-        assert!(matches!(outcome, Err(Error::RestoreInProgress)), "{what}: {outcome:?}")
+        assert!(
+            matches!(outcome, Err(Error { kind: ErrorKind::RestoreInProgress, .. })),
+            "{what}: {outcome:?}"
+        )
     };
     block_on(async {
         // As soon as a restore starts, the space is invisible and no worker takes it.
@@ -865,7 +871,10 @@ fn a_space_that_is_being_filled_is_nobody_elses_until_it_is_whole() {
         // An aborted restore may be started again at once, or its space erased.
         assert_eq!(filler.begin_restore().await.unwrap(), RestoreTarget::Unfinished);
         assert!(here.erase_space("ben").await.unwrap());
-        assert!(matches!(filler.put(&page, b"x").await, Err(Error::SpaceErased)));
+        assert!(matches!(
+            filler.put(&page, b"x").await,
+            Err(Error { kind: ErrorKind::SpaceErased, .. })
+        ));
         assert!(here.open_space("ben").await.unwrap().is_none());
     });
 }

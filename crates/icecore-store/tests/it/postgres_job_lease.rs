@@ -9,8 +9,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use icecore_store::postgres::{Postgres, PostgresOptions, Space};
+use icecore_store::prelude::*;
 use icecore_store::testing::cluster::{Durability, TestCluster};
-use icecore_store::{Error, Lease, Store};
+use icecore_store::{Error, ErrorKind, Lease};
 use pollster::block_on;
 
 use crate::postgres::draft;
@@ -100,7 +101,10 @@ fn a_claim_is_held_for_as_long_as_its_holder_is_there_and_free_when_it_has_parte
     // No lease is granted in an erased space.
     let held = claim(&one, "night").unwrap();
     assert!(block_on(one.database().erase_space("x")).unwrap());
-    assert!(matches!(block_on(other.acquire_lease("night")), Err(Error::SpaceErased)));
+    assert!(matches!(
+        block_on(other.acquire_lease("night")),
+        Err(Error { kind: ErrorKind::SpaceErased, .. })
+    ));
     thread::sleep(LEASE);
     assert!(!block_on(held.is_held()).unwrap());
 }

@@ -13,9 +13,10 @@ use icecore_domain::hash::Hash;
 use icecore_domain::layout::DocPath;
 use icecore_domain::record::{self, Record, RecordKey, RecordKind, Role};
 use icecore_store::postgres::{Postgres, Space};
+use icecore_store::prelude::*;
 use icecore_store::testing::cluster::{Durability, TestCluster};
 use icecore_store::vault::Vault;
-use icecore_store::{ContentVersion, ScrubOutcome, Store};
+use icecore_store::{ContentVersion, ScrubOutcome};
 use pollster::block_on;
 
 use crate::postgres::migrated_database;

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use icecore_domain::layout::DocPath;
 use icecore_store::postgres::{Postgres, PostgresOptions};
+use icecore_store::prelude::*;
 use icecore_store::testing::cluster::{Durability, TestCluster};
-use icecore_store::{Error, Store};
+use icecore_store::{Error, ErrorKind};
 use pollster::block_on;
 
 use crate::postgres::draft;
@@ -51,7 +52,7 @@ fn a_program_that_runs_writes_nothing_once_the_tables_are_too_new_for_it() {
     let check = |what: &str, error: Option<Error>| {
         let told = error.as_ref().map(ToString::to_string).unwrap_or_default();
         assert!(
-            matches!(error, Some(Error::NewerSchema(_)))
+            matches!(error, Some(Error { kind: ErrorKind::NewerSchema, .. }))
                 && told.contains("newer (8 steps) than this program knows (7)"),
             "{what}: {error:?}"
         );

@@ -16,11 +16,11 @@ use icecore_domain::rank::posting::Posting;
 use icecore_domain::rank::terms::Analyzer;
 use icecore_domain::rank::vector::{self, DIMENSIONS, PackedVector};
 use icecore_domain::record::{Record, RecordKind, Role};
+use icecore_store::ContentVersion;
 use icecore_store::postgres::{Postgres, PostgresOptions, Space};
-use icecore_store::search_index::SearchIndex;
+use icecore_store::prelude::*;
 use icecore_store::testing::cluster::{Durability, TestCluster};
 use icecore_store::vault::Vault;
-use icecore_store::{ContentVersion, Store};
 use pollster::block_on;
 
 /// Pseudo-random numbers, the same in every run.

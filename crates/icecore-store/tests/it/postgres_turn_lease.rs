@@ -5,8 +5,9 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use icecore_store::postgres::{Postgres, PostgresOptions, Space};
+use icecore_store::prelude::*;
 use icecore_store::testing::cluster::{Durability, TestCluster};
-use icecore_store::{Error, Store, TurnLease};
+use icecore_store::{Error, ErrorKind};
 use pollster::block_on;
 
 use crate::postgres_records::record;
@@ -145,8 +146,8 @@ fn a_space_that_was_taken_away_comes_back_by_nobody_s_hand() {
                             assert!(Instant::now() < deadline, "the space was never gone");
                             let path = format!("memory/state/{}.md", nth % 3).parse().unwrap();
                             match block_on(space.put(&path, format!("{n} {nth}\n").as_bytes())) {
-                                Ok(()) | Err(Error::Conflict { .. }) => {}
-                                Err(Error::SpaceErased) => return,
+                                Ok(()) | Err(Error { kind: ErrorKind::Conflict, .. }) => {}
+                                Err(Error { kind: ErrorKind::SpaceErased, .. }) => return,
                                 Err(error) => panic!("{error}"),
                             }
                         }
@@ -158,10 +159,13 @@ fn a_space_that_was_taken_away_comes_back_by_nobody_s_hand() {
             for writer in writers {
                 writer.join().unwrap();
             }
-            assert!(matches!(append_exchange(&space, "m4", LONG).await, Err(Error::SpaceErased)));
+            assert!(matches!(
+                append_exchange(&space, "m4", LONG).await,
+                Err(Error { kind: ErrorKind::SpaceErased, .. })
+            ));
             assert!(matches!(
                 space.put_note(&"a.txt".parse().unwrap(), b"x").await,
-                Err(Error::SpaceErased)
+                Err(Error { kind: ErrorKind::SpaceErased, .. })
             ));
             for table in ["document", "chunk", "note", "waiting", "space"] {
                 assert_eq!(

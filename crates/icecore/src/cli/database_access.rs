@@ -210,7 +210,7 @@ async fn existing_store(global: &GlobalArgs) -> Result<DatabaseStore> {
 }
 
 fn missing_store_error(database: &DatabaseStore) -> anyhow::Error {
-    StoreError::NotASpace(database.name.clone()).into()
+    StoreError::not_a_space(database.name.clone()).into()
 }
 
 /// The audit actor of the command line: the user of the operating system.

@@ -23,7 +23,7 @@ use std::time::Duration;
 use icecore_engine::{
     Error as EngineError, InjectedContext, LiveSession, PackBudget, SessionStart, SubagentReport,
 };
-use icecore_store::Error as StoreError;
+use icecore_store::{Error as StoreError, ErrorKind as StoreErrorKind};
 use pollster::block_on;
 use serde_json::{Value, json};
 
@@ -387,7 +387,10 @@ fn is_temporary(error: &anyhow::Error) -> bool {
     let busy = |error: &StoreError| {
         matches!(
             error,
-            StoreError::Busy { .. } | StoreError::Conflict { .. } | StoreError::Overloaded(_)
+            StoreError {
+                kind: StoreErrorKind::Busy | StoreErrorKind::Conflict | StoreErrorKind::Overloaded,
+                ..
+            }
         )
     };
     error.downcast_ref::<StoreError>().is_some_and(busy)

@@ -11,10 +11,12 @@ use icecore_domain::rank::passage::{self, LocatedPassage};
 use icecore_domain::rank::vector::{PackedVector, SignVector};
 
 use super::super::documents::{to_signed, to_unsigned};
+use super::super::search_index::{
+    PASSAGES_PER_PIECE, SIGNS_PER_PIECE, number_from_column, number_to_column,
+};
 use super::super::{Space, Tx};
 use super::encoding::{SignBits, TermRow, space_tag};
-use super::{PASSAGES_PER_PIECE, SIGNS_PER_PIECE, number_from_column, number_to_column};
-use crate::search_index::{IndexReport, is_searchable};
+use crate::{IndexReport, is_searchable};
 use crate::{Progress, Result};
 
 /// The number of passages to index in one transaction; then other processes get a turn.
@@ -84,7 +86,7 @@ struct PassageBatch {
 }
 
 impl Space {
-    pub(super) async fn index_passages(
+    pub(in super::super) async fn index_passages(
         &self,
         anew: bool,
         progress: Progress<'_>,
@@ -633,7 +635,10 @@ impl Space {
         Ok(())
     }
 
-    pub(super) async fn write_vectors(&self, vectors: &[(u32, PackedVector)]) -> Result<()> {
+    pub(in super::super) async fn write_vectors(
+        &self,
+        vectors: &[(u32, PackedVector)],
+    ) -> Result<()> {
         const SQL: &str = "WITH given AS (SELECT * FROM unnest($2::integer[], $3::bytea[]) AS given (number, packed)), \
             there AS (SELECT number, passage.key, passage.wording, given.packed FROM icecore.passage JOIN given USING (number) \
                 LEFT JOIN icecore.vector AS known ON known.space_id = $1 AND known.key = passage.key \

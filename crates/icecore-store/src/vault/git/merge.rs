@@ -1,45 +1,34 @@
-//! Merges the vaults of two machines, and registers the merge driver for a person's own `git pull`.
+//! Merges the vaults of two machines.
 //!
 //! git never writes a file of the vault here. The result of each file is computed from three
 //! commits, in memory. Then a journal names the two sides, the files are replaced one by one, and
 //! the merge waits for the next commit. If a process dies after the journal was written, the next
 //! one completes the merge: it recognizes files that are in place already, and merges what others
 //! wrote into a file meanwhile with the result.
-//!
-//! The driver is assigned in `.git/info/attributes`, not in the `.gitattributes` that a clone gets:
-//! where a file names a driver that is not set up, git merges line by line, which would damage a
-//! ledger. A clone without the setup refuses to merge instead.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
-use std::io;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use icecore_domain::forget::{FileFate, Tombstones};
 use icecore_domain::layout::{self, DocPath};
-use icecore_domain::merge::{self, MergeInput, MergedFile};
 use icecore_domain::page::PageKey;
 use icecore_domain::sanitize;
 use icecore_domain::secrets::MarkerKey;
 
 use super::super::vault_fs::{Expected, MAX_WRITE_ATTEMPTS, io_error};
-use super::history_rewrite::read_blobs;
+use super::merge_driver::{is_shared, register_driver};
+use super::merge_plan::{FileMerge, MergePlan, is_ledger_file, merge_file, path_state, plan_merge};
 use super::{
-    OWNERSHIP_SETTING, VaultFs, WriteLock, git_error, git_for, git_output, head_commit, run_git,
-    run_git_locked, run_git_ok, vet_repository, vet_settings,
+    VaultFs, WriteLock, git_error, git_for, git_output, head_commit, run_git, run_git_locked,
+    run_git_ok, vet_repository,
 };
 use crate::{
-    ContentVersion, Divergence, Error, MARKER_KEY, MERGE_NOTE_PREFIX, MergeOutcome,
+    ContentVersion, Divergence, Error, ErrorKind, MARKER_KEY, MERGE_NOTE_PREFIX, MergeOutcome,
     RESOLVED_MERGE_NOTE, Result, UnfinishedMerge,
 };
 
-/// git's name of the driver.
-const DRIVER_SETTING: &str = "merge.icecore.driver";
-const DRIVER_NAME_SETTING: &str = "merge.icecore.name";
-/// The line that assigns all files to the driver.
-const ATTRIBUTES_LINE: &str = "* merge=icecore";
 /// The private file that names the two sides while files are replaced.
 const JOURNAL_FILE: &str = "merge-journal";
 /// Shown while the journal exists.
@@ -49,158 +38,16 @@ const INTERRUPTED_MERGE_MESSAGE: &str =
 /// The author of our snapshots.
 const COMMITTER_EMAIL: &str = "icecore@localhost";
 
-/// The driver command, which git runs in a shell.
-fn driver_command() -> String {
-    let program = std::env::current_exe()
-        .ok()
-        .and_then(|path| path.to_str().map(str::to_owned))
-        .unwrap_or_else(|| "icecore".into());
-    format!("'{}' merge-driver %O %A %B %P", program.replace('\'', r"'\''"))
-}
-
-/// Registers the driver in the repository at `folder`; whether anything was missing.
-pub(super) fn register_driver(vault_fs: &VaultFs, folder: &Path) -> Result<bool> {
-    let config = folder.join("config");
-    let path = config.to_string_lossy().into_owned();
-    let mut changed = false;
-    for (key, value) in [
-        (
-            DRIVER_NAME_SETTING,
-            "icecore: every line once, what was forgotten stays forgotten".to_owned(),
-        ),
-        (DRIVER_SETTING, driver_command()),
-    ] {
-        let file = ["config", "--file", path.as_str(), "--no-includes"];
-        let known = git_output(
-            super::git_command(vault_fs.root())
-                .env("GIT_DIR", "/dev/null")
-                .args(file)
-                .args(["--get", key]),
-            &file,
-        )?;
-        if known.status.success() && String::from_utf8_lossy(&known.stdout).trim_end() == value {
-            continue;
-        }
-        let set = git_output(
-            super::git_command(vault_fs.root()).env("GIT_DIR", "/dev/null").args(file).args([
-                "--replace-all",
-                key,
-                &value,
-            ]),
-            &file,
-        )?;
-        if !set.status.success() {
-            return Err(Error::Git {
-                what: "config".into(),
-                why: sanitize::one_line(String::from_utf8_lossy(&set.stderr).trim()),
-            });
-        }
-        changed = true;
-    }
-    let place = attributes_path(folder);
-    let known = std::fs::read_to_string(&place).unwrap_or_default();
-    if !known.lines().any(|line| line.trim() == ATTRIBUTES_LINE) {
-        let ended =
-            if known.is_empty() || known.ends_with('\n') { known } else { format!("{known}\n") };
-        vault_fs.write_git_file(&place, format!("{ended}{ATTRIBUTES_LINE}\n").as_bytes())?;
-        changed = true;
-    }
-    Ok(changed)
-}
-
-fn attributes_path(folder: &Path) -> PathBuf {
-    folder.join("info").join("attributes")
-}
-
-/// Copies the remotes of a repository to the one that replaces it.
-pub(super) fn copy_remotes(root: &Path, folder: &Path) -> Result<()> {
-    let (old, new) = (root.join(".git/config"), folder.join("config"));
-    let (old, new) = (old.to_string_lossy().into_owned(), new.to_string_lossy().into_owned());
-    let list = ["config", "--file", old.as_str(), "--no-includes", "--list", "-z"];
-    let listed =
-        git_output(super::git_command(root).env("GIT_DIR", "/dev/null").args(list), &list)?;
-    for entry in String::from_utf8_lossy(&listed.stdout).split('\0') {
-        let Some((key, value)) = entry.split_once('\n') else { continue };
-        if key.starts_with("remote.") || key.starts_with("branch.") {
-            let add = ["config", "--file", new.as_str(), "--no-includes", "--add", key, value];
-            git_output(super::git_command(root).env("GIT_DIR", "/dev/null").args(add), &add)?;
-        }
-    }
-    Ok(())
-}
-
-/// What is visible of a repository without running git: whether it is ours, has the driver, and is
-/// shared with other machines.
-struct RepositoryState {
-    ours: bool,
-    driver: bool,
-    shared: bool,
-}
-
-fn read_repository_state(root: &Path) -> Option<RepositoryState> {
-    let folder = root.join(".git");
-    let config = std::fs::read_to_string(folder.join("config")).ok()?;
-    let (mut section, mut seen) =
-        (String::new(), RepositoryState { ours: false, driver: false, shared: false });
-    let mine = OWNERSHIP_SETTING.rsplit_once('.');
-    for line in config.lines().map(str::trim) {
-        if let Some(name) = line.strip_prefix('[') {
-            section = name.trim_end_matches(']').to_ascii_lowercase();
-            seen.shared |= section.starts_with("remote ");
-        }
-        let key = line.split('=').next().unwrap_or_default().trim().to_ascii_lowercase();
-        seen.ours |= mine.is_some_and(|(of, name)| section == of && key == name);
-        seen.driver |= section == "merge \"icecore\"" && key == "driver";
-    }
-    // A fetch without a named remote also means another machine.
-    seen.shared |= folder.join("FETCH_HEAD").exists();
-    let given = std::fs::read_to_string(attributes_path(&folder)).unwrap_or_default();
-    seen.driver &= given.lines().any(|line| line.trim() == ATTRIBUTES_LINE);
-    Some(seen)
-}
-
-/// Whether the repository knows another machine's.
-pub(super) fn is_shared(root: &Path) -> bool {
-    read_repository_state(root).is_some_and(|seen| seen.shared)
-}
-
-/// The missing setup of this clone, if any.
-pub(super) fn missing_setup(root: &Path) -> Option<String> {
-    let seen = read_repository_state(root)?;
-    (seen.shared && !seen.ours).then(|| {
-        format!(
-            "this clone is not set up: icecore keeps no snapshots here and git refuses to merge. Run `icecore init {}`, then merge again",
-            root.display()
-        )
-    })
-}
-
-/// The steps a person must take before two machines can use the vault.
-pub(super) fn setup_hints(root: &Path) -> Vec<String> {
-    let Some(seen) = read_repository_state(root) else { return Vec::new() };
-    let mut wants: Vec<String> = missing_setup(root).into_iter().collect();
-    if seen.shared && seen.ours && !seen.driver {
-        wants
-            .push("git has no merge driver for memory files here, so it refuses to merge. Run `icecore doctor --fix`, then merge again".into());
-    }
-    if root.join(".git/MERGE_HEAD").exists() {
-        wants.push(
-            "a merge is not completed. `icecore merge` completes it if it has no open conflicts; `git merge --abort` undoes it".into(),
-        );
-    }
-    wants
-}
-
 /// Whether git is in the middle of an operation, other than a merge, that the next `git commit`
 /// ends.
-pub(super) fn has_pending_operation(root: &Path) -> bool {
+pub fn has_pending_operation(root: &Path) -> bool {
     const OPERATION_FILES: &[&str] =
         &["CHERRY_PICK_HEAD", "REVERT_HEAD", "SQUASH_MSG", "rebase-merge", "rebase-apply"];
     OPERATION_FILES.iter().any(|name| root.join(".git").join(name).symlink_metadata().is_ok())
 }
 
 /// The commits that the next commit will merge, without those that are merged already.
-pub(super) fn pending_merge_heads(root: &Path) -> Result<Vec<String>> {
+pub fn pending_merge_heads(root: &Path) -> Result<Vec<String>> {
     let text = std::fs::read_to_string(root.join(".git/MERGE_HEAD")).unwrap_or_default();
     let mut heads = Vec::new();
     for commit in text
@@ -217,7 +64,7 @@ pub(super) fn pending_merge_heads(root: &Path) -> Result<Vec<String>> {
 }
 
 /// Removes the state files of a committed merge.
-pub(super) fn clear_merge_state(vault_fs: &VaultFs) -> Result<()> {
+pub fn clear_merge_state(vault_fs: &VaultFs) -> Result<()> {
     // MERGE_HEAD decides, so it goes last.
     for name in ["MERGE_MODE", "MERGE_MSG", "AUTO_MERGE", "MERGE_HEAD"] {
         vault_fs.remove_git_file(&vault_fs.root().join(".git").join(name))?;
@@ -226,7 +73,7 @@ pub(super) fn clear_merge_state(vault_fs: &VaultFs) -> Result<()> {
 }
 
 /// Files with unresolved conflicts.
-pub(super) fn unmerged_files(root: &Path) -> Result<Vec<String>> {
+pub fn unmerged_files(root: &Path) -> Result<Vec<String>> {
     if !root.join(".git/MERGE_HEAD").exists()
         && !root.join(".git/rebase-merge").exists()
         && !root.join(".git/CHERRY_PICK_HEAD").exists()
@@ -243,23 +90,23 @@ pub(super) fn unmerged_files(root: &Path) -> Result<Vec<String>> {
 }
 
 /// Fails while a merge is open: a commit now would contain only one side of it.
-pub(super) fn check_no_open_merge(vault_fs: &VaultFs) -> Result<()> {
+pub fn check_no_open_merge(vault_fs: &VaultFs) -> Result<()> {
     if vault_fs.read_journal(JOURNAL_FILE)?.is_some() {
-        return Err(Error::UnresolvedMerge(INTERRUPTED_MERGE_MESSAGE.into()));
+        return Err(Error::unresolved_merge(INTERRUPTED_MERGE_MESSAGE.into()));
     }
     let open = unmerged_files(vault_fs.root())?;
     let Some(first) = open.first() else { return Ok(()) };
-    Err(Error::UnresolvedMerge(format!(
+    Err(Error::unresolved_merge(format!(
         "a merge has unresolved conflicts in {}, the first in {first}. `git merge --abort` undoes it, and `icecore merge` merges in another way",
         if open.len() == 1 { "a file".into() } else { format!("{} files", open.len()) }
     )))
 }
 
 /// The other side and the lines that decide which ids it used.
-pub(super) fn find_divergence(root: &Path, other: Option<&str>) -> Result<Divergence> {
+pub fn find_divergence(root: &Path, other: Option<&str>) -> Result<Divergence> {
     vet_repository(root)?;
     let ours = head_commit(root)?.ok_or_else(|| {
-        Error::NoSnapshots("there is no snapshot yet, so there is nothing to merge with; `icecore snapshot` creates one".into())
+        Error::no_snapshots("there is no snapshot yet, so there is nothing to merge with; `icecore snapshot` creates one".into())
     })?;
     let commit = |name: &str| -> Result<Option<String>> {
         let found = run_git(
@@ -280,14 +127,14 @@ pub(super) fn find_divergence(root: &Path, other: Option<&str>) -> Result<Diverg
         None => upstream_branch(root)?,
     };
     let theirs = commit(&name)?.ok_or_else(|| {
-        Error::NoSnapshots(format!(
+        Error::no_snapshots(format!(
             "there is no commit `{}` here. Run `git fetch` to get what the other machine has pushed",
             sanitize::one_line(&name)
         ))
     })?;
     let base = run_git(root, &["merge-base", &ours, &theirs], None)?;
     if !base.status.success() {
-        return Err(Error::ForeignRepository(format!(
+        return Err(Error::foreign_repository(format!(
             "`{}` and this vault have no common history. Clone one and `icecore import` the other",
             sanitize::one_line(&name)
         )));
@@ -358,7 +205,7 @@ fn upstream_branch(root: &Path) -> Result<String> {
     let branch = asked(&["symbolic-ref", "--quiet", "--short", "HEAD"])?;
     match (remotes.lines().collect::<Vec<_>>().as_slice(), branch) {
         ([remote], Some(branch)) => Ok(format!("{remote}/{branch}")),
-        _ => Err(Error::NoSnapshots(
+        _ => Err(Error::no_snapshots(
             "name the branch to merge, such as `icecore merge origin/main`".into(),
         )),
     }
@@ -367,7 +214,7 @@ fn upstream_branch(root: &Path) -> Result<String> {
 /// The key of the other side, if git reaches it as a folder of this machine. Only a file that
 /// belongs to the vault's owner and that nobody else can read counts: with the key one can test
 /// guesses of hidden secrets.
-pub(super) fn other_marker_key(root: &Path, fork: &Divergence) -> Option<MarkerKey> {
+pub fn other_marker_key(root: &Path, fork: &Divergence) -> Option<MarkerKey> {
     let (remote, _) = fork.name.split_once('/')?;
     let told =
         run_git(root, &["config", "--local", "--get", &format!("remote.{remote}.url")], None)
@@ -406,7 +253,7 @@ impl MergeJournal {
             // It is written atomically, so another program changed it.
             _ => {
                 let place = vault_fs.private(JOURNAL_FILE);
-                Err(Error::UnresolvedMerge(format!(
+                Err(Error::unresolved_merge(format!(
                     "{} cannot be read; remove it, then `icecore merge` starts again",
                     place.display()
                 )))
@@ -423,224 +270,16 @@ impl MergeJournal {
     }
 }
 
-/// A file that changes: its content in our commit and in the merge. `None` where it does not exist.
-struct FileMerge {
-    path: DocPath,
-    ours: Option<Vec<u8>>,
-    merged: Option<Vec<u8>>,
-}
-
-/// What is at a path: whether it is a link, and the link's target or the file's bytes.
-type PathState = Option<(bool, Vec<u8>)>;
-
-/// A path that cannot be a vault file and that only the other machine changed: git checks it out.
-struct ForeignPath {
-    path: Vec<u8>,
-    ours: PathState,
-    theirs: PathState,
-}
-
-/// Mode and object id of each path of a commit. Paths are bytes, because not all are valid text.
-type CommitTree = BTreeMap<Vec<u8>, (String, String)>;
-
-/// The computed result of a merge.
-#[derive(Default)]
-struct MergePlan {
-    base: String,
-    files: Vec<FileMerge>,
-    taken: Vec<ForeignPath>,
-    /// Files that a person must resolve, with the reason.
-    open: Vec<(Vec<u8>, String)>,
-    /// Whether one of them has conflicting memory lines or must never be in a vault.
-    refused: bool,
-    /// The trees of the base, ours and theirs.
-    trees: [CommitTree; 3],
-}
-
-impl MergePlan {
-    /// The files that a person must resolve, for display.
-    fn open_files(&self) -> Vec<(String, Option<String>)> {
-        self.open
-            .iter()
-            .map(|(path, why)| {
-                (sanitize::one_line(&String::from_utf8_lossy(path)), Some(why.clone()))
-            })
-            .collect()
-    }
-}
-
-/// Every file of a commit.
-fn read_tree(root: &Path, commit: &str) -> Result<CommitTree> {
-    let listed = run_git_ok(root, &["ls-tree", "-r", "-z", "--full-tree", commit], None)?;
-    let entry = |line: &[u8]| {
-        let at = memchr::memchr(b'\t', line)?;
-        let mut words = std::str::from_utf8(&line[..at]).ok()?.split(' ');
-        let (mode, id) = (words.next()?, words.nth(1)?);
-        Some((line[at + 1..].to_vec(), (mode.to_owned(), id.to_owned())))
-    };
-    Ok(listed.split(|byte| *byte == 0).filter_map(entry).collect())
-}
-
-/// Whether git itself refuses such a name, on any system.
-fn is_git_reserved(name: &[u8]) -> bool {
-    let name: String = name
-        .iter()
-        .filter(|byte| byte.is_ascii_graphic())
-        .map(|byte| char::from(byte.to_ascii_lowercase()))
-        .collect();
-    let is_git = |rest: &str| !rest.starts_with(|c: char| c.is_ascii_alphanumeric());
-    [".", "..", ".gitmodules"].contains(&name.as_str())
-        || name.starts_with("git~")
-        || name.strip_prefix(".git").is_some_and(is_git)
-}
-
-/// Computes the result for every file. It depends only on the three commits, so that a repetition
-/// gives the same.
-fn plan_merge(vault_fs: &VaultFs, lock: &WriteLock, ours: &str, theirs: &str) -> Result<MergePlan> {
-    let root = vault_fs.root();
-    let base = String::from_utf8_lossy(&run_git_ok(root, &["merge-base", ours, theirs], None)?)
-        .trim()
-        .to_owned();
-    let trees = [read_tree(root, &base)?, read_tree(root, ours)?, read_tree(root, theirs)?];
-    let [before, here, there] = &trees;
-    let is_changed = |path: &&Vec<u8>| {
-        there.get(*path) != before.get(*path) && there.get(*path) != here.get(*path)
-    };
-    let changed: BTreeSet<&Vec<u8>> =
-        before.keys().chain(there.keys()).filter(is_changed).collect();
-    let is_link = |(mode, _): &(String, String)| mode == "120000";
-    let is_repository = |(mode, _): &(String, String)| mode == "160000";
-    let mut wanted: BTreeSet<&String> = BTreeSet::new();
-    for path in changed.iter().copied().chain([&layout::FORGOTTEN.as_bytes().to_vec()]) {
-        let entries =
-            trees.iter().filter_map(|tree| tree.get(path)).filter(|entry| !is_repository(entry));
-        wanted.extend(entries.map(|(_, id)| id));
-    }
-    let mut contents: BTreeMap<String, Vec<u8>> = BTreeMap::new();
-    read_blobs(root, wanted.into_iter(), |id, bytes| {
-        drop(contents.insert(id.to_owned(), bytes.to_vec()))
-    })?;
-    let content = |tree: &CommitTree, path: &[u8]| {
-        tree.get(path).and_then(|(_, id)| contents.get(id)).cloned()
-    };
-    // Lines of the other side cannot bring back what was forgotten here.
-    let stones =
-        Tombstones::parse(&content(here, layout::FORGOTTEN.as_bytes()).unwrap_or_default());
-    let mut plan = MergePlan { base, ..MergePlan::default() };
-    for path in changed {
-        let entries = trees.each_ref().map(|tree| tree.get(path));
-        if entries.into_iter().flatten().any(is_repository)
-            || path.split(|byte| *byte == b'/').any(is_git_reserved)
-        {
-            plan.open.push((
-                path.clone(),
-                "cannot be a file of a vault, and the other machine changed it".into(),
-            ));
-            plan.refused = true;
-            continue;
-        }
-        let [first, here_entry, there_entry] = entries;
-        let document = std::str::from_utf8(path).ok().and_then(|path| path.parse::<DocPath>().ok());
-        let has_link = [here_entry, there_entry].into_iter().flatten().any(is_link);
-        let Some(document) = document.filter(|_| !has_link) else {
-            let standing = |tree, entry: Option<&_>| {
-                entry.and_then(|entry| Some((is_link(entry), content(tree, path)?)))
-            };
-            // A link in place of a file hides its content.
-            let is_other_kind = here_entry
-                .zip(there_entry)
-                .is_some_and(|(here, there)| is_link(here) != is_link(there));
-            if here_entry == first && !is_other_kind {
-                let (ours, theirs) = (standing(here, here_entry), standing(there, there_entry));
-                plan.taken.push(ForeignPath { path: path.clone(), ours, theirs });
-            } else {
-                plan.open.push((
-                    path.clone(),
-                    "is not a file of the vault, and both machines changed it".into(),
-                ));
-            }
-            continue;
-        };
-        let [base, ours, theirs] = trees.each_ref().map(|tree| content(tree, path));
-        let only_theirs = here_entry.map(|(_, id)| id) == first.map(|(_, id)| id);
-        let path = document.as_str();
-        let merged = if only_theirs {
-            Ok(theirs.clone())
-        } else {
-            merge_file(vault_fs, lock, path, [&base, &ours, &theirs], true)?
-        };
-        match merged {
-            Ok(merged) => {
-                let merged = merged.map(|bytes| match stones.scrub().fate(path, &bytes) {
-                    FileFate::Changed { bytes, .. } if !only_theirs => bytes,
-                    _ => bytes,
-                });
-                plan.files.push(FileMerge { path: document, ours, merged });
-            }
-            Err(why) => {
-                plan.refused |= path.ends_with(".jsonl");
-                plan.open.push((path.into(), why));
-            }
-        }
-    }
-    // The ledger first: while it is not replaced, no other file is, and the ids depend on it.
-    plan.files.sort_by_key(|file| file.path.as_str() != layout::LEDGER);
-    plan.trees = trees;
-    Ok(plan)
-}
-
-/// The merged content of a file, or the reason why a person must resolve it.
-fn merge_file(
-    vault_fs: &VaultFs,
-    lock: &WriteLock,
-    path: &str,
-    [base, ours, theirs]: [&Option<Vec<u8>>; 3],
-    adopted: bool,
-) -> Result<std::result::Result<Option<Vec<u8>>, String>> {
-    let bytes = |side: &'_ Option<Vec<u8>>| side.clone().unwrap_or_default();
-    let (base, here, there) = (bytes(base), bytes(ours), bytes(theirs));
-    let is_gone = ours.is_none() || theirs.is_none();
-    match merge::merge_file(path, MergeInput { base: &base, ours: &here, theirs: &there }, adopted)
-    {
-        Ok(MergedFile::Whole(bytes)) => Ok(Ok((!bytes.is_empty() || !is_gone).then_some(bytes))),
-        Ok(MergedFile::ByLines) if is_gone => {
-            Ok(Err("was changed on one machine and removed on the other".into()))
-        }
-        Ok(MergedFile::ByLines) => {
-            let place = |bytes: &[u8]| vault_fs.create_temporary(lock, bytes);
-            let (base, ours, theirs) = (place(&base)?, place(&here)?, place(&there)?);
-            let merged = merge_lines(&base, &ours, &theirs);
-            for temporary in [base, ours, theirs] {
-                vault_fs.remove_git_file(&temporary)?;
-            }
-            Ok(merged?.map(Some).ok_or_else(|| "both machines changed the same lines".into()))
-        }
-        Err(clash) => Ok(Err(clash.to_string())),
-    }
-}
-
-/// Merges lines if they do not conflict: conflict markers are never written to memory files.
-pub fn merge_lines(base: &Path, ours: &Path, theirs: &Path) -> Result<Option<Vec<u8>>> {
-    let arguments = ["merge-file", "-p", "-q"];
-    let folder = ours.parent().unwrap_or_else(|| Path::new("."));
-    let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
-    let absolute = |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-    let mut git = super::git_command(folder);
-    let merged =
-        git_output(git.args(arguments).args([ours, base, theirs].map(absolute)), &arguments)?;
-    Ok(merged.status.success().then_some(merged.stdout))
-}
-
 /// Merges the other side, up to the commit, which the next snapshot makes. If memory lines
 /// conflict, nothing changes.
-pub(super) fn merge(vault_fs: &VaultFs, fork: &Divergence) -> Result<MergeOutcome> {
+pub fn merge(vault_fs: &VaultFs, fork: &Divergence) -> Result<MergeOutcome> {
     let root = vault_fs.root();
     vet_repository(root)?;
     let held = vault_fs.lock()?;
     vault_fs.remove_stale_git_locks(&held, false)?;
     register_driver(vault_fs, &root.join(".git"))?;
     let ours = head_commit(root)?.ok_or_else(|| {
-        Error::NoSnapshots("there is no snapshot yet, so there is nothing to merge with".into())
+        Error::no_snapshots("there is no snapshot yet, so there is nothing to merge with".into())
     })?;
     let journal = MergeJournal { ours, theirs: fork.commit.clone(), name: fork.name.clone() };
     let plan = plan_merge(vault_fs, &held, &journal.ours, &journal.theirs)?;
@@ -651,7 +290,7 @@ pub(super) fn merge(vault_fs: &VaultFs, fork: &Divergence) -> Result<MergeOutcom
 }
 
 /// Completes a merge whose files were being replaced.
-pub(super) fn resume_merge(vault_fs: &VaultFs) -> Result<Option<MergeOutcome>> {
+pub fn resume_merge(vault_fs: &VaultFs) -> Result<Option<MergeOutcome>> {
     if vault_fs.read_journal(JOURNAL_FILE)?.is_none() {
         return Ok(None);
     }
@@ -717,11 +356,11 @@ fn replace_file(
             MergeStep::Replace(None, known) => vault_fs.remove_if(lock, &file.path, known),
         };
         match put {
-            Err(Error::Conflict { .. }) => step = next_step(vault_fs, lock, file)?,
+            Err(Error { kind: ErrorKind::Conflict, .. }) => step = next_step(vault_fs, lock, file)?,
             other => return other.map(|()| None),
         }
     }
-    Err(Error::Conflict { what: file.path.to_string() })
+    Err(Error::conflict(file.path.to_string()))
 }
 
 /// Replaces every file and leaves the merge for the next commit.
@@ -771,34 +410,10 @@ fn apply_plan(
     })
 }
 
-fn is_ledger_file(file: &FileMerge) -> bool {
-    file.path.as_str() == layout::LEDGER
-}
-
 /// The ledger is replaced first, so that nothing has changed if it cannot be.
 fn report_retry(vault_fs: &VaultFs, lock: &WriteLock) -> Result<MergeOutcome> {
     vault_fs.remove_journal(lock, JOURNAL_FILE)?;
-    Err(Error::Conflict { what: layout::LEDGER.into() })
-}
-
-/// The current state of a path; an error if it is a folder or can only be reached through a link.
-fn path_state(root: &Path, path: &[u8]) -> io::Result<PathState> {
-    let path = Path::new(OsStr::from_bytes(path));
-    for folder in path.ancestors().skip(1).filter(|folder| !folder.as_os_str().is_empty()) {
-        if root.join(folder).symlink_metadata().is_ok_and(|found| !found.is_dir()) {
-            return Err(io::ErrorKind::NotADirectory.into());
-        }
-    }
-    let place = root.join(path);
-    match place.symlink_metadata() {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(error),
-        Ok(found) if found.is_symlink() => {
-            Ok(Some((true, place.read_link()?.into_os_string().into_vec())))
-        }
-        Ok(found) if found.is_file() => Ok(Some((false, std::fs::read(place)?))),
-        Ok(_) => Err(io::ErrorKind::IsADirectory.into()),
-    }
+    Err(Error::conflict(layout::LEDGER.into()))
 }
 
 /// Lets git check out the paths that are not vault files. Returns those that it cannot, with the
@@ -832,7 +447,7 @@ fn checkout_foreign_paths(
                     Some((true, _)) => vault_fs.remove_path(lock, &place),
                     None => Ok(()),
                 };
-                if matches!(removed, Err(Error::Conflict { .. })) {
+                if matches!(removed, Err(Error { kind: ErrorKind::Conflict, .. })) {
                     open.push(changed());
                     continue;
                 }
@@ -975,7 +590,7 @@ fn record_merge(
 }
 
 /// A merge that icecore started and did not complete.
-pub(super) fn unfinished_merge(vault_fs: &VaultFs) -> Result<Option<UnfinishedMerge>> {
+pub fn unfinished_merge(vault_fs: &VaultFs) -> Result<Option<UnfinishedMerge>> {
     let root = vault_fs.root();
     if let Some(journal) = MergeJournal::read(vault_fs)? {
         return Ok(Some(UnfinishedMerge { name: journal.name, conflicts: Vec::new() }));
@@ -995,7 +610,7 @@ pub(super) fn unfinished_merge(vault_fs: &VaultFs) -> Result<Option<UnfinishedMe
 }
 
 /// The last merge, if git alone made it.
-pub(super) fn foreign_merge(root: &Path) -> Result<Option<String>> {
+pub fn foreign_merge(root: &Path) -> Result<Option<String>> {
     if !is_shared(root) {
         return Ok(None);
     }
@@ -1024,39 +639,4 @@ pub(super) fn foreign_merge(root: &Path) -> Result<Option<String>> {
         })
     };
     Ok((!settled.lines().any(says)).then(|| merge.to_owned()))
-}
-
-/// Makes a clone of a vault one that icecore keeps snapshots in and merges; false if it already
-/// was.
-pub(super) fn adopt_clone(vault_fs: &VaultFs) -> Result<bool> {
-    let root = vault_fs.root();
-    let folder = root.join(".git");
-    let (before, _) = vet_settings(root)?;
-    if !before {
-        // A clone of a vault has the configuration in its history; other repositories stay as they
-        // are.
-        if !run_git(root, &["cat-file", "-e", &format!("HEAD:{}", layout::CONFIG)], None)?
-            .status
-            .success()
-        {
-            return Ok(false);
-        }
-        let config = folder.join("config");
-        let path = config.to_string_lossy().into_owned();
-        for (key, value) in [(OWNERSHIP_SETTING, "true"), ("core.fsync", "all")] {
-            let arguments =
-                ["config", "--file", path.as_str(), "--no-includes", "--replace-all", key, value];
-            let set = git_output(
-                super::git_command(root).env("GIT_DIR", "/dev/null").args(arguments),
-                &arguments,
-            )?;
-            if !set.status.success() {
-                return Err(Error::Git {
-                    what: "config".into(),
-                    why: sanitize::one_line(String::from_utf8_lossy(&set.stderr).trim()),
-                });
-            }
-        }
-    }
-    Ok(register_driver(vault_fs, &folder)? || !before)
 }

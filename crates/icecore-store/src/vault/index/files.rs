@@ -20,7 +20,10 @@ use rusqlite::{
     params_from_iter,
 };
 
-use super::{FileStat, Index, SqlResult, damage_error};
+use super::connection::damage_error;
+use super::event_queries::id_list;
+use super::event_rows::{put_effects, sameness_hash};
+use super::{FileStat, Index, SqlResult};
 use crate::Progress;
 
 /// A file as it is now: its stat and its bytes.
@@ -257,7 +260,7 @@ impl Index {
             );
             rule(
                 "saying = ?",
-                which.saying.as_deref().map(|text| Value::from(super::sameness_hash(text))),
+                which.saying.as_deref().map(|text| Value::from(sameness_hash(text))),
             );
             let mut query =
                 state.prepare(&format!("{PLACE_COLUMNS} WHERE {}", rules.join(" AND ")))?;
@@ -265,7 +268,7 @@ impl Index {
         }
         let mut query = state
             .prepare(&format!("{PLACE_COLUMNS} WHERE id IN (SELECT value FROM json_each(?1))"))?;
-        for one in query.query_map([super::id_list(&which.ids)], place)? {
+        for one in query.query_map([id_list(&which.ids)], place)? {
             found.push(one?);
         }
         found.sort();
@@ -382,12 +385,12 @@ fn fill_archive(transaction: &Transaction<'_>, path: &DocPath, now: &CurrentFile
                 event.ts.day().to_string(),
                 event.entity,
                 event.source,
-                super::sameness_hash(&event.content),
+                sameness_hash(&event.content),
                 file,
                 raw.offset as u64,
                 raw.bytes.len(),
             ])?;
-            super::put_effects(transaction, &event)?;
+            put_effects(transaction, &event)?;
         }
     }
     for sql in [

@@ -7,14 +7,13 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use async_trait::async_trait;
-
 use icecore_domain::record::Record;
 
 use super::{Postgres, Space, Tx};
-use crate::{AddReport, Result, TurnLease};
+use crate::{AddReport, Result, TurnLeases};
 
 #[async_trait]
-impl TurnLease for Space {
+impl TurnLeases for Space {
     async fn append_pending(&self, records: Vec<Record>, lease: Duration) -> Result<AddReport> {
         self.write_records(records, Some(lease)).await
     }

@@ -95,7 +95,7 @@ impl Space {
         };
         match found.as_slice() {
             [row] => Ok(row.get(0)),
-            _ => Err(Error::NoSnapshots(format!(
+            _ => Err(Error::no_snapshots(format!(
                 "there is no snapshot `{}`; `icecore snapshot --list` shows them",
                 sanitize::one_line(id)
             ))),

@@ -7,11 +7,10 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
-use async_trait::async_trait;
 use icecore_domain::hash::Hash;
-use icecore_domain::layout::{self, DocPath};
+use icecore_domain::layout::DocPath;
 use icecore_domain::rank::corpus::{Corpus, NO_GROUP, NO_VOICE, PassageRow, ROW_BYTES};
 use icecore_domain::rank::passage::{self, Passage};
 use icecore_domain::rank::posting::{Posting, PostingBlock};
@@ -19,13 +18,9 @@ use icecore_domain::rank::terms::Analyzer;
 use icecore_domain::rank::vector::{DIMENSIONS, PackedVector, SignVector};
 use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, params};
 
-use super::Vault;
 use super::index::{self, SqlResult};
 use super::vault_fs::{FileStat, VaultFs};
-use crate::search_index::{
-    IndexReport, LocatedPassage, MAX_DEAD_PASSAGES, SEARCHED_FOLDERS, SearchIndex,
-};
-use crate::{Error, Progress, Result};
+use crate::{Error, ErrorKind, Result};
 
 /// Increment whenever the tables or their content change; an index of another version is rebuilt.
 const SCHEMA_VERSION: i64 = 1;
@@ -36,7 +31,7 @@ const PASSAGES_PER_ROW: u32 = 1_024;
 const SIGN_BYTES: usize = DIMENSIONS / 8;
 /// The open search index and its caches.
 pub(super) struct SearchDb {
-    connection: Connection,
+    pub connection: Connection,
     /// The file; `None` if the index is in memory.
     path: Option<PathBuf>,
     reader: Analyzer,
@@ -45,12 +40,12 @@ pub(super) struct SearchDb {
     /// The fingerprint of the files and the generation of the index when nothing was left to index.
     /// While both are unchanged, the hundreds of files of a long history need not be compared one
     /// by one.
-    up_to_date: Option<(u64, i64)>,
+    pub up_to_date: Option<(u64, i64)>,
 }
 
 /// The search index, opened on first use.
 #[derive(Default)]
-pub(super) struct SearchSlot(Mutex<Option<Box<SearchDb>>>);
+pub(super) struct SearchSlot(pub Mutex<Option<Box<SearchDb>>>);
 
 /// Reads a file with its stat.
 type ReadFile<'a> = dyn Fn(&DocPath) -> Result<(Option<FileStat>, Vec<u8>)> + 'a;
@@ -66,16 +61,16 @@ struct PassageBatch {
     passages: usize,
 }
 
-fn search_error(error: &rusqlite::Error) -> Error {
-    Error::Index(error.to_string())
+pub(super) fn search_error(error: &rusqlite::Error) -> Error {
+    Error::index(error.to_string())
 }
 
-fn key_column(key: u64) -> i64 {
+pub(super) fn key_column(key: u64) -> i64 {
     key.cast_signed()
 }
 
 impl SearchDb {
-    fn open(vault_fs: &VaultFs, path: &Path) -> SqlResult<Self> {
+    pub fn open(vault_fs: &VaultFs, path: &Path) -> SqlResult<Self> {
         vault_fs.make_private_file(path);
         match Self::try_open(path) {
             Ok(Some(search)) => Ok(search),
@@ -85,22 +80,22 @@ impl SearchDb {
         }
     }
 
-    fn recreate(vault_fs: &VaultFs, path: &Path) -> SqlResult<Self> {
+    pub fn recreate(vault_fs: &VaultFs, path: &Path) -> SqlResult<Self> {
         vault_fs.remove_index(path);
         vault_fs.make_private_file(path);
         Self::try_open(path)?.ok_or(rusqlite::Error::InvalidQuery)
     }
 
-    fn try_open(path: &Path) -> SqlResult<Option<Self>> {
+    pub fn try_open(path: &Path) -> SqlResult<Option<Self>> {
         Self::with_tables(index::connect(path)?, Some(path))
     }
 
     /// A temporary index, for a read-only vault.
-    fn in_memory() -> SqlResult<Self> {
+    pub fn in_memory() -> SqlResult<Self> {
         Self::with_tables(Connection::open_in_memory()?, None)?.ok_or(rusqlite::Error::InvalidQuery)
     }
 
-    fn with_tables(mut connection: Connection, path: Option<&Path>) -> SqlResult<Option<Self>> {
+    pub fn with_tables(mut connection: Connection, path: Option<&Path>) -> SqlResult<Option<Self>> {
         match connection.query_row("PRAGMA user_version", [], |row| row.get::<_, i64>(0))? {
             SCHEMA_VERSION => {}
             0 => {
@@ -128,7 +123,7 @@ impl SearchDb {
     }
 
     /// The indexed files with the stamps they had.
-    fn indexed_files(&self) -> SqlResult<HashMap<String, String>> {
+    pub fn indexed_files(&self) -> SqlResult<HashMap<String, String>> {
         self.connection
             .prepare_cached("SELECT path, stamp FROM file")?
             .query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?
@@ -136,7 +131,7 @@ impl SearchDb {
     }
 
     /// Deletes everything but the vectors.
-    fn clear(&mut self) -> SqlResult<()> {
+    pub fn clear(&mut self) -> SqlResult<()> {
         let transaction =
             self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
         for table in ["file", "passage", "piece", "grouping", "voice", "term", "posting", "sign"] {
@@ -147,12 +142,12 @@ impl SearchDb {
         self.shorten_log()
     }
 
-    fn shorten_log(&self) -> SqlResult<()> {
+    pub fn shorten_log(&self) -> SqlResult<()> {
         self.path.as_deref().map_or(Ok(()), |path| index::truncate_log(&self.connection, path))
     }
 
     /// Indexes as many of these files as make a batch; returns the numbers of files and passages.
-    fn index_batch(
+    pub fn index_batch(
         &mut self,
         files: &[DocPath],
         read: &ReadFile<'_>,
@@ -168,9 +163,10 @@ impl SearchDb {
         for path in files {
             let (look, text) = match read(path) {
                 // Skips an unreadable file until it can be read; `doctor` reports it.
-                Err(Error::PermissionDenied { .. } | Error::Io { .. } | Error::NotAFile(_)) => {
-                    (None, Vec::new())
-                }
+                Err(Error {
+                    kind: ErrorKind::PermissionDenied | ErrorKind::Io | ErrorKind::NotAFile,
+                    ..
+                }) => (None, Vec::new()),
                 other => other?,
             };
             if let Err(error) = index_file(&transaction, reader, &mut batch, path, look, &text) {
@@ -187,7 +183,7 @@ impl SearchDb {
     }
 
     /// A description of the damage, if there is any.
-    fn find_damage(&self) -> SqlResult<Option<String>> {
+    pub fn find_damage(&self) -> SqlResult<Option<String>> {
         let found: String =
             self.connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?;
         if found != "ok" {
@@ -198,13 +194,13 @@ impl SearchDb {
         Ok((strays > 0).then(|| format!("{strays} passages do not belong to any file")))
     }
 
-    fn generation(&self) -> SqlResult<i64> {
+    pub fn generation(&self) -> SqlResult<i64> {
         self.connection
             .prepare_cached("SELECT generation FROM state")?
             .query_row([], |row| row.get(0))
     }
 
-    fn read_corpus(&mut self) -> SqlResult<Arc<Corpus>> {
+    pub fn read_corpus(&mut self) -> SqlResult<Arc<Corpus>> {
         let generation = self.generation()?;
         if let Some((known, corpus)) = &self.corpus
             && *known == generation
@@ -224,7 +220,7 @@ impl SearchDb {
         Ok(corpus)
     }
 
-    fn read_signs(&mut self) -> SqlResult<Arc<Vec<SignVector>>> {
+    pub fn read_signs(&mut self) -> SqlResult<Arc<Vec<SignVector>>> {
         let generation = self.generation()?;
         if let Some((known, signs)) = &self.signs
             && *known == generation
@@ -253,11 +249,11 @@ impl SearchDb {
     }
 
     /// A search looks up hundreds of rows; in one transaction they need only one lock.
-    fn begin_read(&self) -> SqlResult<Transaction<'_>> {
+    pub fn begin_read(&self) -> SqlResult<Transaction<'_>> {
         self.connection.unchecked_transaction()
     }
 
-    fn read_postings(&self, terms: &[String]) -> SqlResult<Vec<Vec<Posting>>> {
+    pub fn read_postings(&self, terms: &[String]) -> SqlResult<Vec<Vec<Posting>>> {
         let _reading = self.begin_read()?;
         let mut number =
             self.connection.prepare_cached("SELECT number FROM term WHERE term = ?1")?;
@@ -284,7 +280,7 @@ impl SearchDb {
     }
 
     /// The places of passages.
-    fn passage_locations(&self, numbers: &[u32]) -> SqlResult<Vec<Option<PassageLocation>>> {
+    pub fn passage_locations(&self, numbers: &[u32]) -> SqlResult<Vec<Option<PassageLocation>>> {
         let _reading = self.begin_read()?;
         let mut query = self
             .connection
@@ -294,7 +290,7 @@ impl SearchDb {
         numbers.iter().map(|number| query.query_row([number], place).optional()).collect()
     }
 
-    fn read_vectors(&self, numbers: &[u32]) -> SqlResult<Vec<Option<PackedVector>>> {
+    pub fn read_vectors(&self, numbers: &[u32]) -> SqlResult<Vec<Option<PackedVector>>> {
         let _reading = self.begin_read()?;
         let mut query = self.connection.prepare_cached(
             "SELECT packed FROM passage JOIN vector USING (key, wording) WHERE number = ?1",
@@ -308,7 +304,7 @@ impl SearchDb {
             .collect()
     }
 
-    fn write_vectors(&mut self, vectors: &[(u32, PackedVector)]) -> SqlResult<()> {
+    pub fn write_vectors(&mut self, vectors: &[(u32, PackedVector)]) -> SqlResult<()> {
         let transaction =
             self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let mut signs: BTreeMap<u32, SignVector> = BTreeMap::new();
@@ -335,14 +331,14 @@ fn index_file(
     reader: &Analyzer,
     batch: &mut PassageBatch,
     path: &DocPath,
-    stat: Option<FileStat>,
+    look: Option<FileStat>,
     text: &[u8],
 ) -> SqlResult<()> {
     let known: Option<(i64, u64, Vec<u8>, String)> = transaction
         .prepare_cached("SELECT file, bytes, running, stamp FROM file WHERE path = ?1")?
         .query_row([path.as_str()], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?)))
         .optional()?;
-    if known.as_ref().is_some_and(|known| stat.is_some_and(|stat| stat.stamp() == known.3)) {
+    if known.as_ref().is_some_and(|known| look.is_some_and(|look| look.stamp() == known.3)) {
         // Another process was faster.
         return Ok(());
     }
@@ -367,7 +363,7 @@ fn index_file(
             remove_file(transaction, batch, *file)?;
         }
     }
-    let Some(stat) = stat else {
+    let Some(look) = look else {
         transaction.prepare_cached("DELETE FROM file WHERE path = ?1")?.execute([path.as_str()])?;
         return Ok(());
     };
@@ -376,7 +372,7 @@ fn index_file(
             "INSERT INTO file (path, stamp, bytes, running) VALUES (?1, ?2, ?3, ?4) ON CONFLICT (path)
              DO UPDATE SET stamp = excluded.stamp, bytes = excluded.bytes, running = excluded.running RETURNING file",
         )?
-        .query_row(params![path.as_str(), stat.stamp(), text.len(), Hash::of(text).as_bytes().as_slice()], |row| row.get(0))?;
+        .query_row(params![path.as_str(), look.stamp(), text.len(), Hash::of(text).as_bytes().as_slice()], |row| row.get(0))?;
     for piece in passage::split_into_passages(path, &text[from..]) {
         let place = (file, from + piece.bytes.start, piece.bytes.len(), piece.nth);
         batch.add(transaction, reader, &piece.passage, place)?;
@@ -398,7 +394,7 @@ fn remove_file(
 }
 
 impl PassageBatch {
-    fn add(
+    pub fn add(
         &mut self,
         transaction: &Transaction<'_>,
         reader: &Analyzer,
@@ -467,7 +463,7 @@ impl PassageBatch {
         Ok(())
     }
 
-    fn write(self, transaction: &Transaction<'_>) -> SqlResult<()> {
+    pub fn write(self, transaction: &Transaction<'_>) -> SqlResult<()> {
         if self.rows.is_empty() {
             return Ok(());
         }
@@ -598,268 +594,4 @@ fn write_signs(transaction: &Transaction<'_>, signs: &BTreeMap<u32, SignVector>)
         ("SELECT signs FROM sign WHERE piece = ?1", "INSERT OR REPLACE INTO sign VALUES (?1, ?2)"),
         signs,
     )
-}
-
-impl Vault {
-    fn search_slot(&self) -> MutexGuard<'_, Option<Box<SearchDb>>> {
-        self.search_slot.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Deletes the search index; the next search rebuilds it.
-    pub(super) fn delete_search_index(&self) {
-        let mut shelf = self.search_slot();
-        *shelf = None;
-        self.fs.remove_index(&self.fs.private("search.db"));
-    }
-
-    /// Queries the search index. A damaged one is rebuilt and queried again. Where none can be
-    /// written, one in memory replaces it.
-    fn query_search<T>(&self, question: impl Fn(&mut SearchDb) -> SqlResult<T>) -> Result<T> {
-        let path = self.fs.private("search.db");
-        let mut shelf = self.search_slot();
-        for attempt in 0..3 {
-            let search = match &mut *shelf {
-                Some(search) => search,
-                None => {
-                    let made = self
-                        .fs
-                        .make_folder(&self.root().join(layout::PRIVATE))
-                        .ok()
-                        .and_then(|()| SearchDb::open(&self.fs, &path).ok());
-                    let search = match made {
-                        Some(search) if attempt < 2 => search,
-                        _ => SearchDb::in_memory().map_err(|error| search_error(&error))?,
-                    };
-                    shelf.insert(Box::new(search))
-                }
-            };
-            match question(search) {
-                Ok(answer) => return Ok(answer),
-                Err(error) if index::is_damage(&error) && attempt == 0 => {
-                    *shelf = SearchDb::recreate(&self.fs, &path).ok().map(Box::new);
-                    if let Some(search) = &mut *shelf {
-                        self.catch_up_files(search, &|_, _| {})?
-                            .map_err(|error| search_error(&error))?;
-                    }
-                }
-                Err(_) if attempt < 2 => *shelf = None,
-                Err(error) => return Err(search_error(&error)),
-            }
-        }
-        Err(Error::Index("the search index cannot be created".into()))
-    }
-
-    /// A description of the damage of the search index, if it exists and is damaged.
-    pub(super) fn check_search_index(&self) -> Result<Option<String>> {
-        if !self.fs.private("search.db").exists() {
-            return Ok(None);
-        }
-        self.query_search(|search| search.find_damage())
-    }
-
-    /// The files with passages, with their stats.
-    fn searched_files(&self) -> Result<Vec<(DocPath, FileStat)>> {
-        let mut found = Vec::new();
-        for (folder, deep) in SEARCHED_FOLDERS {
-            if !deep {
-                found.extend(self.fs.list_folder(folder.trim_end_matches('/'))?);
-                continue;
-            }
-            for path in self.fs.documents(folder)? {
-                if let Some(look) = self.fs.stat(&path)? {
-                    found.push((path, look));
-                }
-            }
-        }
-        found.retain(|(path, _)| passage::has_passages(path));
-        // An event that is in two files counts as in the ledger, so the ledger comes last.
-        found.sort_by(|a, b| {
-            (a.0.as_str() == layout::LEDGER)
-                .cmp(&(b.0.as_str() == layout::LEDGER))
-                .then_with(|| a.0.cmp(&b.0))
-        });
-        found.dedup_by(|a, b| a.0 == b.0);
-        Ok(found)
-    }
-
-    /// Updates the search index for the files.
-    fn catch_up_files(
-        &self,
-        search: &mut SearchDb,
-        progress: Progress<'_>,
-    ) -> Result<SqlResult<IndexReport>> {
-        // Before anything is read: the next call sees changes from here on.
-        let glance = self.fs.fingerprint(&SEARCHED_FOLDERS)?;
-        let generation = match search.generation() {
-            Ok(generation) => generation,
-            Err(error) => return Ok(Err(error)),
-        };
-        if search.up_to_date == Some((glance, generation)) {
-            return Ok(Ok(IndexReport::default()));
-        }
-        let sources = self.searched_files()?;
-        let mut known = match search.indexed_files() {
-            Ok(known) => known,
-            Err(error) => return Ok(Err(error)),
-        };
-        let mut stale: Vec<(DocPath, u64)> = sources
-            .into_iter()
-            .filter(|(path, look)| {
-                known.remove(path.as_str()).is_none_or(|stamp| stamp != look.stamp())
-            })
-            .map(|(path, look)| (path, look.len))
-            .collect();
-        // Removed files first: what moved to another file is indexed from there.
-        let gone: Vec<(DocPath, u64)> =
-            known.keys().filter_map(|path| Some((path.parse().ok()?, 0))).collect();
-        stale.splice(0..0, gone);
-        // Not after indexing something: files that could not be read are tried again.
-        search.up_to_date = stale.is_empty().then_some((glance, generation));
-        let all: u64 = stale.iter().map(|(_, bytes)| bytes + 1).sum();
-        let paths: Vec<DocPath> = stale.iter().map(|(path, _)| path.clone()).collect();
-        let mut taken = IndexReport::default();
-        let mut done = 0;
-        while done < paths.len() {
-            let read = |path: &DocPath| -> Result<(Option<FileStat>, Vec<u8>)> {
-                let now = self.current_file(path)?;
-                Ok((now.look, now.text))
-            };
-            let (files, passages) = match search.index_batch(&paths[done..], &read)? {
-                Ok(taken) => taken,
-                Err(error) => return Ok(Err(error)),
-            };
-            done += files;
-            taken.files += files as u64;
-            taken.new += passages as u64;
-            progress(stale[..done].iter().map(|(_, bytes)| bytes + 1).sum(), all);
-        }
-        Ok(Ok(taken))
-    }
-
-    fn index_passages(&self, anew: bool, progress: Progress<'_>) -> Result<IndexReport> {
-        let failed = std::cell::RefCell::new(None);
-        let taken = self.query_search(|search| {
-            if anew {
-                search.clear()?;
-            }
-            match self.catch_up_files(search, progress) {
-                Ok(Ok(taken)) => {
-                    let corpus = search.read_corpus()?;
-                    let gone = corpus.passage_end().saturating_sub(corpus.passages);
-                    if gone > MAX_DEAD_PASSAGES && gone > corpus.passages {
-                        search.clear()?;
-                        return match self.catch_up_files(search, progress) {
-                            Ok(again) => again,
-                            Err(error) => {
-                                *failed.borrow_mut() = Some(error);
-                                Ok(taken)
-                            }
-                        };
-                    }
-                    Ok(taken)
-                }
-                Ok(Err(error)) => Err(error),
-                Err(error) => {
-                    *failed.borrow_mut() = Some(error);
-                    Ok(IndexReport::default())
-                }
-            }
-        })?;
-        failed.into_inner().map_or(Ok(taken), Err)
-    }
-
-    fn read_passages(&self, numbers: &[u32]) -> Result<Vec<Option<LocatedPassage>>> {
-        let places = self.query_search(|search| search.passage_locations(numbers))?;
-        let mut by_file: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
-        for (at, place) in places.iter().enumerate() {
-            if let Some((path, ..)) = place {
-                by_file.entry(path).or_default().push(at);
-            }
-        }
-        let mut found: Vec<Option<LocatedPassage>> = vec![None; numbers.len()];
-        for (path, which) in by_file {
-            let path: DocPath = path.parse()?;
-            let pieces: Vec<(u64, usize, u8)> = which
-                .iter()
-                .filter_map(|&at| {
-                    places[at].as_ref().map(|&(_, start, length, nth)| (start, length, nth))
-                })
-                .collect();
-            let ranges: Vec<(u64, usize)> =
-                pieces.iter().map(|&(start, length, _)| (start, length)).collect();
-            // A file that changed since it was indexed yields nothing; the next update corrects
-            // that.
-            let Ok(read) = self.fs.read_pieces(&path, &ranges) else { continue };
-            for ((at, bytes), (_, _, nth)) in which.iter().zip(read).zip(pieces) {
-                found[*at] = passage::read_passage(&path, &bytes, nth)
-                    .map(|passage| LocatedPassage { passage, source: path.clone() });
-            }
-        }
-        Ok(found)
-    }
-}
-
-#[async_trait]
-impl SearchIndex for Vault {
-    async fn update_index(&self, anew: bool, progress: Progress<'_>) -> Result<IndexReport> {
-        self.index_passages(anew, progress)
-    }
-
-    async fn corpus(&self) -> Result<Arc<Corpus>> {
-        self.query_search(SearchDb::read_corpus)
-    }
-
-    async fn postings(&self, terms: &[String]) -> Result<Vec<Vec<Posting>>> {
-        self.query_search(|search| search.read_postings(terms))
-    }
-
-    async fn terms_containing(&self, part: &str, most: usize) -> Result<Vec<String>> {
-        self.query_search(|search| {
-            let mut query =
-                search.connection.prepare_cached("SELECT term FROM term WHERE instr(term, ?1) > 0 ORDER BY length(term), term LIMIT ?2")?;
-            query.query_map(params![part, most], |row| row.get(0))?.collect()
-        })
-    }
-
-    async fn locate_passages(&self, numbers: &[u32]) -> Result<Vec<Option<LocatedPassage>>> {
-        self.read_passages(numbers)
-    }
-
-    async fn passage_number(&self, key: u64) -> Result<Option<u32>> {
-        self.query_search(|search| {
-            let mut query =
-                search.connection.prepare_cached("SELECT number FROM passage WHERE key = ?1")?;
-            query.query_row([key_column(key)], |row| row.get(0)).optional()
-        })
-    }
-
-    async fn conversation_groups(&self, conversation: &str) -> Result<Vec<u32>> {
-        self.query_search(|search| {
-            let mut query = search
-                .connection
-                .prepare_cached("SELECT number FROM grouping WHERE conversation = ?1")?;
-            query.query_map([conversation], |row| row.get(0))?.collect()
-        })
-    }
-
-    async fn speakers(&self) -> Result<Vec<(u16, String)>> {
-        self.query_search(|search| {
-            let mut query = search.connection.prepare_cached(
-                "SELECT number, name FROM voice WHERE number <= 65535 ORDER BY number",
-            )?;
-            query.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?.collect()
-        })
-    }
-
-    async fn vectors(&self, numbers: &[u32]) -> Result<Vec<Option<PackedVector>>> {
-        self.query_search(|search| search.read_vectors(numbers))
-    }
-
-    async fn vector_signs(&self) -> Result<Arc<Vec<SignVector>>> {
-        self.query_search(SearchDb::read_signs)
-    }
-
-    async fn store_vectors(&self, vectors: &[(u32, PackedVector)]) -> Result<()> {
-        self.query_search(|search| search.write_vectors(vectors))
-    }
 }

@@ -5,7 +5,7 @@
 //! that another one has the lease. Not flushed: a lease lost with the database server is lost for
 //! every process that worked there.
 
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -14,15 +14,11 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use super::{Postgres, Space};
-use crate::{Error, Lease, LeaseHandle, Result};
+use super::{Postgres, Space, lock_mutex};
+use crate::{Error, Lease, LeaseHandle, LeaseStore, Result};
 
 /// How often a lease is renewed before it would end.
 const RENEWALS_PER_LEASE: u32 = 3;
-
-fn lock_mutex<T>(kept: &Mutex<T>) -> MutexGuard<'_, T> {
-    kept.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// Leases that this process is releasing, by space and job.
 #[derive(Debug, Default)]
@@ -161,20 +157,6 @@ impl Drop for RenewedLease {
     }
 }
 
-impl Space {
-    /// Acquires the lease on a job; `None` if it is held.
-    pub(super) async fn acquire_job_lease(&self, work: &str) -> Result<Option<Lease>> {
-        let (home, space, work) = (self.database.clone(), self.id, work.to_owned());
-        // In a task of its own: if the caller is cancelled, the lease is still released.
-        let taking = self.database.runtime_handle()?.spawn(async move {
-            // Wait for a release of the same lease by this process.
-            home.releases.wait_released(space, &work).await;
-            home.try_acquire(space, work).await
-        });
-        taking.await.map_err(|_| Error::Database("the program is stopping".into()))?
-    }
-}
-
 impl Postgres {
     async fn try_acquire(self: Arc<Self>, space: Uuid, work: String) -> Result<Option<Lease>> {
         // A held lease is only read, so that polling writes nothing.
@@ -206,5 +188,23 @@ impl Postgres {
     pub fn drain_releases(&self, most: Duration) {
         let going = lock_mutex(&self.releases.pending);
         drop(self.releases.all_done.wait_timeout_while(going, most, |going| !going.is_empty()));
+    }
+}
+
+#[async_trait]
+impl LeaseStore for Space {
+    async fn acquire_lease(&self, work: &str) -> Result<Option<Lease>> {
+        let (home, space, work) = (self.database.clone(), self.id, work.to_owned());
+        // In a task of its own: if the caller is cancelled, the lease is still released.
+        let taking = self.database.runtime_handle()?.spawn(async move {
+            // Wait for a release of the same lease by this process.
+            home.releases.wait_released(space, &work).await;
+            home.try_acquire(space, work).await
+        });
+        taking.await.map_err(|_| Error::database("the program is stopping".into()))?
+    }
+
+    fn turn_lease(&self) -> Option<&dyn crate::TurnLeases> {
+        Some(self)
     }
 }
