@@ -159,7 +159,7 @@ impl Serialize for Moment {
 #[derive(Debug, Clone)]
 pub struct Zone(TimeZone);
 
-/// The name is no time zone.
+/// The name is not a time zone.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not a time zone; use an IANA name such as Europe/Berlin or UTC")]
 pub struct NotAZone(pub String);
@@ -230,7 +230,7 @@ pub struct Week {
     number: i8,
 }
 
-/// The text is no week.
+/// The text is not a week.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not a week; write the ISO year and week, such as 2026-W07")]
 pub struct NotAWeek(String);
@@ -321,7 +321,7 @@ pub struct Month {
     number: i8,
 }
 
-/// The text is no month.
+/// The text is not a month.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not a month; write year and month, such as 2026-02")]
 pub struct NotAMonth(String);

@@ -84,7 +84,7 @@ pub const VAULT_ENTRIES: &[&str] = &[
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct DocPath(String);
 
-/// Why a text is no path inside a vault.
+/// Why a text is not a path inside a vault.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{path}` is no path inside a vault: {why}")]
 pub struct DocPathError {
@@ -111,7 +111,7 @@ impl DocPath {
         })
     }
 
-    /// The local day of the records in the file; `None` if it is no record file.
+    /// The local day of the records in the file; `None` if it is not a record file.
     pub fn record_day(&self) -> Option<Date> {
         let inner = self.0.strip_prefix(MESSAGES).or_else(|| self.0.strip_prefix(SNAPSHOTS))?;
         let day = inner.strip_prefix('/')?.strip_suffix(".jsonl")?;

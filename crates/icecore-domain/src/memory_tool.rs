@@ -275,7 +275,7 @@ pub fn entry_at(path: &ToolPath, files: &FileSizes) -> PathEntry {
 pub type FileMoves = Vec<(ToolPath, ToolPath)>;
 
 /// The renames of all files at a path. `begun`: an interrupted rename is resumed, so existing files
-/// at the new path are no conflict.
+/// at the new path are not a conflict.
 pub fn plan_rename(
     from: &ToolPath,
     to: &ToolPath,

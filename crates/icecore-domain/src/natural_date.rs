@@ -71,7 +71,7 @@ impl fmt::Display for NaturalDate {
     }
 }
 
-/// Why a text is no date.
+/// Why a text is not a date.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DateError {
     /// The text cannot be parsed.
@@ -765,7 +765,7 @@ mod tests {
 
     // Y6
     #[test]
-    fn what_cannot_be_read_is_told_with_what_can_be_written() {
+    fn an_unreadable_date_is_refused_with_valid_examples() {
         for text in [
             "",
             "soon",

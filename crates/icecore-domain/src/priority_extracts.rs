@@ -338,7 +338,7 @@ mod tests {
 
     const LOG: &str = "# Friday\n\nfree text\n\n## Priority Extracts\n- [P0] The pilot starts on March 15\n- [P1] Decided on one price for all\n- [P2] Ana prefers short answers\n";
 
-    fn found(log: &str) -> Vec<String> {
+    fn extract_lines(log: &str) -> Vec<String> {
         parse_extracts(log)
             .found
             .iter()
@@ -350,20 +350,22 @@ mod tests {
     #[test]
     fn extracts_are_found_however_they_are_written() {
         assert_eq!(
-            found(LOG),
+            extract_lines(LOG),
             [
                 "6:P0 fact The pilot starts on March 15",
                 "7:P1 decision Decided on one price for all",
                 "8:P2 preference Ana prefers short answers",
             ]
         );
-        assert_eq!(found(&LOG.replace('\n', "\r\n")).len(), 3);
+        assert_eq!(extract_lines(&LOG.replace('\n', "\r\n")).len(), 3);
         assert_eq!(
-            found("### priority extracts:\n* [p1 commitment] **x**\n+ [ ] [P2] y\n- **[P3]** z\n"),
+            extract_lines(
+                "### priority extracts:\n* [p1 commitment] **x**\n+ [ ] [P2] y\n- **[P3]** z\n"
+            ),
             ["2:P1 commitment **x**", "3:P2 fact y", "4:P3 fact z"]
         );
         assert_eq!(
-            found("## Priority Extracts\n- [P1] one\n  goes on\n\n- [P1] One.\n"),
+            extract_lines("## Priority Extracts\n- [P1] one\n  goes on\n\n- [P1] One.\n"),
             ["2:P1 fact one goes on", "5:P1 fact One."]
         );
     }
@@ -379,9 +381,9 @@ mod tests {
             "## Priority Extracts\n<!--\n- [P1] commented out\n-->\n<!-- - [P1] likewise -->\n",
             "- 14:02 a log line\n  ## Priority Extracts\n  - [P0] smuggled in by its text\n",
         ] {
-            assert_eq!(found(log), [] as [String; 0], "{log}");
+            assert_eq!(extract_lines(log), [] as [String; 0], "{log}");
         }
-        assert_eq!(found("## Priority Extracts\n### Sub\n- [P0] still inside\n").len(), 1);
+        assert_eq!(extract_lines("## Priority Extracts\n### Sub\n- [P0] still inside\n").len(), 1);
     }
 
     // L1
@@ -404,12 +406,12 @@ mod tests {
             ("```\ncode\n    ```\n", false),
         ] {
             let log = format!("{before}{section}");
-            assert_eq!(found(&log).len(), usize::from(is_seen), "{log}");
+            assert_eq!(extract_lines(&log).len(), usize::from(is_seen), "{log}");
             assert_eq!(section_lines(&log).count(), if is_seen { 2 } else { 0 }, "{log}");
         }
         // A heading in a fence does not end the section.
         let log = "## Priority Extracts\n```\n## Other\n```\n- [P0] still inside\n";
-        assert_eq!((found(log).len(), section_lines(log).count()), (1, 5));
+        assert_eq!((extract_lines(log).len(), section_lines(log).count()), (1, 5));
     }
 
     // L1

@@ -386,13 +386,26 @@ pub fn derived_id(
     ts: Option<Moment>,
     before: usize,
 ) -> String {
+    unkeyed_derived_id(session, role, name, &strip_mark_codes(text), ts, before)
+}
+
+/// The same as version 0.1 derived it: from a text whose marks count. `text` must have the marks of
+/// that version.
+pub fn unkeyed_derived_id(
+    session: Option<&str>,
+    role: Role,
+    name: Option<&str>,
+    text: &str,
+    ts: Option<Moment>,
+    before: usize,
+) -> String {
     let said = [
         session.unwrap_or_default(),
         role.word(),
         name.unwrap_or_default(),
         &ts.map_or(String::new(), |ts| ts.timestamp().to_string()),
         &before.to_string(),
-        &strip_mark_codes(text),
+        text,
     ];
     format!("h{}", &Hash::of(said.join("\0").as_bytes()).to_string()[..16])
 }
@@ -415,14 +428,16 @@ pub fn parent_session(session: &str) -> Option<&str> {
 /// hidden secret only the kind does. `before` is the number of equal turns before it in the
 /// session.
 pub fn turn_id(session: Option<&str>, role: Role, text: &str, before: usize) -> String {
+    unkeyed_turn_id(session, role, &strip_mark_codes(text), before)
+}
+
+/// The same as version 0.1 derived it: from a text whose marks count. `text` must have the marks of
+/// that version.
+pub fn unkeyed_turn_id(session: Option<&str>, role: Role, text: &str, before: usize) -> String {
     format!(
         "t{}",
-        &turn_hash(
-            session,
-            role,
-            &format!("{before}\0{}", collapse_spaces(&strip_mark_codes(text)))
-        )
-        .to_string()[..16]
+        &turn_hash(session, role, &format!("{before}\0{}", collapse_spaces(text))).to_string()
+            [..16]
     )
 }
 
@@ -571,7 +586,7 @@ impl<'de> Deserialize<'de> for RecordFields<'de> {
     }
 }
 
-/// Why a line is no record, as the end of the sentence "this line …".
+/// Why a line is not a record, as the end of the sentence "this line …".
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct NotARecord(pub String);
@@ -952,7 +967,7 @@ mod tests {
             Ok(("hi", user, Some("Ann"))),
         );
         check(r#"{"text":"hi"}"#, Err("has no `ts`"));
-        check(r#"{"ts":"soon","text":"hi"}"#, Err("no time: soon"));
+        check(r#"{"ts":"soon","text":"hi"}"#, Err("invalid `ts`: soon"));
         check(r#"{"ts":"2026-02-13T09:30:00Z"}"#, Err("has no `text`"));
         check(r#"[1]"#, Err("not a JSON object"));
         check("", Err("not a JSON object"));

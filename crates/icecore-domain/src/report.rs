@@ -143,7 +143,7 @@ pub fn format_run(at: Moment, night: &NightlyRun<'_>) -> String {
     push_section(&mut text, "Conflicts", &conflicts);
     if !night.refused.is_empty() {
         // The text comes from a model and is quoted, so that it is not read as a statement.
-        text.push_str("\n### Refused proposals\n\n");
+        text.push_str("\n### Refused or changed proposals\n\n");
         for line in night.refused.iter().take(MAX_SHOWN_ITEMS) {
             text.push_str(&format!(
                 "> {}\n>\n",

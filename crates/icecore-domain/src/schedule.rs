@@ -65,7 +65,7 @@ pub const DEFAULT_TIMETABLE: &[(Job, &str)] = &[
     (Job::Check, "0 4 * * SUN"),
 ];
 
-/// Why a text is no schedule for a job.
+/// Why a text is not a schedule for a job.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "`{text}` is no schedule for the job {job}: {why}. Write minute, hour, day, month and weekday, such as `15 22 * * SUN` for \
@@ -912,7 +912,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_schedule_is_told_with_the_job_and_a_right_one() {
+    fn an_invalid_schedule_is_reported_with_the_job_and_an_example() {
         for (text, why) in [
             ("", "0 fields"),
             ("@daily", "1 fields"),

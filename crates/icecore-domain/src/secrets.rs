@@ -19,24 +19,34 @@ mod rules;
 mod view;
 
 use std::borrow::Cow;
+use std::fmt;
 use std::ops::Range;
 
 use memchr::memmem;
 
 use self::marker::{MARK_PREFIX, mark_around};
-pub use self::marker::{MarkerKey, strip_mark_codes};
+pub use self::marker::{MarkerKey, UnkeyedMarks, strip_mark_codes};
 use self::rules::{
     Anchor, AnchorRule, KeyPart, KeywordClass, PHRASES, ProgramRule, RULES, is_unspaced_script,
 };
 use crate::id::EventId;
 
 /// A secret that was hidden.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct HiddenSecret {
     /// The kind: `github-token`, `password`, `private-key` …
     pub kind: &'static str,
     /// The replacement: `[secret:kind:code]`.
     pub mark: String,
+    /// The mark that version 0.1 wrote for it. It can be tested against a guess, so it must never be
+    /// stored or shown; ids of that version were derived from it.
+    pub unkeyed_mark: String,
+}
+
+impl fmt::Debug for HiddenSecret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("HiddenSecret").field(&self.mark).finish()
+    }
 }
 
 /// A text with its secrets hidden.
@@ -50,6 +60,7 @@ pub struct RedactedText<'a> {
 /// Replaces every secret in `text` by its mark.
 pub fn redact<'a>(text: &'a str, key: &MarkerKey) -> RedactedText<'a> {
     let mut redacted = RedactedText { text: Cow::Borrowed(text), hidden: Vec::new() };
+    let mut unkeyed = UnkeyedMarks::default();
     // A mark is shorter than most secrets, so hiding one can move a keyword next to another value.
     // Repeating until nothing is found makes the function idempotent. It terminates because each
     // round leaves fewer bytes outside of marks.
@@ -61,11 +72,13 @@ pub fn redact<'a>(text: &'a str, key: &MarkerKey) -> RedactedText<'a> {
         let mut out = String::with_capacity(redacted.text.len());
         let mut kept = 0;
         for SecretSpan { span, kind } in found {
-            let secret = redacted.text[span.clone()].as_bytes();
-            let mark = key.mark(kind, secret);
+            let secret = &redacted.text[span.clone()];
+            let mark = key.mark(kind, secret.as_bytes());
+            let unkeyed_mark = marker::unkeyed_mark(kind, unkeyed.apply(secret).as_bytes());
             out.push_str(&redacted.text[kept..span.start]);
             out.push_str(&mark);
-            redacted.hidden.push(HiddenSecret { kind, mark });
+            unkeyed.insert(&mark, &unkeyed_mark);
+            redacted.hidden.push(HiddenSecret { kind, mark, unkeyed_mark });
             kept = span.end;
         }
         out.push_str(&redacted.text[kept..]);
@@ -78,7 +91,7 @@ pub fn redact_for_display(text: &str) -> String {
     strip_mark_codes(&redact(text, &MarkerKey::new([0; 32])).text).into_owned()
 }
 
-/// A longer value is no key but a file.
+/// A longer value is not a key but a file.
 const MAX_VALUE_BYTES: usize = 512;
 /// The maximum distance of a key block's END line.
 const MAX_KEY_BLOCK_BYTES: usize = 32 * 1024;
@@ -338,8 +351,8 @@ fn broken_key(
     body: u16,
     least: usize,
 ) -> Option<SecretSpan> {
-    const FEWEST: usize = 4;
-    if first.len() < FEWEST {
+    const MIN_FIRST_BYTES: usize = 4;
+    if first.len() < MIN_FIRST_BYTES {
         return None;
     }
     let from = next_line(bytes, first.end)?;
@@ -359,7 +372,7 @@ fn broken_key(
 /// The end of a key that continues on the next line: that line must contain nothing else, and look
 /// like the key.
 fn rest_on_next_line(bytes: &[u8], end: usize, body: u16) -> Option<usize> {
-    const FEWEST: usize = 6;
+    const MIN_REST_BYTES: usize = 6;
     let from = next_line(bytes, end)?;
     let length = run_length(bytes, from, body, MAX_VALUE_BYTES);
     let rest = &bytes[from..from + length];
@@ -367,7 +380,7 @@ fn rest_on_next_line(bytes: &[u8], end: usize, body: u16) -> Option<usize> {
         bytes.get(from + length),
         None | Some(b'\n' | b'\r' | b'\\' | b'"' | b'\'' | b'`')
     );
-    (over && length >= FEWEST && is_jumbled(rest) && !has_vendor_prefix(bytes, from))
+    (over && length >= MIN_REST_BYTES && is_jumbled(rest) && !has_vendor_prefix(bytes, from))
         .then_some(from + length)
 }
 
@@ -476,15 +489,15 @@ fn key_around(
     body: u16,
     (before, after): (usize, usize),
 ) -> Option<SecretSpan> {
-    const MOST: usize = 128;
+    const MAX_LEFT_BYTES: usize = 128;
     let left = bytes[..mark.start]
         .iter()
         .rev()
-        .take(MOST)
+        .take(MAX_LEFT_BYTES)
         .take_while(|byte| is_in_class(**byte, body))
         .count();
     let right = run_length(bytes, mark.end, body, MAX_VALUE_BYTES);
-    if left < before || left == MOST || right < after {
+    if left < before || left == MAX_LEFT_BYTES || right < after {
         return None;
     }
     let span = mark.start - left..mark.end + right;
@@ -821,8 +834,8 @@ fn decode_base64(base64: &[u8]) -> Option<String> {
 
 /// Whether the value is base64 of `user:password`.
 fn is_user_password_pair(value: &str) -> bool {
-    const LONGEST: usize = 256;
-    if value.len() < 8 || value.len() > LONGEST || !value.len().is_multiple_of(4) {
+    const MAX_PAIR_BYTES: usize = 256;
+    if value.len() < 8 || value.len() > MAX_PAIR_BYTES || !value.len().is_multiple_of(4) {
         return false;
     }
     let plain = decode_base64(value.as_bytes());
@@ -856,7 +869,7 @@ fn add_check_digit_numbers(mut found: Vec<SecretSpan>, text: &str) -> Vec<Secret
 
 /// Only every fourth byte is inspected, since the numbers have longer runs of digits.
 fn find_numbers(text: &str) -> Vec<SecretSpan> {
-    const MOST: usize = 48;
+    const MAX_SIDE_BYTES: usize = 48;
     let bytes = text.as_bytes();
     let mut found: Vec<SecretSpan> = Vec::new();
     let mut at = 3;
@@ -869,12 +882,12 @@ fn find_numbers(text: &str) -> Vec<SecretSpan> {
         }
         let (mut start, mut end) = (at, at + 1);
         while start > 0
-            && at - start < MOST
+            && at - start < MAX_SIDE_BYTES
             && (digit(start - 1) || start > 1 && joins(start - 1) && digit(start - 2))
         {
             start -= 1;
         }
-        while end - at < MOST && (digit(end) || joins(end) && digit(end + 1)) {
+        while end - at < MAX_SIDE_BYTES && (digit(end) || joins(end) && digit(end + 1)) {
             end += 1;
         }
         if end - start < 8 {
@@ -1172,7 +1185,7 @@ fn is_letters_only_password(
     link: &ValueLink,
     span: &Range<usize>,
 ) -> bool {
-    const LONGEST: usize = 64;
+    const MAX_PHRASE_BYTES: usize = 64;
     let (phrases, value) = (&*PHRASES, &text[span.clone()]);
     let letters = value.chars().filter(|c| c.is_alphabetic()).count();
     let dashes = value.chars().filter(|c| matches!(c, '-' | '_')).count();
@@ -1182,7 +1195,7 @@ fn is_letters_only_password(
     // `correct-horse-battery` is a password, `case-sensitive` describes one.
     if !spelled
         || link.named_on
-        || value.len() > LONGEST
+        || value.len() > MAX_PHRASE_BYTES
         || !(dashes == 0 || dashes >= 2 && !value.contains('_'))
     {
         return false;
@@ -1291,10 +1304,12 @@ fn is_computed(rest: &str) -> bool {
 
 /// Whether an unquoted value is inside open brackets on its line: then it is source code.
 fn is_in_brackets(text: &str, start: usize) -> bool {
-    const REACH: usize = 200;
+    const MAX_BRACKET_BYTES: usize = 200;
     let bytes = text.as_bytes();
     let mut depth = 0;
-    for byte in bytes[..start].iter().rev().take(REACH).take_while(|byte| **byte != b'\n') {
+    for byte in
+        bytes[..start].iter().rev().take(MAX_BRACKET_BYTES).take_while(|byte| **byte != b'\n')
+    {
         match byte {
             b')' | b']' | b'}' => depth += 1,
             b'(' | b'[' | b'{' if depth == 0 => return true,
@@ -1319,11 +1334,12 @@ fn is_assigned(text: &str, start: usize, link: &ValueLink) -> bool {
 
 /// "set the password to …", not "send the password to …".
 fn is_being_set(text: &str, start: usize) -> bool {
-    const REACH: usize = 96;
+    const MAX_VERB_BYTES: usize = 96;
     let ends = ['.', '\n', ';'];
-    let before = text[text.floor_char_boundary(start.saturating_sub(REACH))..start].to_lowercase();
-    let after =
-        text[start..text.ceil_char_boundary((start + REACH).min(text.len()))].to_lowercase();
+    let before =
+        text[text.floor_char_boundary(start.saturating_sub(MAX_VERB_BYTES))..start].to_lowercase();
+    let after = text[start..text.ceil_char_boundary((start + MAX_VERB_BYTES).min(text.len()))]
+        .to_lowercase();
     // Some languages put the verb at the end.
     let sentence = [before.rsplit(ends).next(), after.split(ends).next()];
     let mut words =
@@ -1340,9 +1356,9 @@ fn is_field(text: &str, from: usize) -> bool {
 
 /// Whether the letters are unpronounceable.
 fn has_no_vowels(value: &str) -> bool {
-    const FEWEST: usize = 8;
+    const MIN_VOWEL_TEST_BYTES: usize = 8;
     let vowels = value.chars().filter(|c| "aeiouyAEIOUY".contains(*c)).count();
-    value.is_ascii() && value.len() >= FEWEST && vowels * 6 < value.len()
+    value.is_ascii() && value.len() >= MIN_VOWEL_TEST_BYTES && vowels * 6 < value.len()
 }
 
 /// `log in as user / password`, `credentials: user:password`.
@@ -1441,7 +1457,7 @@ fn is_camel_case_boundary(bytes: &[u8], start: usize) -> bool {
     bytes[start].is_ascii_uppercase() && bytes[start - 1].is_ascii_lowercase()
 }
 
-/// The kind of key by the word before `key`; `None` if it is no credential.
+/// The kind of key by the word before `key`; `None` if it is not a credential.
 fn classify_key_word(bytes: &[u8], start: usize) -> Option<(&'static str, KeywordClass)> {
     const NAMED: [(&str, &str); 4] = [
         ("api", "api-key"),
@@ -2024,7 +2040,7 @@ mod tests {
     }
 
     /// A key of this anchor that looks real.
-    fn made(anchor: &Anchor) -> Option<String> {
+    fn sample_key(anchor: &Anchor) -> Option<String> {
         let AnchorRule::Vendor { body, least, .. } = anchor.sign else { return None };
         Some(format!("{}{}", anchor.text, body_of(body, least, 0)))
     }
@@ -2032,7 +2048,8 @@ mod tests {
     #[test]
     fn keys_of_vendors_are_hidden_wherever_they_stand() {
         for anchor in &RULES.anchors {
-            let (Some(key), AnchorRule::Vendor { kind, .. }) = (made(anchor), &anchor.sign) else {
+            let (Some(key), AnchorRule::Vendor { kind, .. }) = (sample_key(anchor), &anchor.sign)
+            else {
                 continue;
             };
             hides("", &key, "", kind);
@@ -2149,7 +2166,6 @@ mod tests {
         }
     }
 
-    // C.1 row 3
     #[test]
     fn every_format_of_the_corpus_is_hidden_where_it_stands_and_nothing_else() {
         let rows = corpus::rows();

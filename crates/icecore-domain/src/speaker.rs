@@ -1,9 +1,10 @@
 //! Speaker attribution: the one rule that decides whose words a message contains.
 //!
-//! A role decides: `user` is the owner of this memory, `assistant` an assistant. A name is no role.
-//! A speaker with only a name is another person, unless the owner has that name, or is the only
-//! human beside an assistant in a complete conversation. Another person's words are of low trust:
-//! they can be found and confirmed, but they create no rules, wishes or promises of the owner.
+//! A role decides: `user` is the owner of this memory, `assistant` an assistant. A name is not a
+//! role. A speaker with only a name is another person, unless the owner has that name, or is the
+//! only human beside an assistant in a complete conversation. Another person's words are of low
+//! trust: they can be found and confirmed, but they create no rules, wishes or promises of the
+//! owner.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -64,8 +65,8 @@ struct Speakers {
 }
 
 impl Speakers {
-    fn add(&mut self, said: &IncomingMessage) {
-        match (said.role, &said.name) {
+    fn add(&mut self, message: &IncomingMessage) {
+        match (message.role, &message.name) {
             (None | Some(Role::User), Some(name)) => {
                 self.named.insert(normalize_name(name));
             }
@@ -77,7 +78,7 @@ impl Speakers {
 
     fn is_owner(
         &self,
-        said: &IncomingMessage,
+        message: &IncomingMessage,
         name: &str,
         owner: &OwnerNames,
         extent: ConversationExtent,
@@ -88,7 +89,8 @@ impl Speakers {
         let only_one = self.named.len() == 1 && !self.has_unnamed_user;
         owner.0.is_empty()
             && only_one
-            && (said.role.is_some() || (extent == ConversationExtent::Whole && self.has_assistant))
+            && (message.role.is_some()
+                || (extent == ConversationExtent::Whole && self.has_assistant))
     }
 }
 
@@ -136,7 +138,7 @@ pub fn attribute_speakers(
 mod tests {
     use super::*;
 
-    fn said(role: Option<Role>, name: Option<&str>) -> IncomingMessage {
+    fn message(role: Option<Role>, name: Option<&str>) -> IncomingMessage {
         IncomingMessage {
             role,
             name: name.map(str::to_owned),
@@ -152,7 +154,7 @@ mod tests {
         extent: ConversationExtent,
     ) -> Vec<String> {
         let mut messages: Vec<IncomingMessage> =
-            messages.iter().map(|(role, name)| said(*role, *name)).collect();
+            messages.iter().map(|(role, name)| message(*role, *name)).collect();
         attribute_speakers(&mut messages, &OwnerNames::new(owner.iter().copied()), extent);
         assert!(messages.iter().all(|said| said.role.is_some()));
         assert!(
@@ -163,7 +165,6 @@ mod tests {
         messages.into_iter().filter_map(|said| said.other_speaker).collect()
     }
 
-    // C.1 row 1
     #[test]
     fn a_name_is_no_role() {
         use ConversationExtent::{Part, Whole};
@@ -204,13 +205,13 @@ mod tests {
     #[test]
     fn what_stands_above_a_talk_among_others_is_not_the_owners() {
         let mut messages =
-            vec![said(None, None), said(None, Some("Bob")), said(None, Some("Carol"))];
+            vec![message(None, None), message(None, Some("Bob")), message(None, Some("Carol"))];
         attribute_speakers(&mut messages, &OwnerNames::default(), ConversationExtent::Whole);
         assert_eq!(
             (messages[0].role, messages[0].origin),
             (Some(Role::User), Some(Origin::Import))
         );
-        let mut alone = vec![said(None, None)];
+        let mut alone = vec![message(None, None)];
         attribute_speakers(&mut alone, &OwnerNames::default(), ConversationExtent::Whole);
         assert_eq!((alone[0].role, alone[0].origin), (Some(Role::User), None));
     }

@@ -919,7 +919,7 @@ impl LineReader {
             Some(author) => author.first_text(&["role", "name"]),
             None => author.and_then(text_value).map(Cow::into_owned),
         };
-        // The type of a Responses item is no speaker.
+        // The type of a Responses item is not a speaker.
         let word = word.filter(|word| word != "message" && !word.trim().is_empty());
         let role = word.as_deref().and_then(Role::from_alias);
         let named = object
@@ -1085,10 +1085,10 @@ impl LineReader {
         }));
     }
 
-    fn add_queued_turn(&mut self, said: IncomingMessage) {
+    fn add_queued_turn(&mut self, message: IncomingMessage) {
         // It belongs to no message, whatever the previous line was a part of.
-        self.about = LineContext { folder: said.folder.clone(), ..LineContext::default() };
-        self.push_turn(said, TurnStrand::Talk);
+        self.about = LineContext { folder: message.folder.clone(), ..LineContext::default() };
+        self.push_turn(message, TurnStrand::Talk);
     }
 
     /// Ends the file: adds the prompts that were queued and never delivered.
@@ -1209,7 +1209,7 @@ impl LineReader {
 
     /// Adds a message. Tool results within it become a turn of their own, so that they do not count
     /// as the user's words.
-    fn add_turn(&mut self, said: IncomingMessage, content: MessageContent, strand: TurnStrand) {
+    fn add_turn(&mut self, message: IncomingMessage, content: MessageContent, strand: TurnStrand) {
         let MessageContent { said: own, results, left_out, .. } = content;
         if own.is_empty() && results.is_empty() && left_out.is_empty() {
             return self.out.count_skipped("empty", 1);
@@ -1217,9 +1217,9 @@ impl LineReader {
         left_out.iter().for_each(|what| self.out.count_skipped(what, 1));
         if !results.is_empty() {
             let id = if own.is_empty() {
-                said.id.clone()
+                message.id.clone()
             } else {
-                said.id.as_ref().map(|id| format!("{id}.tool"))
+                message.id.as_ref().map(|id| format!("{id}.tool"))
             };
             let text = trim_blank_lines(&results.text).to_owned();
             self.push_turn(
@@ -1228,7 +1228,7 @@ impl LineReader {
                     role: Some(Role::Tool),
                     parts: results.parts_json(),
                     text,
-                    ..said.clone()
+                    ..message.clone()
                 },
                 strand,
             );
@@ -1238,15 +1238,15 @@ impl LineReader {
                 IncomingMessage {
                     parts: own.parts_json(),
                     text: trim_blank_lines(&own.text).to_owned(),
-                    ..said
+                    ..message
                 },
                 strand,
             );
         }
     }
 
-    fn push_turn(&mut self, said: IncomingMessage, strand: TurnStrand) {
-        self.out.turns.push(said);
+    fn push_turn(&mut self, message: IncomingMessage, strand: TurnStrand) {
+        self.out.turns.push(message);
         self.strands.push(strand);
     }
 
@@ -1311,11 +1311,11 @@ fn prompt_text(json: Option<&str>) -> String {
     trim_blank_lines(&MessageContent::parse(json, true, true).said.text).to_owned()
 }
 
-fn delivered_prompt(said: IncomingMessage) -> IncomingMessage {
+fn delivered_prompt(message: IncomingMessage) -> IncomingMessage {
     IncomingMessage {
         role: Some(Role::User),
         extra: vec![(QUEUED_FIELD.into(), DELIVERED_JSON.into())],
-        ..said
+        ..message
     }
 }
 
@@ -1443,7 +1443,7 @@ impl FrontMatter {
             if content.is_empty() || content.starts_with([' ', '\t', '#', '-']) {
                 continue;
             }
-            // Two rules with a sentence between them are no front matter.
+            // Two rules with a sentence between them are not front matter.
             let Some((key, value)) = content
                 .split_once(':')
                 .filter(|(key, _)| !key.trim().contains(char::is_whitespace))
@@ -1654,7 +1654,7 @@ fn closed_tags(text: &str) -> HashSet<&str> {
 }
 
 /// Selects the marks where a speaker really begins. Answers are full of lines such as `Budget: 5`,
-/// so a name that is no word for a role needs evidence: a time, opening the conversation, or
+/// so a name that is not a word for a role needs evidence: a time, opening the conversation, or
 /// occurring again.
 fn choose_speaker_marks<'a>(
     marks: Vec<SpeakerMark<'a>>,
@@ -1919,7 +1919,7 @@ fn parse_role(label: &str) -> Option<SpeakerLabel<'_>> {
     })
 }
 
-/// Words that come before a colon and are no speakers.
+/// Words that come before a colon and are not speakers.
 static NON_SPEAKER_LABELS: LazyLock<HashSet<&str>> = LazyLock::new(|| {
     "note notes nb ps todo todos fixme decision decisions error errors warning warn info debug trace fatal exception \
     traceback hint tip tips example examples summary tldr question questions answer answers result results output input \
@@ -2169,19 +2169,19 @@ mod tests {
 
     /// A turn on one line: time, role, name, id, text, parts; missing values are omitted. `?` is an
     /// unknown role.
-    fn shown(said: &IncomingMessage) -> String {
-        let mut line = said.ts.map_or(String::new(), |ts| format!("{ts} "));
-        line.push_str(said.role.map_or("?", Role::word));
-        said.name.iter().for_each(|name| line.push_str(&format!(" {name}")));
-        said.id.iter().for_each(|id| line.push_str(&format!(" #{id}")));
-        line.push_str(&format!(": {}", said.text.replace('\n', "⏎")));
-        said.parts.iter().for_each(|parts| line.push_str(&format!(" {parts}")));
+    fn format_message(message: &IncomingMessage) -> String {
+        let mut line = message.ts.map_or(String::new(), |ts| format!("{ts} "));
+        line.push_str(message.role.map_or("?", Role::word));
+        message.name.iter().for_each(|name| line.push_str(&format!(" {name}")));
+        message.id.iter().for_each(|id| line.push_str(&format!(" #{id}")));
+        line.push_str(&format!(": {}", message.text.replace('\n', "⏎")));
+        message.parts.iter().for_each(|parts| line.push_str(&format!(" {parts}")));
         line
     }
 
     fn check_as(shape: TranscriptFormat, text: &str, turns: &[&str]) -> Transcript {
         let read = reading(text, Some(shape));
-        assert_eq!(read.turns.iter().map(shown).collect::<Vec<_>>(), turns, "{text}");
+        assert_eq!(read.turns.iter().map(format_message).collect::<Vec<_>>(), turns, "{text}");
         // The same with another system's line breaks and byte order mark.
         let foreign = reading(&format!("\u{feff}{}", text.replace('\n', "\r\n")), Some(shape));
         assert_eq!(foreign.turns, read.turns, "{text}");
@@ -2194,12 +2194,11 @@ mod tests {
         check_as(shape, text, turns)
     }
 
-    fn skipped(read: &Transcript) -> Vec<(&str, usize)> {
+    fn skipped_counts(read: &Transcript) -> Vec<(&str, usize)> {
         read.skipped.iter().map(|(what, count)| (what.as_str(), *count)).collect()
     }
 
     // P1
-    // RELIABILITY C.1 row 2
     #[test]
     fn what_a_client_puts_among_a_persons_words_is_left_out() {
         let ours = "<!-- icecore:begin delta 2026-02-13 -->\nabout </system-reminder> tags\n<!-- icecore:end -->";
@@ -2256,7 +2255,7 @@ mod tests {
         assert_eq!(read.session.as_deref(), Some("s1"));
         assert_eq!(read.turns[0].extra, [("mood".to_owned(), "\"calm\"".to_owned())]);
         assert_eq!(read.complaints, [(8, "has an invalid time: \"soon\"".to_owned())]);
-        assert_eq!(skipped(&read), [("image data", 1)]);
+        assert_eq!(skipped_counts(&read), [("image data", 1)]);
     }
 
     // P1
@@ -2314,7 +2313,7 @@ mod tests {
                 .all(|said| said.session.as_deref() == Some("s1") && said.extra.is_empty())
         );
         assert_eq!(
-            skipped(&read),
+            skipped_counts(&read),
             [
                 ("thinking", 1),
                 ("meta", 1),
@@ -2413,7 +2412,7 @@ mod tests {
             ("token_count", 1),
             ("event_msg", 2),
         ];
-        assert_eq!(skipped(&read), passed_over);
+        assert_eq!(skipped_counts(&read), passed_over);
         check(
             TranscriptFormat::Jsonl,
             &(meta + &events),
@@ -2452,7 +2451,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_long_or_too_deep_is_passed_over_and_told() {
+    fn lines_that_are_too_long_or_too_deep_are_skipped_and_reported() {
         let long = format!("{{\"role\":\"user\",\"content\":\"{}\"}}", "x".repeat(MAX_LINE_BYTES));
         let deep = format!(
             "{{\"role\":\"user\",\"content\":{}{}}}",
@@ -2470,7 +2469,7 @@ mod tests {
         assert!(complaints[1].starts_with("3 nests deeper"), "{complaints:?}");
         let read = reading(&"{\n".repeat(MAX_COMPLAINTS + 5), Some(TranscriptFormat::Jsonl));
         assert_eq!(
-            (read.complaints.len(), skipped(&read)),
+            (read.complaints.len(), skipped_counts(&read)),
             (MAX_COMPLAINTS, vec![("further complaints", 5)])
         );
         let kinds: String = (0..200).map(|kind| format!("{{\"type\":\"k{kind}\"}}\n")).collect();
@@ -2489,7 +2488,7 @@ mod tests {
             &picture,
             &[r#"user: [image] [{"type":"image","name":"a.png","left_out_bytes":9041}]"#],
         );
-        assert_eq!(skipped(&read), [("image data", 1)]);
+        assert_eq!(skipped_counts(&read), [("image data", 1)]);
     }
 
     // P1
@@ -2508,7 +2507,7 @@ mod tests {
             ],
         );
         assert_eq!((read.title.as_deref(), read.session.as_deref()), (Some("Ports"), Some("s7")));
-        assert_eq!(skipped(&read), [("front matter", 1), ("empty", 1)]);
+        assert_eq!(skipped_counts(&read), [("front matter", 1), ("empty", 1)]);
         check(
             TranscriptFormat::Markdown,
             "# Human\nhi\n\n# Assistant (gpt-x)\nhello\n",

@@ -4,12 +4,14 @@
 //!   removes text that icecore itself handed to a model, so that memory does not feed on itself.
 //! - A [`CaptureReport`] counts everything that was changed, cut or skipped.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 use std::time::Duration;
 
 use icecore_domain::calendar::Moment;
 use icecore_domain::event::{EventDraftError, Origin};
+use icecore_domain::hash::Hash;
 use icecore_domain::layout::{self, DocPath};
 use icecore_domain::packs::states;
 use icecore_domain::pause::Pauses;
@@ -17,10 +19,11 @@ use icecore_domain::record::{
     self, IncomingMessage, MAX_NAME_BYTES, MAX_PARTS_BYTES, MAX_TEXT_BYTES, Record, RecordKind,
     Role, SessionKey,
 };
+use icecore_domain::secrets::UnkeyedMarks;
 use icecore_domain::speaker::{self, ConversationExtent};
 use icecore_domain::transcript::{self, TranscriptFormat};
 use icecore_domain::{budget, capture_filter, private, sanitize, secrets};
-use icecore_store::{ContentVersion, Error as StoreError};
+use icecore_store::{ContentVersion, Error as StoreError, ErrorKind as StoreErrorKind};
 use jiff::tz::Offset;
 use serde::Serialize;
 
@@ -73,6 +76,9 @@ pub struct CaptureReport {
     /// Messages that were shortened.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub cut: Vec<String>,
+    /// The marks that version 0.1 wrote for the replaced secrets.
+    #[serde(skip)]
+    pub(crate) unkeyed_marks: UnkeyedMarks,
 }
 
 fn is_zero(count: &usize) -> bool {
@@ -107,6 +113,7 @@ impl CaptureReport {
         self.complaints.extend(other.complaints.into_iter().take(room));
         let room = MAX_COMPLAINTS.saturating_sub(self.cut.len());
         self.cut.extend(other.cut.into_iter().take(room));
+        self.unkeyed_marks.merge(other.unkeyed_marks);
     }
 }
 
@@ -126,7 +133,8 @@ pub struct TranscriptReport {
     pub turns: usize,
     /// What was skipped, and how often.
     pub skipped: Vec<(String, usize)>,
-    pub taken: CaptureReport,
+    #[serde(rename = "taken")]
+    pub capture: CaptureReport,
     /// The sessions it belongs to.
     #[serde(skip)]
     pub sessions: Vec<SessionKey>,
@@ -146,7 +154,8 @@ pub struct SavedState {
     /// If not, why.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub why_not: Option<String>,
-    pub taken: CaptureReport,
+    #[serde(rename = "taken")]
+    pub capture: CaptureReport,
 }
 
 /// The name of a message in an error, by its position in the input.
@@ -174,19 +183,22 @@ impl PrivacyFilter<'_> {
     /// The message as it may be stored, with its project; `None` if it is withheld.
     fn admit(
         &mut self,
-        mut said: IncomingMessage,
-        gaps: &CaptureDefaults,
+        mut message: IncomingMessage,
+        defaults: &CaptureDefaults,
         when: Moment,
     ) -> Option<IncomingMessage> {
-        if said.conversation.as_ref().or(gaps.conversation.as_ref()).map(String::as_str)
+        if message.conversation.as_ref().or(defaults.conversation.as_ref()).map(String::as_str)
             != Some(TRANSCRIPTS_CONVERSATION)
         {
-            return Some(said);
+            return Some(message);
         }
-        let session = said.session.clone().or_else(|| gaps.session.clone());
-        let noted =
-            said.extra.iter().find(|(name, _)| name == record::PROJECT_FIELD).map(|(_, raw)| raw);
-        let project = match (noted, &said.folder) {
+        let session = message.session.clone().or_else(|| defaults.session.clone());
+        let noted = message
+            .extra
+            .iter()
+            .find(|(name, _)| name == record::PROJECT_FIELD)
+            .map(|(_, raw)| raw);
+        let project = match (noted, &message.folder) {
             (Some(raw), _) => serde_json::from_str(raw).ok(),
             (None, Some(folder)) => {
                 let found = self
@@ -195,7 +207,7 @@ impl PrivacyFilter<'_> {
                     .or_insert_with(|| crate::project::project_of(Path::new(folder)))
                     .clone();
                 if let Some(name) = &found {
-                    said.extra.push((
+                    message.extra.push((
                         record::PROJECT_FIELD.into(),
                         serde_json::Value::from(name.as_str()).to_string(),
                     ));
@@ -204,26 +216,26 @@ impl PrivacyFilter<'_> {
             }
             (None, None) => None,
         };
-        let at = said.ts.map_or(when, |ts| ts).timestamp();
-        if said.role.unwrap_or(Role::User) == Role::User
-            && said.other_speaker.is_none()
-            && !said.text.trim().is_empty()
+        let at = message.ts.map_or(when, |ts| ts).timestamp();
+        if message.role.unwrap_or(Role::User) == Role::User
+            && message.other_speaker.is_none()
+            && !message.text.trim().is_empty()
         {
-            let own = capture_filter::strip_blocks(&said.text).text;
+            let own = capture_filter::strip_blocks(&message.text).text;
             let is_private = private::is_private_turn(&own);
             // Input typed into a running turn does not end the turn.
-            let is_queued = said.extra.iter().any(|(name, _)| name == record::QUEUED_FIELD);
+            let is_queued = message.extra.iter().any(|(name, _)| name == record::QUEUED_FIELD);
             if is_private || !is_queued {
                 self.private.insert(session.clone(), is_private);
             }
-            let (rest, parts) = private::strip_private_parts(&said.text);
+            let (rest, parts) = private::strip_private_parts(&message.text);
             if parts > 0 {
-                said.text = rest.trim().to_owned();
+                message.text = rest.trim().to_owned();
             }
         }
         let is_private = self.private.get(&session).copied().unwrap_or(false);
         let is_paused = self.pauses.covering(session.as_deref(), project.as_deref(), at).is_some();
-        (!is_private && !is_paused).then_some(said)
+        (!is_private && !is_paused).then_some(message)
     }
 }
 
@@ -231,14 +243,20 @@ impl Memory {
     /// Captures messages.
     pub async fn add_messages(
         &self,
-        said: Vec<IncomingMessage>,
-        gaps: &CaptureDefaults,
+        message: Vec<IncomingMessage>,
+        defaults: &CaptureDefaults,
     ) -> Result<CaptureReport> {
         self.refresh_tombstones().await?;
         let mut taken = CaptureReport::default();
         let pauses = self.pauses().await?;
-        let records =
-            self.filter_messages(said, gaps, self.now(), &pauses, &message_label, &mut taken);
+        let records = self.filter_messages(
+            message,
+            defaults,
+            self.now(),
+            &pauses,
+            &message_label,
+            &mut taken,
+        );
         let records = self.match_stored_ids(records, false, &mut taken).await?;
         self.append_records(records, &mut taken).await?;
         Ok(taken)
@@ -283,9 +301,10 @@ impl Memory {
         &self,
         mut records: Vec<Record>,
         live: bool,
-        taken: &mut CaptureReport,
+        report: &mut CaptureReport,
     ) -> Result<Vec<Record>> {
-        self.attribute_by_conversation(&mut records, taken).await?;
+        self.attribute_by_conversation(&mut records, report).await?;
+        self.match_unkeyed_ids(&mut records, report).await?;
         let mut before: HashMap<String, usize> = HashMap::new();
         let heard: Vec<Option<String>> = records
             .iter()
@@ -324,7 +343,7 @@ impl Memory {
         for (((mut record, heard), own), told) in records.into_iter().zip(heard).zip(own).zip(told)
         {
             match heard {
-                Some(id) if !own && told && record.id != id => taken.same += 1,
+                Some(id) if !own && told && record.id != id => report.same += 1,
                 Some(id) if !own && (live || record.is_undelivered()) => {
                     record.id = id;
                     kept.push(record);
@@ -335,12 +354,82 @@ impl Memory {
         Ok(kept)
     }
 
+    /// Version 0.1 derived ids from texts with unkeyed marks. Records with hidden secrets that it
+    /// stored keep those ids, so that importing them again adds nothing.
+    async fn match_unkeyed_ids(&self, records: &mut [Record], taken: &CaptureReport) -> Result<()> {
+        let mut counts: HashMap<String, usize> = HashMap::new();
+        let mut candidates: Vec<(usize, String)> = Vec::new();
+        for (at, record) in records.iter().enumerate() {
+            let Cow::Owned(text) = taken.unkeyed_marks.apply(&record.text) else { continue };
+            let (session, role, name) =
+                (record.session.as_deref(), record.role, record.name.as_deref());
+            let id = |ts, before| record::derived_id(session, role, name, &record.text, ts, before);
+            // A message without a time has an id without one.
+            for ts in [Some(record.ts), None] {
+                let before =
+                    counts.entry(record::derived_id(session, role, None, &record.text, ts, 0));
+                let before = before.or_default();
+                if id(ts, *before) == record.id {
+                    let unkeyed =
+                        record::unkeyed_derived_id(session, role, name, &text, ts, *before);
+                    candidates.push((at, unkeyed));
+                    *before += 1;
+                }
+            }
+            if record.conversation == TRANSCRIPTS_CONVERSATION && session.is_some() {
+                let before = counts.entry(record::turn_id(session, role, &record.text, 0));
+                let before = before.or_default();
+                candidates.push((at, record::unkeyed_turn_id(session, role, &text, *before)));
+                *before += 1;
+            }
+        }
+        if candidates.is_empty() {
+            return Ok(());
+        }
+        let keys: Vec<record::RecordKey> = candidates
+            .iter()
+            .map(|(at, id)| record::record_key(&records[*at].conversation, id))
+            .collect();
+        let stored = self.store.contains_records(&keys).await?;
+        for ((at, id), _) in candidates.into_iter().zip(stored).filter(|(_, stored)| *stored) {
+            records[at].id = id;
+        }
+        Ok(())
+    }
+
+    /// The session of a transcript that names none: its label and its beginning, so that a
+    /// transcript that has grown is the same session. A hidden secret does not count.
+    async fn transcript_session(
+        &self,
+        label: &str,
+        beginning: &str,
+        marks: &UnkeyedMarks,
+    ) -> Result<String> {
+        let session = |text: &str| format!("{label}-{}", Hash::of(text.as_bytes()).short_hex());
+        let redacted = match self.policy.capture.hide_secrets {
+            true => secrets::redact(beginning, &self.marker_key).text,
+            false => Cow::Borrowed(beginning),
+        };
+        let own = session(&secrets::strip_mark_codes(&redacted));
+        // Earlier versions counted the mark, and in JSON the secret itself.
+        let mut earlier = vec![session(beginning), session(&marks.apply(beginning))];
+        earlier.retain(|name| *name != own);
+        if earlier.is_empty() {
+            return Ok(own);
+        }
+        let stored = self.store.sessions(None).await?;
+        let is_stored = |name: &String| {
+            stored.iter().any(|stat| stat.key.session.as_deref() == Some(name.as_str()))
+        };
+        Ok(earlier.into_iter().find(is_stored).unwrap_or(own))
+    }
+
     /// A named user is not the owner if another named user has spoken in the conversation before.
     /// Messages may come one by one, so the stored conversation counts too.
     async fn attribute_by_conversation(
         &self,
         records: &mut [Record],
-        taken: &mut CaptureReport,
+        report: &mut CaptureReport,
     ) -> Result<()> {
         let owner = self.policy.person.names();
         let mut names: HashMap<String, Vec<String>> = HashMap::new();
@@ -360,7 +449,7 @@ impl Memory {
             }
             let users = names.get(&record.conversation).into_iter().flatten().map(String::as_str);
             if owner.is_one_of_several(&name, users) {
-                *taken.others.entry(name.clone()).or_default() += 1;
+                *report.others.entry(name.clone()).or_default() += 1;
                 record.other_speaker = Some(name);
                 record.origin =
                     if record.origin == Origin::Tool { Origin::Tool } else { Origin::Import };
@@ -372,22 +461,22 @@ impl Memory {
     pub(crate) async fn append_records(
         &self,
         records: Vec<Record>,
-        taken: &mut CaptureReport,
+        report: &mut CaptureReport,
     ) -> Result<()> {
         if !records.is_empty() {
             let added = self.store.add_records(records).await?;
-            taken.new += added.new;
-            taken.same += added.same;
-            taken.revised.extend(added.revised);
+            report.new += added.new;
+            report.same += added.same;
+            report.revised.extend(added.revised);
         }
         Ok(())
     }
 
     /// The capture filter: the only way of text into the store.
-    pub(crate) fn filter_text(&self, text: &str, taken: &mut CaptureReport) -> FilteredText {
+    pub(crate) fn filter_text(&self, text: &str, report: &mut CaptureReport) -> FilteredText {
         let stripped = capture_filter::strip_blocks(text);
         let own_bytes = stripped.bytes;
-        taken.own_bytes += own_bytes;
+        report.own_bytes += own_bytes;
         let text = if own_bytes > 0 {
             stripped.text.trim().to_owned()
         } else {
@@ -398,11 +487,12 @@ impl Memory {
         }
         let redacted = secrets::redact(&text, &self.marker_key);
         for hidden in &redacted.hidden {
-            *taken.secrets.entry(hidden.kind.to_owned()).or_default() += 1;
+            *report.secrets.entry(hidden.kind.to_owned()).or_default() += 1;
+            report.unkeyed_marks.insert(&hidden.mark, &hidden.unkeyed_mark);
         }
         let text = match redacted.text {
-            std::borrow::Cow::Borrowed(_) => text,
-            std::borrow::Cow::Owned(text) => text,
+            Cow::Borrowed(_) => text,
+            Cow::Owned(text) => text,
         };
         FilteredText { text, own_bytes }
     }
@@ -413,14 +503,14 @@ impl Memory {
     }
 
     /// Filters raw JSON; the result is still JSON.
-    fn filter_json(&self, raw: String, taken: &mut CaptureReport) -> String {
+    fn filter_json(&self, raw: String, report: &mut CaptureReport) -> String {
         // First each string without its JSON escapes, then the whole, where a key shows what its
         // value is.
         let raw = crate::capture_filter::map_json_strings(&raw, &mut |text| {
-            self.filter_text(&text, taken).text
+            self.filter_text(&text, report).text
         })
         .unwrap_or(raw);
-        let passed = self.filter_text(&raw, taken).text;
+        let passed = self.filter_text(&raw, report).text;
         if passed == raw || serde_json::from_str::<serde::de::IgnoredAny>(&passed).is_ok() {
             return passed;
         }
@@ -431,49 +521,49 @@ impl Memory {
     /// `place` names the message at a position.
     pub(crate) fn filter_messages(
         &self,
-        said: Vec<IncomingMessage>,
-        gaps: &CaptureDefaults,
+        message: Vec<IncomingMessage>,
+        defaults: &CaptureDefaults,
         when: Moment,
         pauses: &Pauses,
         place: &dyn Fn(usize) -> String,
-        taken: &mut CaptureReport,
+        report: &mut CaptureReport,
     ) -> Vec<Record> {
-        let mut said = said;
-        speaker::attribute_speakers(&mut said, &self.policy.person.names(), gaps.extent);
-        let mut records = Vec::with_capacity(said.len());
+        let mut message = message;
+        speaker::attribute_speakers(&mut message, &self.policy.person.names(), defaults.extent);
+        let mut records = Vec::with_capacity(message.len());
         let mut withholding =
             PrivacyFilter { pauses, private: HashMap::new(), projects: HashMap::new() };
         // How often the same text occurred before, among messages without an id.
         let mut before: HashMap<(Option<String>, String), usize> = HashMap::new();
-        for (at, said) in said.into_iter().enumerate() {
-            let Some(said) = withholding.admit(said, gaps, when) else {
-                taken.withheld += 1;
+        for (at, message) in message.into_iter().enumerate() {
+            let Some(message) = withholding.admit(message, defaults, when) else {
+                report.withheld += 1;
                 continue;
             };
-            match self.build_record(said, gaps, when, &mut before, taken) {
+            match self.build_record(message, defaults, when, &mut before, report) {
                 Ok(Some(record)) => {
                     if let Some((_, bytes)) =
                         record.extra.iter().find(|(name, _)| name == PARTS_CUT_FIELD)
-                        && taken.cut.len() < MAX_COMPLAINTS
+                        && report.cut.len() < MAX_COMPLAINTS
                     {
-                        taken.cut.push(format!(
+                        report.cut.push(format!(
                             "{} has parts of {bytes} bytes; long texts in them were cut",
                             place(at)
                         ));
                     }
                     if let Some(speaker) = &record.other_speaker {
-                        let is_counted = taken.others.len() < MAX_COMPLAINTS
-                            || taken.others.contains_key(speaker);
-                        *taken
+                        let is_counted = report.others.len() < MAX_COMPLAINTS
+                            || report.others.contains_key(speaker);
+                        *report
                             .others
                             .entry(if is_counted { speaker.clone() } else { "others".into() })
                             .or_default() += 1;
                     }
-                    records.extend(self.scrub_record(record, taken));
+                    records.extend(self.scrub_record(record, report));
                 }
-                Ok(None) => taken.passed_over += 1,
-                Err(why) if taken.complaints.len() < MAX_COMPLAINTS => {
-                    taken.complaints.push(format!("{} {why}", place(at)))
+                Ok(None) => report.passed_over += 1,
+                Err(why) if report.complaints.len() < MAX_COMPLAINTS => {
+                    report.complaints.push(format!("{} {why}", place(at)))
                 }
                 Err(_) => {}
             }
@@ -483,16 +573,16 @@ impl Memory {
 
     fn build_record(
         &self,
-        said: IncomingMessage,
-        gaps: &CaptureDefaults,
+        message: IncomingMessage,
+        defaults: &CaptureDefaults,
         when: Moment,
         before: &mut HashMap<(Option<String>, String), usize>,
-        taken: &mut CaptureReport,
+        report: &mut CaptureReport,
     ) -> Result<Option<Record>, String> {
-        if said.text.len() > MAX_TEXT_BYTES {
+        if message.text.len() > MAX_TEXT_BYTES {
             return Err(format!(
                 "has {} bytes, the limit is {MAX_TEXT_BYTES}; save the text as a file of its own",
-                said.text.len()
+                message.text.len()
             ));
         }
         let mut short = |name: &str, value: Option<String>| match value {
@@ -500,24 +590,24 @@ impl Memory {
                 Err(format!("has a {name} of {} bytes, the limit is {MAX_NAME_BYTES}", value.len()))
             }
             Some(value) => {
-                Ok(Some(sanitize::one_line(self.filter_text(&value, taken).text.trim()))
+                Ok(Some(sanitize::one_line(self.filter_text(&value, report).text.trim()))
                     .filter(|value| !value.is_empty()))
             }
             None => Ok(None),
         };
         let conversation =
-            short("conversation", said.conversation.or_else(|| gaps.conversation.clone()))?
+            short("conversation", message.conversation.or_else(|| defaults.conversation.clone()))?
                 .unwrap_or_else(|| NOTES_CONVERSATION.into());
-        let session = short("session", said.session.or_else(|| gaps.session.clone()))?;
-        let name = short("name", said.name)?;
-        let other_speaker = short("speaker", said.other_speaker)?;
-        let id = short("id", said.id)?;
-        let role = said.role.unwrap_or(Role::User);
+        let session = short("session", message.session.or_else(|| defaults.session.clone()))?;
+        let name = short("name", message.name)?;
+        let other_speaker = short("speaker", message.other_speaker)?;
+        let id = short("id", message.id)?;
+        let role = message.role.unwrap_or(Role::User);
         let passed = match &name {
-            Some(name) => self.filter_spoken(name, &said.text, taken),
-            None => self.filter_text(&said.text, taken),
+            Some(name) => self.filter_spoken(name, &message.text, report),
+            None => self.filter_text(&message.text, report),
         };
-        let whole = said.parts.map(|parts| self.filter_json(parts, taken));
+        let whole = message.parts.map(|parts| self.filter_json(parts, report));
         let parts = whole
             .as_deref()
             .map(|parts| budget::truncate_json(parts, MAX_PARTS_BYTES).into_owned());
@@ -525,10 +615,10 @@ impl Memory {
         if silent && (passed.own_bytes > 0 || id.is_none()) {
             return Ok(None);
         }
-        let ts = match said.ts {
+        let ts = match message.ts {
             None => when,
             // A time without an offset is in the vault's zone.
-            Some(ts) if said.offset_assumed => {
+            Some(ts) if message.offset_assumed => {
                 let civil = Offset::UTC.to_datetime(ts.timestamp());
                 self.zone.moment(self.zone.instant_at(civil.date(), civil.time()))
             }
@@ -536,28 +626,29 @@ impl Memory {
         };
         let words = secrets::strip_mark_codes(&passed.text);
         let id = id.unwrap_or_else(|| {
-            let told = said.ts.map(|_| ts);
+            let told = message.ts.map(|_| ts);
             let key =
                 format!("{role}\0{}\0{words}", told.map_or(String::new(), |ts| ts.to_string()));
             let same = before.entry((session.clone(), key)).or_default();
             *same += 1;
             record::derived_id(session.as_deref(), role, name.as_deref(), &words, told, *same - 1)
         });
-        let title =
-            said.title.map(|title| sanitize::one_line(self.filter_text(&title, taken).text.trim()));
+        let title = message
+            .title
+            .map(|title| sanitize::one_line(self.filter_text(&title, report).text.trim()));
         let title = title
             .filter(|title| !title.is_empty())
             .map(|title| title[..title.floor_char_boundary(MAX_NAME_BYTES)].to_owned());
-        let origin = said.origin.or(gaps.origin).unwrap_or(match role {
+        let origin = message.origin.or(defaults.origin).unwrap_or(match role {
             Role::User => Origin::User,
             Role::Assistant | Role::System => Origin::Assistant,
             Role::Tool => Origin::Tool,
         });
-        let mut extra: Vec<(String, String)> = said
+        let mut extra: Vec<(String, String)> = message
             .extra
             .into_iter()
             .map(|(name, raw)| {
-                self.filter_field(name, raw, &mut |raw| self.filter_text(&raw, taken).text)
+                self.filter_field(name, raw, &mut |raw| self.filter_text(&raw, report).text)
             })
             .filter(|(name, _)| name != PARTS_CUT_FIELD)
             .collect();
@@ -591,7 +682,7 @@ impl Memory {
         &self,
         lines: &[String],
         first: usize,
-        gaps: &CaptureDefaults,
+        defaults: &CaptureDefaults,
     ) -> Result<CaptureReport> {
         self.refresh_tombstones().await?;
         let mut taken = CaptureReport::default();
@@ -612,7 +703,7 @@ impl Memory {
         let complaints = std::mem::take(&mut taken.complaints);
         let pauses = self.pauses().await?;
         let records =
-            self.filter_messages(said, gaps, self.now(), &pauses, &message_label, &mut taken);
+            self.filter_messages(said, defaults, self.now(), &pauses, &message_label, &mut taken);
         let records = self.match_stored_ids(records, false, &mut taken).await?;
         taken.complaints.splice(0..0, complaints);
         self.append_records(records, &mut taken).await?;
@@ -626,9 +717,9 @@ impl Memory {
         name: &str,
         shape: Option<TranscriptFormat>,
         at: Option<Moment>,
-        gaps: &CaptureDefaults,
+        defaults: &CaptureDefaults,
     ) -> Result<TranscriptReport> {
-        self.import_transcript(text, name, shape, at, gaps, false).await
+        self.import_transcript(text, name, shape, at, defaults, false).await
     }
 
     pub(crate) async fn import_transcript(
@@ -637,18 +728,21 @@ impl Memory {
         name: &str,
         shape: Option<TranscriptFormat>,
         at: Option<Moment>,
-        gaps: &CaptureDefaults,
+        defaults: &CaptureDefaults,
         live: bool,
     ) -> Result<TranscriptReport> {
         self.refresh_tombstones().await?;
         let now = at.unwrap_or_else(|| self.now());
         let offset = self.zone.offset(now.timestamp());
         // A secret of several lines must not be split into turns. In JSON each text is one piece.
-        let mut hidden = crate::SecretCounts::new();
+        let mut taken = CaptureReport::default();
         let whole = if text.trim_start().starts_with(['{', '[']) {
             text.to_owned()
         } else {
-            self.filter_and_count(text, &mut hidden)
+            let mut filtered = CaptureReport::default();
+            let whole = self.scrub_text(self.filter_text(text, &mut filtered).text);
+            (taken.secrets, taken.unkeyed_marks) = (filtered.secrets, filtered.unkeyed_marks);
+            whole
         };
         let read = transcript::parse_transcript(&whole, shape, now.day(), offset);
         if read.turns.is_empty() {
@@ -661,20 +755,19 @@ impl Memory {
                 sanitize::one_line(name)
             )));
         }
-        // A transcript that has grown is the same session, recognized by its name and its
-        // beginning.
-        let begun = icecore_domain::hash::Hash::of(read.turns[0].text.as_bytes()).short_hex();
-        let gaps = CaptureDefaults {
-            conversation: gaps
+        let session = match defaults.session.clone().or(read.session.clone()) {
+            Some(session) => session,
+            None => {
+                self.transcript_session(name, &read.turns[0].text, &taken.unkeyed_marks).await?
+            }
+        };
+        let defaults = CaptureDefaults {
+            conversation: defaults
                 .conversation
                 .clone()
                 .or_else(|| Some(TRANSCRIPTS_CONVERSATION.into())),
-            session: gaps
-                .session
-                .clone()
-                .or(read.session.clone())
-                .or_else(|| Some(format!("{name}-{begun}"))),
-            origin: gaps.origin,
+            session: Some(session),
+            origin: defaults.origin,
             extent: ConversationExtent::Whole,
         };
         let turns = read.turns.len();
@@ -692,14 +785,12 @@ impl Memory {
                 said
             })
             .collect();
-        let mut taken = CaptureReport::default();
         // Pending notes first: turns that hooks recorded are recognized by their ids.
         taken.or_complain(self.flush_all_pending().await);
         let pauses = self.pauses().await?;
-        taken.secrets = hidden;
         let records = self.filter_messages(
             said,
-            &gaps,
+            &defaults,
             self.zone.moment(now.timestamp()),
             &pauses,
             &message_label,
@@ -717,7 +808,7 @@ impl Memory {
             shape: read.shape.to_string(),
             turns,
             skipped: read.skipped,
-            taken,
+            capture: taken,
             sessions,
         })
     }
@@ -733,7 +824,7 @@ impl Memory {
         self.refresh_tombstones().await?;
         let (record, mut taken) = self.build_state_record(text, title, origin)?;
         self.append_records(vec![record.clone()], &mut taken).await?;
-        let path: DocPath = layout::STATE.parse().map_err(StoreError::Path)?;
+        let path: DocPath = layout::STATE.parse().map_err(StoreError::from)?;
         self.store.put(&path, format!("{}\n", record.text).as_bytes()).await?;
         let why_not = self.append_state_entry(&record).await?;
         Ok(SavedState {
@@ -743,7 +834,7 @@ impl Memory {
             snapshot: record.path().to_string(),
             entered: why_not.is_none(),
             why_not,
-            taken,
+            capture: taken,
         })
     }
 
@@ -797,8 +888,8 @@ impl Memory {
     /// Appends a state to `24hr.md`, or returns why not: it equals the last entry or follows it too
     /// soon.
     async fn append_state_entry(&self, record: &Record) -> Result<Option<String>> {
-        let path: DocPath = layout::LAST_DAY.parse().map_err(StoreError::Path)?;
-        let mut last = StoreError::Conflict { what: path.to_string() };
+        let path: DocPath = layout::LAST_DAY.parse().map_err(StoreError::from)?;
+        let mut last = StoreError::conflict(path.to_string());
         for _ in 0..MAX_ATTEMPTS {
             let so_far = self.store.document(&path).await?;
             let (_, entries) = states::parse_entries(&String::from_utf8_lossy(
@@ -830,7 +921,7 @@ impl Memory {
                 )
                 .await
             {
-                Err(moved @ StoreError::Conflict { .. }) => last = moved,
+                Err(moved @ StoreError { kind: StoreErrorKind::Conflict, .. }) => last = moved,
                 other => {
                     other?;
                     return Ok(None);

@@ -8,7 +8,9 @@ use std::collections::BTreeMap;
 use icecore_domain::event::{EventDraft, Scope};
 use icecore_domain::layout::DocPath;
 use icecore_domain::secrets::{self, MarkerKey};
-use icecore_store::{ContentVersion, Error as StoreError, Snapshot, Store};
+use icecore_store::{
+    ContentVersion, Error as StoreError, ErrorKind as StoreErrorKind, Snapshot, Store,
+};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
@@ -33,7 +35,7 @@ pub(crate) async fn load_marker_key(store: &dyn Store) -> Result<MarkerKey> {
     if let Ok(Some(key)) = known {
         return Ok(key);
     }
-    let is_broken = matches!(known, Err(StoreError::InvalidMarkerKey(_)));
+    let is_broken = matches!(known, Err(StoreError { kind: StoreErrorKind::InvalidMarkerKey, .. }));
     let fresh = new_marker_key()?;
     Ok(store.set_marker_key(&fresh, is_broken).await.unwrap_or(fresh))
 }
@@ -90,18 +92,18 @@ impl Memory {
         &self,
         name: &str,
         text: &str,
-        taken: &mut CaptureReport,
+        report: &mut CaptureReport,
     ) -> FilteredText {
         let label = format!("{name}: ");
         let mut seen = CaptureReport::default();
         let passed = self.filter_text(&format!("{label}{text}"), &mut seen);
         match passed.text.strip_prefix(&label) {
             Some(rest) => {
-                taken.merge(seen);
+                report.merge(seen);
                 let rest = if passed.own_bytes > 0 { rest.trim() } else { rest };
                 FilteredText { text: rest.to_owned(), own_bytes: passed.own_bytes }
             }
-            None => self.filter_text(text, taken),
+            None => self.filter_text(text, report),
         }
     }
 
@@ -145,7 +147,7 @@ impl Memory {
         let read = serde_json::from_str::<BTreeMap<String, Box<RawValue>>>(&passed).ok();
         match read.and_then(|fields| fields.into_iter().next()) {
             Some((name, raw)) => (name, raw.get().to_owned()),
-            // A value that is no valid JSON afterwards is hidden as a whole.
+            // A value that is not valid JSON afterwards is hidden as a whole.
             None => (name, format!("\"{}\"", self.marker_key.mark("field", raw.as_bytes()))),
         }
     }
@@ -202,11 +204,13 @@ impl Memory {
                 .compare_and_swap(place, fit.as_bytes(), ContentVersion::of(Some(&bytes)))
                 .await
             {
-                Err(
-                    StoreError::Conflict { .. }
-                    | StoreError::PermissionDenied { .. }
-                    | StoreError::Link(_),
-                ) => {
+                Err(StoreError {
+                    kind:
+                        StoreErrorKind::Conflict
+                        | StoreErrorKind::PermissionDenied
+                        | StoreErrorKind::Link,
+                    ..
+                }) => {
                     continue;
                 }
                 other => other?,

@@ -31,7 +31,7 @@ pub struct ChangedPart {
 pub type Fingerprints = BTreeMap<ChangedPart, String>;
 
 fn doc_path(text: &str) -> Result<DocPath> {
-    Ok(text.parse().map_err(StoreError::Path)?)
+    Ok(text.parse().map_err(StoreError::from)?)
 }
 
 impl Memory {

@@ -137,7 +137,7 @@ impl Checkpoint {
 
 impl Memory {
     fn checkpoint_path() -> Result<DocPath> {
-        Ok(layout::CHECKPOINT.parse().map_err(StoreError::Path)?)
+        Ok(layout::CHECKPOINT.parse().map_err(StoreError::from)?)
     }
 
     /// Loads the checkpoint; an unreadable one counts as empty.

@@ -13,7 +13,7 @@ use icecore_domain::ledger::Ledger;
 use icecore_domain::ledger::archive::{self, ArchiveReason};
 use icecore_domain::ledger::compact::{self, CompactionMode, CompactionPlan, LedgerOverflow};
 use icecore_domain::ledger::integrity::LedgerPrefix;
-use icecore_store::Error as StoreError;
+use icecore_store::{Error as StoreError, ErrorKind as StoreErrorKind};
 use serde::Serialize;
 
 use crate::{Error, MAX_ATTEMPTS, Memory, Result};
@@ -118,7 +118,7 @@ impl Memory {
                 break;
             }
             match self.store.append(drafts, Some(text.position)).await {
-                Err(StoreError::Conflict { .. }) => {}
+                Err(StoreError { kind: StoreErrorKind::Conflict, .. }) => {}
                 other => {
                     compacted.summaries = other?.iter().map(|event| event.id).collect();
                     break;
@@ -160,7 +160,7 @@ impl Memory {
         now: Moment,
         compacted: &mut CompactionReport,
     ) -> Result<()> {
-        let mut last = StoreError::Conflict { what: layout::LEDGER.into() };
+        let mut last = StoreError::conflict(layout::LEDGER.into());
         for _ in 0..MAX_ATTEMPTS {
             let text = self.store.ledger().await?;
             let ledger = Ledger::parse(&text.bytes, None);
@@ -198,7 +198,7 @@ impl Memory {
             // Moved first, so that the checkpoint never names an archived event.
             self.move_checkpoint(&ledger, &all).await?;
             match self.store.archive(&archives, &kept, text.position).await {
-                Err(moved @ StoreError::Conflict { .. }) => last = moved,
+                Err(moved @ StoreError { kind: StoreErrorKind::Conflict, .. }) => last = moved,
                 other => {
                     other?;
                     return self

@@ -235,6 +235,8 @@ const MIN_SUMMARY_BYTES: usize = 1_024;
 const MAX_RECALL_WORDS: usize = 3_000;
 /// The maximum of `budget.pyramid_tokens`.
 pub const MAX_PYRAMID_TOKENS: usize = 50_000;
+/// The minimum size of a pyramid pack.
+pub const MIN_PYRAMID_TOKENS: usize = 200;
 
 impl BudgetPolicy {
     /// The maximum size in bytes of a summary's file.
@@ -588,7 +590,7 @@ pub(crate) fn rename_old_keys(
             file.remove(old_section);
         }
         let to = file.entry(section).or_insert_with(|| Value::Table(Table::new()));
-        // A new section that is no table is reported when the file is read.
+        // A new section that is not a table is reported when the file is read.
         let has_both = to.as_table().is_none_or(|to| to.contains_key(key));
         if let (Value::Table(to), false) = (to, has_both) {
             to.insert(key.to_owned(), value);
@@ -672,7 +674,7 @@ pub(crate) fn nearest_key_hint<'a>(
 
 /// Reads the policy of the vault in `store`.
 pub async fn load_policy(store: &dyn Store) -> crate::Result<Policy> {
-    let path: DocPath = layout::CONFIG.parse().map_err(icecore_store::Error::Path)?;
+    let path: DocPath = layout::CONFIG.parse().map_err(icecore_store::Error::from)?;
     let own = store.document(&path).await?.unwrap_or_default();
     let own = String::from_utf8(own).map_err(|_| PolicyError::Syntax("it is not UTF-8".into()))?;
     Ok(Policy::read(own.trim_start_matches('\u{feff}'))?)
@@ -720,7 +722,7 @@ mod tests {
 
     // K10
     #[test]
-    fn a_setting_that_does_not_exist_is_passed_over_and_told() {
+    fn an_unknown_setting_is_ignored_with_a_warning() {
         let zone = "zone = \"Europe/Berlin\"\n";
         for (own, warning) in [
             ("zon = \"UTC\"", "did you mean `zone`?"),

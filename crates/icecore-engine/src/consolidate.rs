@@ -17,7 +17,7 @@ use icecore_domain::ledger::{LedgerEntry, conflict};
 use icecore_domain::report::{self, NightlyRun};
 use icecore_domain::schedule::{Job, Occurrence};
 use icecore_domain::summary::SummaryQuery;
-use icecore_store::{ContentVersion, Error as StoreError, Lease};
+use icecore_store::{ContentVersion, Error as StoreError, ErrorKind as StoreErrorKind, Lease};
 use serde::Serialize;
 
 use crate::checkpoint::Checkpoint;
@@ -70,7 +70,7 @@ pub struct ConsolidationPreview {
 }
 
 fn doc_path(text: &str) -> Result<DocPath> {
-    Ok(text.parse().map_err(StoreError::Path)?)
+    Ok(text.parse().map_err(StoreError::from)?)
 }
 
 impl Memory {
@@ -138,15 +138,15 @@ impl Memory {
     /// steps, so that the next session knows what this one decided.
     pub async fn extract_new_events(
         &self,
-        asking: Option<&ModelBudget<'_>>,
-        watch: ProgressFn<'_>,
+        budget: Option<&ModelBudget<'_>>,
+        progress: ProgressFn<'_>,
     ) -> Result<ExtractionReport> {
         let alone = self.acquire_consolidation_lease().await?;
         if self.is_looking_back().await? {
             return Ok(ExtractionReport::default());
         }
         let mut checkpoint = self.load_checkpoint().await?;
-        let distilled = self.run_extraction(&mut checkpoint, asking, watch).await?;
+        let distilled = self.run_extraction(&mut checkpoint, budget, progress).await?;
         self.ensure_lease(&alone).await?;
         self.save_checkpoint(&checkpoint).await?;
         Ok(distilled)
@@ -156,10 +156,10 @@ impl Memory {
     pub(crate) async fn run_consolidation(
         &self,
         due: &[Occurrence],
-        asking: Option<&ModelBudget<'_>>,
-        watch: ProgressFn<'_>,
+        budget: Option<&ModelBudget<'_>>,
+        progress: ProgressFn<'_>,
     ) -> Result<(ConsolidationReport, RollupReport)> {
-        self.finish_interrupted_forget(asking, watch).await?;
+        self.finish_interrupted_forget(budget, progress).await?;
         let alone = self.acquire_consolidation_lease().await?;
         if self.is_looking_back().await? {
             return Err(Error::NotFound(
@@ -187,7 +187,7 @@ impl Memory {
         let since = checkpoint.last_run();
         let noticed = self.scan_recent_logs().await;
         let touched = self.import_edits(&mut curated).await?;
-        let distilled = self.run_extraction(&mut checkpoint, asking, watch).await?;
+        let distilled = self.run_extraction(&mut checkpoint, budget, progress).await?;
         self.ensure_lease(&alone).await?;
 
         let new = self
@@ -202,7 +202,7 @@ impl Memory {
             self.update_views(&events, touched.clone(), &mut curated).await?;
         }
         let known: BTreeSet<EventId> = events.iter().map(|event| event.id).collect();
-        let rolled = self.run_rollup(&RollupRequest::default(), asking, watch).await?;
+        let rolled = self.run_rollup(&RollupRequest::default(), budget, progress).await?;
         self.ensure_lease(&alone).await?;
 
         // Pages and memories contain by now what compaction moves out.
@@ -300,7 +300,7 @@ impl Memory {
                 .compare_and_swap(&place, text.as_bytes(), ContentVersion::of(bytes.as_deref()))
                 .await;
             // The report was edited meanwhile.
-            if !matches!(written, Err(StoreError::Conflict { .. })) {
+            if !matches!(written, Err(StoreError { kind: StoreErrorKind::Conflict, .. })) {
                 break;
             }
         }

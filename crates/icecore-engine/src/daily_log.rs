@@ -10,7 +10,7 @@ use icecore_domain::ledger::LedgerEntry;
 use icecore_domain::ledger::query::EventQuery;
 use icecore_domain::priority_extracts;
 use icecore_domain::sanitize;
-use icecore_store::{ContentVersion, Error as StoreError};
+use icecore_store::{ContentVersion, Error as StoreError, ErrorKind as StoreErrorKind};
 use jiff::ToSpan;
 use serde::Serialize;
 
@@ -36,7 +36,8 @@ pub struct LogReport {
 #[derive(Debug, Default, Serialize)]
 pub struct LogScanReport {
     /// Extracts that became events.
-    pub taken: Vec<ImportedExtract>,
+    #[serde(rename = "taken")]
+    pub imported: Vec<ImportedExtract>,
     /// Secrets that were replaced in the logs, by kind.
     pub secrets: SecretCounts,
     /// What could not be read or imported, and why.
@@ -72,7 +73,7 @@ impl Memory {
         }
         let now = self.now();
         let path = DocPath::log(now.day());
-        let mut last = StoreError::Conflict { what: path.to_string() };
+        let mut last = StoreError::conflict(path.to_string());
         for _ in 0..MAX_ATTEMPTS {
             let so_far = self.store.document(&path).await?;
             let from = ContentVersion::of(so_far.as_deref());
@@ -87,7 +88,7 @@ impl Memory {
                 appended.strip_prefix('\n').unwrap_or(&appended)
             };
             match self.store.append_if_unchanged(&path, bytes.as_bytes(), from).await {
-                Err(moved @ StoreError::Conflict { .. }) => last = moved,
+                Err(moved @ StoreError { kind: StoreErrorKind::Conflict, .. }) => last = moved,
                 other => {
                     other?;
                     return Ok(LogReport {
@@ -155,7 +156,7 @@ impl Memory {
         for (path, stamp) in unseen {
             match self.import_extracts(&path).await {
                 Ok((taken, complaints)) => {
-                    noticed.taken.extend(taken);
+                    noticed.imported.extend(taken);
                     noticed.complaints.extend(complaints);
                     seen.push((path, stamp));
                 }

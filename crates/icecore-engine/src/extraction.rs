@@ -82,7 +82,7 @@ impl Memory {
     async fn pending_batches(
         &self,
         checkpoint: &Checkpoint,
-        distilled: &mut ExtractionReport,
+        report: &mut ExtractionReport,
     ) -> Result<Vec<ExtractionBatch>> {
         let (today, until) = (self.now().day(), self.view_horizon());
         let first = today
@@ -98,7 +98,7 @@ impl Memory {
             }
         }
         if checkpoint.last_run().is_none() {
-            distilled.too_old =
+            report.too_old =
                 self.store.record_days().await?.into_iter().filter(|day| *day < first).count();
         }
         for day in (Days { first, last: today }).iter() {
@@ -122,8 +122,8 @@ impl Memory {
     pub(crate) async fn run_extraction(
         &self,
         checkpoint: &mut Checkpoint,
-        asking: Option<&ModelBudget<'_>>,
-        watch: ProgressFn<'_>,
+        budget: Option<&ModelBudget<'_>>,
+        progress: ProgressFn<'_>,
     ) -> Result<ExtractionReport> {
         let mut distilled = ExtractionReport::default();
         let batches = self.pending_batches(checkpoint, &mut distilled).await?;
@@ -131,7 +131,7 @@ impl Memory {
             return Ok(distilled);
         }
         let prompts =
-            if asking.is_some() { Some(Prompts::load(self.store.as_ref()).await?) } else { None };
+            if budget.is_some() { Some(Prompts::load(self.store.as_ref()).await?) } else { None };
         let recent = self
             .query_events(&EventQuery {
                 limit: Some(MAX_COMPARED_STATEMENTS),
@@ -155,7 +155,7 @@ impl Memory {
         let mut worlds = KnownByScope { recent, known: HashMap::new() };
         let all = batches.len();
         for (done, batch) in batches.into_iter().enumerate() {
-            watch("extracting", done, all);
+            progress("extracting", done, all);
             let before = distilled.learnt.len();
             let (records, log) = match &batch {
                 ExtractionBatch::Session(stat, since) => {
@@ -179,9 +179,9 @@ impl Memory {
             distilled.pieces += pieces.len();
             let mut proposals = Vec::new();
             let mut settled = true;
-            if let (Some(asking), Some(prompts), None) = (asking, &prompts, &distilled.deferred) {
+            if let (Some(budget), Some(prompts), None) = (budget, &prompts, &distilled.deferred) {
                 match self
-                    .propose_with_model(&pieces, &lines, asking, prompts, &mut distilled)
+                    .propose_with_model(&pieces, &lines, budget, prompts, &mut distilled)
                     .await?
                 {
                     Ok(found) => proposals = found,
@@ -190,7 +190,7 @@ impl Memory {
                         distilled.deferred = Some(later.why).filter(|_| later.all);
                     }
                 }
-            } else if asking.is_some() {
+            } else if budget.is_some() {
                 settled = false;
             }
             // The rules run whether a model answers or not.
@@ -225,12 +225,12 @@ impl Memory {
                     checkpoint.mark_log_processed(*day, &text[..seen]);
                 }
             }
-            if asking.is_some() {
+            if budget.is_some() {
                 // A chunk with a stored answer is not paid for again.
                 self.save_checkpoint(checkpoint).await?;
             }
         }
-        watch("", all, all);
+        progress("", all, all);
         let first = self
             .now()
             .day()
@@ -260,15 +260,15 @@ impl Memory {
         &self,
         pieces: &[SourcePassage<'_>],
         known: &[String],
-        asking: &ModelBudget<'_>,
+        model_budget: &ModelBudget<'_>,
         prompts: &Prompts,
-        distilled: &mut ExtractionReport,
+        report: &mut ExtractionReport,
     ) -> Result<Result<Vec<Proposal>, ModelDeferral>> {
         let room = self
             .policy
             .extraction
             .max_source_tokens
-            .min(asking.input_tokens.saturating_sub(2_500).max(500));
+            .min(model_budget.input_tokens.saturating_sub(2_500).max(500));
         let mut found = Vec::new();
         let mut from = 0;
         while from < pieces.len() {
@@ -286,12 +286,12 @@ impl Memory {
                     None => piece.origin.to_string(),
                 };
                 shown.push(PromptSource {
-                    name: format!("{} {who}", piece.said.clock_time()),
+                    name: format!("{} {who}", piece.said_at.clock_time()),
                     text,
                 });
             }
             let chunk = &pieces[from..from + shown.len()];
-            match self.ask_about_chunk(chunk, &shown, known, asking, prompts, distilled).await? {
+            match self.ask_about_chunk(chunk, &shown, known, model_budget, prompts, report).await? {
                 Ok(proposals) => found.extend(
                     proposals
                         .into_iter()
@@ -309,11 +309,11 @@ impl Memory {
         chunk: &[SourcePassage<'_>],
         shown: &[PromptSource],
         known: &[String],
-        asking: &ModelBudget<'_>,
+        budget: &ModelBudget<'_>,
         prompts: &Prompts,
-        distilled: &mut ExtractionReport,
+        report: &mut ExtractionReport,
     ) -> Result<Result<Vec<Proposal>, ModelDeferral>> {
-        let title = format!("{} to {}", chunk[0].said, chunk[chunk.len() - 1].said);
+        let title = format!("{} to {}", chunk[0].said_at, chunk[chunk.len() - 1].said_at);
         let mut complaints = String::new();
         for attempt in 0..=MAX_ATTEMPTS {
             let (system, user) =
@@ -328,7 +328,7 @@ impl Memory {
                 attempt,
             };
             let question = ModelQuestion { ask: &ask, job: "distil", retries: 0 };
-            let heard = match self.ask_model(question, asking, &mut SummaryCost::default()).await? {
+            let heard = match self.ask_model(question, budget, &mut SummaryCost::default()).await? {
                 Ok(heard) => heard,
                 Err(later) => return Ok(Err(later)),
             };
@@ -340,7 +340,7 @@ impl Memory {
                     let (proposals, complaints) =
                         extraction::parse_answer(&read.value, shown.len());
                     for complaint in complaints {
-                        push_limited(&mut distilled.refused, complaint);
+                        push_limited(&mut report.refused, complaint);
                     }
                     return Ok(Ok(proposals));
                 }
@@ -348,7 +348,7 @@ impl Memory {
         }
         // The model answers, but not in a readable form: only the rules apply.
         push_limited(
-            &mut distilled.refused,
+            &mut report.refused,
             format!("the answer about {title} could not be read: {complaints}"),
         );
         Ok(Ok(Vec::new()))
@@ -360,9 +360,9 @@ impl Memory {
         proposals: Vec<Proposal>,
         pieces: &[SourcePassage<'_>],
         known: &mut KnownStatements,
-        distilled: &mut ExtractionReport,
+        report: &mut ExtractionReport,
     ) -> Result<()> {
-        distilled.proposed += proposals.len();
+        report.proposed += proposals.len();
         let mut drafts: Vec<EventDraft> = Vec::new();
         let now = self.now();
         for (proposal, verdict) in validation::validate_proposals(proposals, pieces, known, now) {
@@ -371,33 +371,33 @@ impl Memory {
                 ProposalVerdict::Keep(kept, changes) => {
                     let Some(piece) = pieces.get(kept.passage) else { continue };
                     if self.is_known_statement(&kept.content, piece).await? {
-                        distilled.duplicates += 1;
+                        report.duplicates += 1;
                         continue;
                     }
                     for change in changes {
                         push_limited(
-                            &mut distilled.changed,
+                            &mut report.changed,
                             format!("\"{}\": {change}", budget::truncate_at_word(&about, 120)),
                         );
                     }
                     let draft = kept
                         .draft(piece, now)
-                        .with_extra_field(SAID_AT_FIELD, &piece.said.to_string());
+                        .with_extra_field(SAID_AT_FIELD, &piece.said_at.to_string());
                     // A model may have joined words that were apart.
-                    match self.filter_draft(draft, &mut distilled.secrets).sanitize() {
+                    match self.filter_draft(draft, &mut report.secrets).sanitize() {
                         Ok((draft, _)) => drafts.push(draft),
                         Err(unfit) => push_limited(
-                            &mut distilled.refused,
+                            &mut report.refused,
                             format!("\"{}\": {unfit}", budget::truncate_at_word(&about, 120)),
                         ),
                     }
                 }
                 ProposalVerdict::Refused(why) => push_limited(
-                    &mut distilled.refused,
+                    &mut report.refused,
                     format!("\"{}\": {why}", budget::truncate_at_word(&about, 120)),
                 ),
                 ProposalVerdict::Duplicate(_) | ProposalVerdict::DuplicateInBatch(_) => {
-                    distilled.duplicates += 1
+                    report.duplicates += 1
                 }
             }
         }
@@ -407,9 +407,9 @@ impl Memory {
         for event in self.append_superseding(drafts).await? {
             known.add(event.id, event.entity.as_deref().unwrap_or_default(), &event.content);
             if icecore_domain::ledger::LedgerEntry::from_event(event.clone(), 0).is_quarantined() {
-                distilled.quarantined.push(event.id);
+                report.quarantined.push(event.id);
             }
-            distilled.learnt.push(event.id);
+            report.learnt.push(event.id);
         }
         Ok(())
     }
@@ -488,7 +488,7 @@ fn piece_of_record(record: &Record) -> SourcePassage<'_> {
         text: &record.text,
         origin: record.origin,
         speaker: record.other_speaker.as_deref(),
-        said: record.ts,
+        said_at: record.ts,
         session: Some(session),
         scope: record.project().map_or(Scope::Everywhere, Scope::Project),
     }
@@ -546,7 +546,7 @@ impl LogLine {
             text: &self.text,
             origin: Origin::File,
             speaker: None,
-            said: self.said,
+            said_at: self.said,
             session: None,
             scope: Scope::Everywhere,
         }

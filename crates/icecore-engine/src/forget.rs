@@ -27,7 +27,8 @@ use icecore_domain::record::{self, Record, SessionKey};
 use icecore_domain::summary::{Period, Summary, SummaryAuthor, SummaryCost, SummaryQuery, Tier};
 use icecore_domain::{memory_file, sanitize};
 use icecore_store::{
-    ContentVersion, Error as StoreError, RewriteReport, ScrubOutcome, ScrubbedFile,
+    ContentVersion, Error as StoreError, ErrorKind as StoreErrorKind, RewriteReport, ScrubOutcome,
+    ScrubbedFile,
 };
 use jiff::civil::Date;
 use serde::Serialize;
@@ -114,7 +115,8 @@ pub struct ForgetReport {
     #[serde(flatten)]
     pub gone: ForgetPlan,
     /// Summaries that were rebuilt from what is left.
-    pub pressed: Vec<String>,
+    #[serde(rename = "pressed")]
+    pub rebuilt: Vec<String>,
     /// How many snapshots were rewritten, and how many of their files changed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rewritten: Option<(usize, usize)>,
@@ -140,7 +142,7 @@ struct ForgetMatches {
 }
 
 fn doc_path(text: &str) -> Result<DocPath> {
-    Ok(text.parse().map_err(StoreError::Path)?)
+    Ok(text.parse().map_err(StoreError::from)?)
 }
 
 fn turn_of(record: &Record) -> Option<u64> {
@@ -177,19 +179,23 @@ impl Memory {
     }
 
     /// Removes forgotten text from a record; `None` if the record itself was forgotten.
-    pub(crate) fn scrub_record(&self, record: Record, taken: &mut CaptureReport) -> Option<Record> {
+    pub(crate) fn scrub_record(
+        &self,
+        record: Record,
+        report: &mut CaptureReport,
+    ) -> Option<Record> {
         let stones = self.tombstones();
         if stones.is_empty() {
             return Some(record);
         }
         if stones.has_record(&record.key()) {
-            taken.forgotten += 1;
+            report.forgotten += 1;
             return None;
         }
         match stones.needles().scrub_record(&record) {
             None => Some(record),
             Some(scrubbed) => {
-                taken.forgotten += 1;
+                report.forgotten += 1;
                 Some(scrubbed)
             }
         }
@@ -247,18 +253,18 @@ impl Memory {
     /// Finishes an interrupted forgetting, before a snapshot can store the text again.
     pub(crate) async fn finish_interrupted_forget(
         &self,
-        asking: Option<&ModelBudget<'_>>,
-        watch: ProgressFn<'_>,
+        budget: Option<&ModelBudget<'_>>,
+        progress: ProgressFn<'_>,
     ) -> Result<()> {
         self.refresh_tombstones().await?;
         if !self.is_looking_back().await?
-            && (self.tombstones().unfinished().next().is_some()
+            && (self.tombstones().unfinished_tombstones().next().is_some()
                 || self.has_unfinished_history().await?)
         {
             self.forget(
                 &ForgetRequest { by: "consolidation".into(), ..ForgetRequest::default() },
-                asking,
-                watch,
+                budget,
+                progress,
             )
             .await?;
         }
@@ -266,9 +272,9 @@ impl Memory {
     }
 
     /// Plans a forgetting; nothing is changed.
-    pub async fn preview_forget(&self, wish: &ForgetRequest) -> Result<ForgetPlan> {
+    pub async fn preview_forget(&self, request: &ForgetRequest) -> Result<ForgetPlan> {
         self.refresh_tombstones().await?;
-        let (scrub, found) = self.plan_forget(wish).await?;
+        let (scrub, found) = self.plan_forget(request).await?;
         let touched = self.store.scrub(&scrub, true).await?;
         Ok(preview_of(&scrub, &found, &touched))
     }
@@ -276,9 +282,9 @@ impl Memory {
     /// Forgets, and reports what was removed and where it still is.
     pub async fn forget(
         &self,
-        wish: &ForgetRequest,
-        asking: Option<&ModelBudget<'_>>,
-        watch: ProgressFn<'_>,
+        request: &ForgetRequest,
+        budget: Option<&ModelBudget<'_>>,
+        progress: ProgressFn<'_>,
     ) -> Result<ForgetReport> {
         if self.is_looking_back().await? {
             return Err(Error::NotFound(
@@ -295,34 +301,34 @@ impl Memory {
 
         let foreign = self.foreign_cascade_entries().await?;
 
-        watch("searching", 0, 0);
-        let (mut scrub, found) = self.plan_forget(wish).await?;
+        progress("searching", 0, 0);
+        let (mut scrub, found) = self.plan_forget(request).await?;
         scrub.foreign_entries.extend(foreign);
         let mut gone = preview_of(&scrub, &found, &self.store.scrub(&scrub, true).await?);
         let mut forgot = ForgetReport {
             tombstone: None,
             gone: ForgetPlan::default(),
-            pressed: Vec::new(),
+            rebuilt: Vec::new(),
             rewritten: None,
             snapshots: None,
             notes: Vec::new(),
         };
         // A run that died may have scrubbed the files without finishing the rest.
-        let begun = self.tombstones().unfinished().next().map(|stone| stone.id.clone());
+        let begun = self.tombstones().unfinished_tombstones().next().map(|stone| stone.id.clone());
         let carried_in = self.list_unapplied_tombstones().await?;
-        let history = wish.history || self.has_unfinished_history().await?;
+        let history = request.history || self.has_unfinished_history().await?;
         if !gone.is_empty() || begun.is_some() {
             let stone = match (begun, carried_in.first()) {
                 (Some(begun), _) if gone.is_empty() => begun,
                 // Text that is known only by its hashes has a tombstone already.
                 (None, Some(carried))
-                    if wish.is_empty() && scrub.needles.phrases().next().is_none() =>
+                    if request.is_empty() && scrub.needles.phrases().next().is_none() =>
                 {
                     carried.clone()
                 }
-                _ => self.write_tombstone(&scrub, wish, history).await?,
+                _ => self.write_tombstone(&scrub, request, history).await?,
             };
-            watch("forgetting", 0, 0);
+            progress("forgetting", 0, 0);
             let before = self.store.ledger().await?.bytes;
             let after = match scrub.fate(layout::LEDGER, &before) {
                 FileFate::Changed { bytes, .. } => bytes,
@@ -336,8 +342,10 @@ impl Memory {
             self.retract_events(&scrub.events).await?;
             self.rebuild_views(&touched, &taken_in, &mut curated).await?;
             self.refresh_open_loops().await?;
-            match self.rebuild_summaries(&scrub, asking, watch).await {
-                Ok(pressed) => forgot.pressed = pressed.iter().map(ToString::to_string).collect(),
+            match self.rebuild_summaries(&scrub, budget, progress).await {
+                Ok(summaries) => {
+                    forgot.rebuilt = summaries.iter().map(ToString::to_string).collect()
+                }
                 Err(Error::Busy(why)) => {
                     forgot.notes.push(format!("summaries are not rebuilt yet: {why}"))
                 }
@@ -353,7 +361,7 @@ impl Memory {
             self.write_history_note(&last.id).await?;
         }
         self.scrub_snapshots(history, &scrub, &mut forgot).await?;
-        for stone in self.tombstones().unfinished() {
+        for stone in self.tombstones().unfinished_tombstones() {
             self.append_line(
                 &doc_path(layout::FORGOTTEN)?,
                 &forget::done_line(&stone.id, &self.now().to_string()),
@@ -383,7 +391,7 @@ impl Memory {
     async fn write_tombstone(
         &self,
         scrub: &Scrub,
-        wish: &ForgetRequest,
+        request: &ForgetRequest,
         history: bool,
     ) -> Result<String> {
         let (stones, now) = (self.tombstones(), self.now().to_string());
@@ -394,12 +402,12 @@ impl Memory {
                 [..32]
                 .to_owned(),
         };
-        let reason = wish
+        let reason = request
             .reason
             .as_deref()
             .map(sanitize::one_line)
             .filter(|reason| !scrub.needles.is_contained_in(reason));
-        let stone = Tombstone::new(scrub, &now, &wish.by, reason.as_deref(), &salt);
+        let stone = Tombstone::new(scrub, &now, &request.by, reason.as_deref(), &salt);
         let known = stones.all().iter().any(|known| known.id == stone.id);
         if history {
             self.write_history_note(&stone.id).await?;
@@ -416,7 +424,7 @@ impl Memory {
     async fn load_imported_pages(
         &self,
         scrub: &Scrub,
-        curated: &PageSyncReport,
+        report: &PageSyncReport,
     ) -> Result<HashMap<DocPath, ContentVersion>> {
         let mut pages = HashMap::new();
         for one in self
@@ -439,7 +447,7 @@ impl Memory {
             .changed_since_seen(&places)
             .await?
             .into_iter()
-            .filter(|(place, stamp)| !curated.is_imported(place, stamp))
+            .filter(|(place, stamp)| !report.is_imported(place, stamp))
         {
             pages.insert(place, ContentVersion::ABSENT);
         }
@@ -471,11 +479,11 @@ impl Memory {
         &self,
         touched: &[ScrubbedFile],
         taken_in: &HashMap<DocPath, ContentVersion>,
-        curated: &mut PageSyncReport,
+        report: &mut PageSyncReport,
     ) -> Result<()> {
         for one in touched.iter().filter(|one| matches!(one.outcome, ScrubOutcome::Changed(_))) {
             let page = one.path.parse::<DocPath>().ok().filter(|place| {
-                PageKey::from_path(place).is_some() && !curated.held.contains(place)
+                PageKey::from_path(place).is_some() && !report.held.contains(place)
             });
             let Some(page) = page else { continue };
             let (before, after) = one.versions;
@@ -485,11 +493,11 @@ impl Memory {
                 continue;
             }
             match self.store.remove_unchanged(&page, after).await {
-                Err(StoreError::Conflict { .. }) => {}
+                Err(StoreError { kind: StoreErrorKind::Conflict, .. }) => {}
                 other => other?,
             }
         }
-        self.rebuild_pages(curated).await
+        self.rebuild_pages(report).await
     }
 
     /// Rebuilds the summaries that were erased: those that are due, then those that had been
@@ -497,17 +505,17 @@ impl Memory {
     async fn rebuild_summaries(
         &self,
         scrub: &Scrub,
-        asking: Option<&ModelBudget<'_>>,
-        watch: ProgressFn<'_>,
+        budget: Option<&ModelBudget<'_>>,
+        progress: ProgressFn<'_>,
     ) -> Result<Vec<Period>> {
         // If no summary was touched, nothing is rebuilt early: what is due waits for its time.
         if scrub.periods.is_empty() {
             return Ok(Vec::new());
         }
         let mut pressed: Vec<Period> = self
-            .run_rollup(&RollupRequest::default(), asking, watch)
+            .run_rollup(&RollupRequest::default(), budget, progress)
             .await?
-            .pressed
+            .summaries
             .iter()
             .map(|node| node.period)
             .collect();
@@ -524,7 +532,11 @@ impl Memory {
                 sessions: head.session.map(|key| vec![key]),
             };
             pressed.extend(
-                self.run_rollup(&wish, asking, watch).await?.pressed.iter().map(|node| node.period),
+                self.run_rollup(&wish, budget, progress)
+                    .await?
+                    .summaries
+                    .iter()
+                    .map(|node| node.period),
             );
         }
         Ok(pressed)
@@ -592,7 +604,7 @@ impl Memory {
         &self,
         history: bool,
         scrub: &Scrub,
-        forgot: &mut ForgetReport,
+        report: &mut ForgetReport,
     ) -> Result<()> {
         if self.history.check_available().await.is_err() {
             return Ok(());
@@ -602,18 +614,18 @@ impl Memory {
         all.merge(self.tombstones().scrub());
         if history {
             let RewriteReport { snapshots, files } = self.history.rewrite_snapshots(&all).await?;
-            forgot.rewritten = Some((snapshots, files));
+            report.rewritten = Some((snapshots, files));
             return Ok(());
         }
         match self.history.count_containing(&all).await {
-            Ok(standing) => forgot.snapshots = Some(standing),
-            Err(error) => forgot.notes.push(format!("snapshots could not be searched: {error}")),
+            Ok(standing) => report.snapshots = Some(standing),
+            Err(error) => report.notes.push(format!("snapshots could not be searched: {error}")),
         }
         Ok(())
     }
 
     /// Collects everything that is to be removed.
-    async fn plan_forget(&self, wish: &ForgetRequest) -> Result<(Scrub, ForgetMatches)> {
+    async fn plan_forget(&self, request: &ForgetRequest) -> Result<(Scrub, ForgetMatches)> {
         let stones = self.tombstones();
         let mut scrub = stones.unfinished_scrub();
         let carried_in = self.list_unapplied_tombstones().await?;
@@ -622,11 +634,11 @@ impl Memory {
             .iter()
             .filter(|stone| carried_in.contains(&stone.id))
             .for_each(|stone| stone.add_to(&mut scrub));
-        if wish.is_empty() {
+        if request.is_empty() {
             self.add_reappeared(&mut scrub).await?;
         }
         self.add_foreign_versions(&carried_in, &mut scrub).await?;
-        for text in &wish.matching {
+        for text in &request.matching {
             let letters = text.chars().filter(|c| c.is_alphanumeric()).count();
             if letters < MIN_CHARS {
                 return Err(Error::InvalidRequest(format!(
@@ -637,7 +649,7 @@ impl Memory {
             scrub.needles.add(text);
         }
         let mut named = BTreeSet::new();
-        for id in &wish.ids {
+        for id in &request.ids {
             self.resolve_id(id.trim(), &mut scrub, &mut named).await?;
         }
         let mut by_id_only = BTreeSet::new();
@@ -974,7 +986,7 @@ fn preview_of(scrub: &Scrub, found: &ForgetMatches, touched: &[ScrubbedFile]) ->
         .iter()
         .filter(|one| one.outcome != ScrubOutcome::Untouched && !is_remade(&one.path))
         .collect();
-    // Views of everything are always rebuilt; alone they are no reason to forget.
+    // Views of everything are always rebuilt; alone they do not count as a match.
     let places = kept.iter().map(|one| ForgottenFile {
         path: one.path.clone(),
         lines: if let ScrubOutcome::Changed(lines) = one.outcome { Some(lines) } else { None },

@@ -10,7 +10,9 @@ use icecore_domain::id::EventId;
 use icecore_domain::layout::{self, DocPath};
 use icecore_domain::ledger::Ledger;
 use icecore_domain::undo::{self, UndoStep};
-use icecore_store::{ContentVersion, Error as StoreError, Position, Snapshot};
+use icecore_store::{
+    ContentVersion, Error as StoreError, ErrorKind as StoreErrorKind, Position, Snapshot,
+};
 use serde::Serialize;
 
 use crate::{Error, MAX_ATTEMPTS, Memory, Result, SecretCounts};
@@ -229,7 +231,7 @@ impl Memory {
                 }
             };
             match done {
-                Err(StoreError::Conflict { .. }) => left.push(path.clone()),
+                Err(StoreError { kind: StoreErrorKind::Conflict, .. }) => left.push(path.clone()),
                 other => {
                     other?;
                     files.retain(|file| file.path != path.as_str());
@@ -284,13 +286,13 @@ impl Memory {
     /// A document's bytes; `None` if something other than a file is there.
     async fn read_document_if_any(&self, path: &DocPath) -> Result<Option<Vec<u8>>> {
         match self.store.document(path).await {
-            Err(icecore_store::Error::NotAFile(_)) => Ok(None),
+            Err(icecore_store::Error { kind: icecore_store::ErrorKind::NotAFile, .. }) => Ok(None),
             other => Ok(other?),
         }
     }
 
     async fn retract_since(&self, then: &Ledger, target: &Snapshot) -> Result<Vec<EventId>> {
-        let mut last = StoreError::Conflict { what: layout::LEDGER.into() };
+        let mut last = StoreError::conflict(layout::LEDGER.into());
         for _ in 0..MAX_ATTEMPTS {
             let text = self.store.ledger().await?;
             let now = Ledger::parse(&text.bytes, None);
@@ -313,7 +315,7 @@ impl Memory {
             }
             match self.store.append(drafts, Some(text.position)).await {
                 // An event was added meanwhile.
-                Err(moved @ StoreError::Conflict { .. }) => last = moved,
+                Err(moved @ StoreError { kind: StoreErrorKind::Conflict, .. }) => last = moved,
                 other => return Ok(other.map(|_| retracted)?),
             }
         }

@@ -54,7 +54,7 @@ pub struct ImportProgress {
 pub struct FilteredBatch {
     pub records: Vec<Record>,
     /// What the filter did.
-    pub taken: CaptureReport,
+    pub report: CaptureReport,
 }
 
 /// The facts that were imported before.
@@ -82,24 +82,24 @@ impl Memory {
     /// position.
     pub async fn filter_for_import(
         &self,
-        said: Vec<IncomingMessage>,
-        gaps: &CaptureDefaults,
+        message: Vec<IncomingMessage>,
+        defaults: &CaptureDefaults,
         place: &dyn Fn(usize) -> String,
     ) -> Result<FilteredBatch> {
         self.refresh_tombstones().await?;
         let mut gated = FilteredBatch::default();
         let pauses = self.pauses().await?;
         let records =
-            self.filter_messages(said, gaps, self.now(), &pauses, place, &mut gated.taken);
-        gated.records = self.match_stored_ids(records, false, &mut gated.taken).await?;
+            self.filter_messages(message, defaults, self.now(), &pauses, place, &mut gated.report);
+        gated.records = self.match_stored_ids(records, false, &mut gated.report).await?;
         Ok(gated)
     }
 
     /// Stores filtered messages.
     pub async fn append_filtered(&self, gated: FilteredBatch) -> Result<CaptureReport> {
-        let FilteredBatch { records, mut taken } = gated;
-        self.append_records(records, &mut taken).await?;
-        Ok(taken)
+        let FilteredBatch { records, mut report } = gated;
+        self.append_records(records, &mut report).await?;
+        Ok(report)
     }
 
     /// Reads the facts that were imported before.
@@ -233,7 +233,7 @@ impl Memory {
 }
 
 fn import_progress_path() -> Result<DocPath> {
-    Ok(layout::IMPORTS.parse().map_err(StoreError::Path)?)
+    Ok(layout::IMPORTS.parse().map_err(StoreError::from)?)
 }
 
 /// The draft without the fields that would make it invalid.

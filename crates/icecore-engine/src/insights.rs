@@ -47,7 +47,7 @@ pub struct LookbackReport {
     /// The nearest first.
     pub looks: Vec<Lookback>,
     /// The first day of this memory.
-    pub begun: Option<Date>,
+    pub first_day: Option<Date>,
 }
 
 /// A summary and similar ones.
@@ -125,7 +125,7 @@ impl Memory {
         days: Option<Days>,
         limit: usize,
         about: Option<&str>,
-        watch: ProgressFn<'_>,
+        progress: ProgressFn<'_>,
     ) -> Result<TrendReport> {
         let vantage = self.as_of(None)?;
         let today = vantage.now.day();
@@ -176,7 +176,7 @@ impl Memory {
         all.extend(recorded.iter().chain(&logs).chain(&pressed));
         let mut speakers = HashSet::new();
         for (done, &day) in all.iter().enumerate() {
-            watch(&day.to_string(), done, all.len());
+            progress(&day.to_string(), done, all.len());
             if recorded.contains(&day) {
                 let mut records = self.store.records(Days { first: day, last: day }).await?;
                 records.retain(|record| known.contains(record));
@@ -213,7 +213,7 @@ impl Memory {
                 );
             }
         }
-        watch("", all.len(), all.len());
+        progress("", all.len(), all.len());
         let memory = self.find_memory_span(&entries, vantage).await?;
         Ok(TrendReport { days, trends: counter.into_trends(limit), memory })
     }
@@ -262,7 +262,7 @@ impl Memory {
             seen = look.is_some();
             looks.extend(look);
         }
-        Ok(LookbackReport { day, looks, begun: memory.map(|memory| memory.first) })
+        Ok(LookbackReport { day, looks, first_day: memory.map(|memory| memory.first) })
     }
 
     /// The summary of a period and similar ones. Without a period: the latest week with a similar
@@ -327,22 +327,22 @@ impl Memory {
     pub(crate) async fn add_similar_reference(
         &self,
         mut summary: Summary,
-        shelf: &mut Option<SimilarityIndex>,
+        cache: &mut Option<SimilarityIndex>,
     ) -> Result<Summary> {
         let tier = summary.period.tier();
         if tier < Tier::Week {
             return Ok(summary);
         }
-        if shelf.is_none() {
+        if cache.is_none() {
             let days =
                 Days { first: similar::earliest_reference_day(summary.period), last: Date::MAX };
             let query =
                 SummaryQuery::for_tier_within(tier, days).as_of(Some(self.now().timestamp()));
-            *shelf = Some(SimilarityIndex::from_summaries(&self.store.summaries(&query).await?));
+            *cache = Some(SimilarityIndex::from_summaries(&self.store.summaries(&query).await?));
         }
-        if let Some(shelf) = shelf {
-            shelf.insert(&summary);
-            summary.similar = shelf.find_reference(summary.period);
+        if let Some(cache) = cache {
+            cache.insert(&summary);
+            summary.similar = cache.find_reference(summary.period);
         }
         Ok(summary)
     }

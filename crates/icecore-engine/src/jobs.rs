@@ -65,7 +65,7 @@ const RUN_LOG_TAIL_BYTES: u64 = 64 * 1024;
 const BYTES_PER_RUN: u64 = 24 * 1024;
 
 fn doc_path(text: &str) -> Result<DocPath> {
-    Ok(text.parse().map_err(StoreError::Path)?)
+    Ok(text.parse().map_err(StoreError::from)?)
 }
 
 impl Memory {
@@ -132,17 +132,17 @@ impl Memory {
     /// What is due is computed from what is stored, so one run serves every job that was missed.
     pub async fn run_due_jobs(
         &self,
-        asking: Option<&ModelBudget<'_>>,
-        watch: ProgressFn<'_>,
+        budget: Option<&ModelBudget<'_>>,
+        progress: ProgressFn<'_>,
     ) -> Result<JobsReport> {
         let due = self.list_due_jobs().await?;
         let nightly = [Job::Consolidation, Job::Compact, Job::Prune, Job::Check];
         if due.iter().any(|occurrence| nightly.contains(&occurrence.job))
             && !self.is_looking_back().await?
         {
-            return self.run_consolidation_jobs(due, asking, watch).await;
+            return self.run_consolidation_jobs(due, budget, progress).await;
         }
-        let rolled = self.run_rollup(&RollupRequest::default(), asking, watch).await?;
+        let rolled = self.run_rollup(&RollupRequest::default(), budget, progress).await?;
         let jobs = self.record_job_runs(due).await?;
         self.refresh_recall_pack().await?;
         Ok(JobsReport { jobs, rolled, consolidated: None })
@@ -151,24 +151,24 @@ impl Memory {
     /// Consolidates now, due or not, and runs whatever else is due.
     pub async fn consolidate_now(
         &self,
-        asking: Option<&ModelBudget<'_>>,
-        watch: ProgressFn<'_>,
+        budget: Option<&ModelBudget<'_>>,
+        progress: ProgressFn<'_>,
     ) -> Result<JobsReport> {
         let mut due = self.list_due_jobs().await?;
         if !due.iter().any(|occurrence| occurrence.job == Job::Consolidation) {
             let now = self.now();
             due.push(Occurrence { job: Job::Consolidation, date: now.day(), at: now });
         }
-        self.run_consolidation_jobs(due, asking, watch).await
+        self.run_consolidation_jobs(due, budget, progress).await
     }
 
     async fn run_consolidation_jobs(
         &self,
         due: Vec<Occurrence>,
-        asking: Option<&ModelBudget<'_>>,
-        watch: ProgressFn<'_>,
+        budget: Option<&ModelBudget<'_>>,
+        progress: ProgressFn<'_>,
     ) -> Result<JobsReport> {
-        let (consolidated, mut rolled) = self.run_consolidation(&due, asking, watch).await?;
+        let (consolidated, mut rolled) = self.run_consolidation(&due, budget, progress).await?;
         // If the model did not answer, consolidation is not complete: the daemon tries again, at
         // growing intervals.
         let silent = consolidated.distilled.deferred.clone();

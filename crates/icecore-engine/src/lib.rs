@@ -92,7 +92,7 @@ pub use rollup::{
     RollupRequest, WrittenSummary,
 };
 pub use search::{
-    EMBED_PER_NIGHTLY_RUN, EMBED_PER_ROUND, SearchHit, SearchRequest, SearchResults, Searcher,
+    EMBED_NIGHTLY_PASSAGES, EMBED_ROUND_PASSAGES, SearchHit, SearchRequest, SearchResults, Searcher,
 };
 pub use status::{IntegrityStatus, MemoryStatus};
 pub use timeline::{SummaryLine, TimelineChild, TimelineHeadline, TimelineNode};

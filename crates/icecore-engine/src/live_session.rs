@@ -23,7 +23,7 @@ use icecore_domain::packs::working::{self, WorkingContext};
 use icecore_domain::pause::{self, Pause, PauseScope, Pauses};
 use icecore_domain::record::{self, IncomingMessage, Record, RecordKind, Role};
 use icecore_domain::{private, sanitize};
-use icecore_store::{Error as StoreError, Lease};
+use icecore_store::{Error as StoreError, ErrorKind as StoreErrorKind, Lease};
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
@@ -214,7 +214,7 @@ const FAILURE_REPORT_DAYS: i64 = 7;
 const OWN_STATE_MINUTES: i64 = 60;
 
 fn doc_path(text: &str) -> Result<DocPath> {
-    Ok(text.parse().map_err(StoreError::Path)?)
+    Ok(text.parse().map_err(StoreError::from)?)
 }
 
 fn session_note_path(session: &str) -> Result<DocPath> {
@@ -227,7 +227,10 @@ fn retry_note_path(session: &str) -> Result<DocPath> {
 
 /// Whether a write failed only because another process was writing.
 fn is_busy(error: &Error) -> bool {
-    matches!(error, Error::Store(StoreError::Busy { .. } | StoreError::Conflict { .. }))
+    matches!(
+        error,
+        Error::Store(StoreError { kind: StoreErrorKind::Busy | StoreErrorKind::Conflict, .. })
+    )
 }
 
 /// Waits without blocking the other tasks of a runtime, if there is one; hooks run without.
@@ -330,8 +333,8 @@ impl Memory {
         Ok(self.store.note(name).await?.and_then(|bytes| serde_json::from_slice(&bytes).ok()))
     }
 
-    async fn write_note(&self, name: &DocPath, noted: &SessionNote) -> Result<()> {
-        Ok(self.store.put_note(name, &serde_json::to_vec(noted).unwrap_or_default()).await?)
+    async fn write_note(&self, name: &DocPath, note: &SessionNote) -> Result<()> {
+        Ok(self.store.put_note(name, &serde_json::to_vec(note).unwrap_or_default()).await?)
     }
 
     /// Locks the note of a session. Hooks of one session may run at the same time. A hook that does
@@ -485,11 +488,14 @@ impl Memory {
         helper: &SubagentReport,
     ) -> Result<CaptureReport> {
         let note = session_note_path(&session.session)?;
-        let _alone = self.lock_session_note(&session.session).await?;
+        let mut taken = CaptureReport::default();
+        // The words are stored without the note's lock, and although the note cannot be written. If
+        // it cannot be read, nobody knows whether the turn is private.
+        let _alone = taken.or_complain(self.lock_session_note(&session.session).await);
         let mut noted = self.read_note(&note).await?.unwrap_or_default();
         let now = self.now();
         noted.touch(session, now);
-        self.write_note(&note, &noted).await?;
+        taken.or_complain(self.write_note(&note, &noted).await);
         if noted.private {
             // The transcript stays where it is, and a later import cannot see that the turn was
             // private.
@@ -503,9 +509,11 @@ impl Memory {
                 Some(until),
             );
             self.append_line(&doc_path(layout::PAUSES)?, &line).await?;
-            return Ok(CaptureReport { withheld: 1, ..CaptureReport::default() });
+            taken.withheld = 1;
+            return Ok(taken);
         }
-        Ok(self.import_subagent(session, helper).await?.taken)
+        taken.merge(self.import_subagent(session, helper).await?.capture);
+        Ok(taken)
     }
 
     /// Imports the prompt, the answer and the transcript of a subagent, each message once.
@@ -597,7 +605,7 @@ impl Memory {
             shape: ImportFormat::ClaudeCode.to_string(),
             turns,
             skipped,
-            taken,
+            capture: taken,
             sessions,
         })
     }
@@ -645,7 +653,7 @@ impl Memory {
         role: Role,
         name: Option<&str>,
         text: &str,
-        noted: &mut SessionNote,
+        note: &mut SessionNote,
     ) -> Result<CaptureReport> {
         let mut taken = CaptureReport::default();
         let text = self.filter_without_report(text);
@@ -653,7 +661,7 @@ impl Memory {
             taken.passed_over = 1;
             return Ok(taken);
         }
-        let times = noted.count_text(record::turn_words_key(
+        let times = note.count_text(record::turn_words_key(
             Some(&session.session),
             role,
             &format!("{}{text}", name.unwrap_or_default()),
@@ -692,10 +700,14 @@ impl Memory {
 
     /// Appends records. If the store is unavailable, or older records are pending, they become
     /// pending too.
-    async fn append_or_defer(&self, records: Vec<Record>, taken: &mut CaptureReport) -> Result<()> {
-        if !self.flush_leaves_pending(taken).await {
-            match self.append_records(records.clone(), taken).await {
-                Err(error) if !is_busy(&error) => taken
+    async fn append_or_defer(
+        &self,
+        records: Vec<Record>,
+        report: &mut CaptureReport,
+    ) -> Result<()> {
+        if !self.flush_leaves_pending(report).await {
+            match self.append_records(records.clone(), report).await {
+                Err(error) if !is_busy(&error) => report
                     .complaints
                     .push(format!("the message is saved as a pending note for now: {error}")),
                 Err(_) => {}
@@ -739,8 +751,8 @@ impl Memory {
 
     /// Stores pending notes and returns whether some are left. New records then have to wait behind
     /// them. Notes that cannot be listed block nothing.
-    async fn flush_leaves_pending(&self, taken: &mut CaptureReport) -> bool {
-        self.is_provisional || taken.or_complain(self.flush_pending().await) > 0
+    async fn flush_leaves_pending(&self, report: &mut CaptureReport) -> bool {
+        self.is_provisional || report.or_complain(self.flush_pending().await) > 0
     }
 
     /// Stores pending notes, and returns how many are left.
@@ -771,7 +783,9 @@ impl Memory {
             }
         }
         match self.store.add_records(records).await {
-            Err(StoreError::Busy { .. } | StoreError::Conflict { .. }) => return Ok(all),
+            Err(StoreError { kind: StoreErrorKind::Busy | StoreErrorKind::Conflict, .. }) => {
+                return Ok(all);
+            }
             other => other?,
         };
         for name in read {
@@ -840,7 +854,7 @@ impl Memory {
     pub async fn save_compaction_state(
         &self,
         session: &LiveSession,
-        wish: Option<&str>,
+        instructions: Option<&str>,
     ) -> Result<Option<SavedState>> {
         let note = session_note_path(&session.session)?;
         let now = self.now();
@@ -861,8 +875,11 @@ impl Memory {
             own = self.store.recent_records(TRANSCRIPTS_CONVERSATION, MAX_RECENT_RECORDS).await?;
             own.retain(|record| is_own(&record));
         }
-        let around =
-            WorkingContext { session: &session.session, project: session.project.as_deref(), wish };
+        let around = WorkingContext {
+            session: &session.session,
+            project: session.project.as_deref(),
+            instructions,
+        };
         let Some(mut state) = working::working_state(&own, &around) else { return Ok(None) };
         let last = records.iter().rev().find(|record| record.kind == RecordKind::State);
         if let Some(last) = last.filter(|last| {

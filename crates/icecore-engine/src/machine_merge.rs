@@ -16,8 +16,8 @@ use icecore_domain::ledger::integrity::{self, LedgerPrefix};
 use icecore_domain::merge::{self, Renumbering};
 use icecore_domain::sanitize;
 use icecore_store::{
-    ContentVersion, Divergence, Error as StoreError, LedgerText, MERGE_NOTE_PREFIX, MergeOutcome,
-    RESOLVED_MERGE_NOTE,
+    ContentVersion, Divergence, Error as StoreError, ErrorKind as StoreErrorKind, LedgerText,
+    MERGE_NOTE_PREFIX, MergeOutcome, RESOLVED_MERGE_NOTE,
 };
 use serde::Serialize;
 
@@ -89,7 +89,7 @@ pub(crate) struct MachineState {
 }
 
 fn doc_path(text: &str) -> Result<DocPath> {
-    Ok(text.parse().map_err(StoreError::Path)?)
+    Ok(text.parse().map_err(StoreError::from)?)
 }
 
 impl Memory {
@@ -146,8 +146,8 @@ impl Memory {
     pub async fn merge_from(
         &self,
         other: Option<&str>,
-        asking: Option<&ModelBudget<'_>>,
-        watch: ProgressFn<'_>,
+        budget: Option<&ModelBudget<'_>>,
+        progress: ProgressFn<'_>,
     ) -> Result<MergeReport> {
         if self.is_looking_back().await? {
             return Err(Error::NotFound(
@@ -160,7 +160,7 @@ impl Memory {
         {
             let files: Vec<&str> =
                 unfinished.conflicts.iter().map(String::as_str).take(5).collect();
-            return Err(StoreError::UnresolvedMerge(format!(
+            return Err(StoreError::unresolved_merge(format!(
                 "a merge has conflicts in {}; resolve them, run `git add` on the files, then `icecore merge` to continue, or `git merge --abort` to cancel",
                 files.join(", ")
             ))
@@ -190,7 +190,7 @@ impl Memory {
             self.import_edits(&mut curated).await?;
             self.rebuild_pages(&mut curated).await?;
             self.refresh_open_loops().await?;
-            watch("reading the other machine", 0, 0);
+            progress("reading the other machine", 0, 0);
             // This also ends a merge that was interrupted.
             self.snapshot_without_secrets("before a merge", &mut SecretCounts::new()).await?;
             let fork = self.history.find_divergence(other).await?;
@@ -207,7 +207,7 @@ impl Memory {
                 self.renumber_conflicting_ids(&fork).await?
             };
             if !fork.is_up_to_date {
-                watch("merging", 0, 0);
+                progress("merging", 0, 0);
                 match self.history.merge(&fork).await {
                     Ok(MergeOutcome::Complete) => {}
                     Ok(MergeOutcome::Conflicted { files, left: true }) => {
@@ -240,10 +240,10 @@ impl Memory {
             self.unify_marker_key(&fork).await?;
             (fork, renumbered)
         };
-        watch("forgetting what the other machine forgot", 0, 0);
+        progress("forgetting what the other machine forgot", 0, 0);
         self.reload_tombstones().await?;
         let wish = ForgetRequest { by: "merge".into(), ..ForgetRequest::default() };
-        let forgot = self.forget(&wish, asking, watch).await?;
+        let forgot = self.forget(&wish, budget, progress).await?;
         let forgotten: Vec<String> =
             forgot.gone.places.into_iter().map(|place| place.path).collect();
         let mut verdict = None;
@@ -276,7 +276,7 @@ impl Memory {
             }
             Ok(_) => {}
             // No file was in place yet; the merge starts again.
-            Err(StoreError::Conflict { .. }) => return Ok(()),
+            Err(StoreError { kind: StoreErrorKind::Conflict, .. }) => return Ok(()),
             Err(error) => return Err(error.into()),
         }
         self.reload_tombstones().await?;
@@ -356,7 +356,7 @@ impl Memory {
         .await?;
         self.finish_renumbering().await?;
         self.snapshot_without_secrets(
-            "before a merge: ids that both machines gave",
+            "before a merge: ids that both machines assigned",
             &mut SecretCounts::new(),
         )
         .await?;
@@ -425,7 +425,7 @@ impl Memory {
                         .compare_and_swap(&place, &text, ContentVersion::of(Some(&bytes)))
                         .await;
                     // The file was saved or appended to meanwhile: it is read again.
-                    if !matches!(renamed, Err(StoreError::Conflict { .. })) {
+                    if !matches!(renamed, Err(StoreError { kind: StoreErrorKind::Conflict, .. })) {
                         break;
                     }
                 }
@@ -540,6 +540,6 @@ fn conflict_error(name: &str, files: &[(String, Option<String>)], left: bool) ->
     } else {
         "Nothing was changed".into()
     };
-    StoreError::UnresolvedMerge(format!("{count} in conflict:\n  {}\n{next}", told.join("\n  ")))
+    StoreError::unresolved_merge(format!("{count} in conflict:\n  {}\n{next}", told.join("\n  ")))
         .into()
 }

@@ -88,7 +88,7 @@ fn is_before_snapshot(snapshot: &Snapshot) -> bool {
 }
 
 fn doc_path(text: &str) -> Result<DocPath> {
-    Ok(text.parse().map_err(icecore_store::Error::Path)?)
+    Ok(text.parse().map_err(icecore_store::Error::from)?)
 }
 
 impl Memory {
@@ -103,7 +103,7 @@ impl Memory {
                 IntegrityFinding::failure(
                     IntegrityCheck::Coverage,
                     format!(
-                        "{file}:{} {}. Mend the line by hand, or remove it",
+                        "{file}:{} {}. Correct the line by hand, or remove it",
                         bad.line, bad.what
                     ),
                 )
@@ -119,7 +119,7 @@ impl Memory {
                 findings.push(IntegrityFinding::failure(
                     IntegrityCheck::Coverage,
                     format!(
-                        "{}:{} {what}. Mend the line by hand, or remove it",
+                        "{}:{} {what}. Correct the line by hand, or remove it",
                         layout::SUMMARIES,
                         at + 1
                     ),
@@ -262,7 +262,7 @@ impl Memory {
                 IntegrityFinding::failure(IntegrityCheck::Unchanged, what).with_event(*first),
             );
         }
-        if self.tombstones().unfinished().next().is_some() {
+        if self.tombstones().unfinished_tombstones().next().is_some() {
             let what = "forgetting was interrupted; run `icecore forget --unfinished` to finish it";
             findings.push(IntegrityFinding::failure(IntegrityCheck::Unchanged, what));
         } else if self.has_unfinished_history().await? {
@@ -383,7 +383,9 @@ impl Memory {
             done.extend(self.repair_checkpoint().await?);
             done.extend(self.accept_gaps().await?);
         }
-        if self.tombstones().unfinished().next().is_some() || self.has_unfinished_history().await? {
+        if self.tombstones().unfinished_tombstones().next().is_some()
+            || self.has_unfinished_history().await?
+        {
             self.forget(
                 &ForgetRequest { by: "doctor --fix".into(), ..ForgetRequest::default() },
                 None,
@@ -773,7 +775,7 @@ impl Memory {
             .await
         {
             // A concurrent verification has just written the same.
-            Err(icecore_store::Error::Conflict { .. }) => Ok(()),
+            Err(icecore_store::Error { kind: icecore_store::ErrorKind::Conflict, .. }) => Ok(()),
             other => Ok(other?),
         }
     }

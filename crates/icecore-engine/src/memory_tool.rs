@@ -12,7 +12,7 @@ use icecore_domain::hash::Hash;
 use icecore_domain::layout::{self, DocPath};
 use icecore_domain::memory_tool::{self, FileSizes, PathEntry, ToolCommand, ToolPath};
 use icecore_domain::sanitize;
-use icecore_store::{ContentVersion, Error as StoreError, Lease};
+use icecore_store::{ContentVersion, Error as StoreError, ErrorKind as StoreErrorKind, Lease};
 use serde::{Deserialize, Serialize};
 
 use crate::{Error, Memory, Result};
@@ -52,13 +52,13 @@ pub struct ToolVersion {
 
 /// An answer to the model, or an error of ours.
 enum ToolError {
-    Told(String),
+    Answer(String),
     Failed(Error),
 }
 
 impl From<String> for ToolError {
     fn from(told: String) -> Self {
-        Self::Told(told)
+        Self::Answer(told)
     }
 }
 
@@ -66,7 +66,10 @@ impl From<StoreError> for ToolError {
     fn from(error: StoreError) -> Self {
         match error {
             // A link or a folder where a file should be is not a file of the tool.
-            StoreError::Link(_) | StoreError::NotAFile(_) | StoreError::Path(_) => Self::Told(
+            StoreError {
+                kind: StoreErrorKind::Link | StoreErrorKind::NotAFile | StoreErrorKind::InvalidPath,
+                ..
+            } => Self::Answer(
                 "Error: there is something at this path that is not a file of memory".into(),
             ),
             error => Self::Failed(error.into()),
@@ -80,11 +83,11 @@ impl Memory {
         let mut secrets = BTreeMap::new();
         let answer = match memory_tool::parse_command(input) {
             Ok(command) => self.run_memory_command(command, &mut secrets).await,
-            Err(told) => Err(ToolError::Told(told)),
+            Err(told) => Err(ToolError::Answer(told)),
         };
         match answer {
             Ok(content) => Ok(ToolAnswer { content, is_error: false, secrets }),
-            Err(ToolError::Told(content)) => Ok(ToolAnswer { content, is_error: true, secrets }),
+            Err(ToolError::Answer(content)) => Ok(ToolAnswer { content, is_error: true, secrets }),
             Err(ToolError::Failed(error)) => Err(error),
         }
     }
@@ -223,7 +226,7 @@ impl Memory {
         found.reverse();
         if found.is_empty() && self.read_tool_file(&path).await.is_err() {
             return Err(Error::NotFound(format!(
-                "{} does not exist and never did",
+                "{} does not exist and has no earlier versions",
                 sanitize::one_line(path.requested_path())
             )));
         }
@@ -263,8 +266,9 @@ impl Memory {
             None => None,
         };
         let Some(bytes) = bytes else { return Err(memory_tool::missing_path_message(path).into()) };
-        String::from_utf8(bytes)
-            .map_err(|_| ToolError::Told(format!("Error: {} is not a text", path.requested_path())))
+        String::from_utf8(bytes).map_err(|_| {
+            ToolError::Answer(format!("Error: {} is not a text", path.requested_path()))
+        })
     }
 
     /// Filters `text` and writes it in place of what was read. Returns what was written.
@@ -344,7 +348,7 @@ impl Memory {
         let log: DocPath =
             format!("{}/{}.jsonl", layout::TOOL_VERSIONS, now.day().strftime("%Y-%m"))
                 .parse()
-                .map_err(StoreError::Path)?;
+                .map_err(StoreError::from)?;
         Ok(self.store.append_to_document(&log, line.as_bytes()).await?)
     }
 }

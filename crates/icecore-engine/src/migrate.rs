@@ -15,7 +15,7 @@ use icecore_domain::migrate::{
 };
 use icecore_domain::record::{self, Record, RecordKind, Role};
 use icecore_domain::sanitize;
-use icecore_store::{ContentVersion, Error as StoreError};
+use icecore_store::{ContentVersion, Error as StoreError, ErrorKind as StoreErrorKind};
 use jiff::Timestamp;
 use serde::Serialize;
 
@@ -51,7 +51,8 @@ pub struct FileOutcome {
 pub struct MigrationReport {
     pub inventory: Vec<FileOutcome>,
     /// Documents that were added or extended.
-    pub kept: usize,
+    #[serde(rename = "kept")]
+    pub stored: usize,
     /// Events that were added.
     pub learnt: usize,
     /// States that were added as records.
@@ -139,7 +140,7 @@ impl Memory {
         };
         for step in &plan.steps {
             match step {
-                MigrationStep::Keep { .. } | MigrationStep::Merge { .. } => migrated.kept += 1,
+                MigrationStep::Keep { .. } | MigrationStep::Merge { .. } => migrated.stored += 1,
                 MigrationStep::Learn { .. } => migrated.learnt += 1,
                 MigrationStep::Record { .. } => migrated.recorded += 1,
                 MigrationStep::Move { .. } => migrated.moved += 1,
@@ -157,7 +158,7 @@ impl Memory {
         let report: DocPath =
             format!("{}/inventory-{}.md", migrate::ARCHIVE, sanitize::entity_key(&now.to_string()))
                 .parse()
-                .map_err(StoreError::Path)?;
+                .map_err(StoreError::from)?;
         self.store.put(&report, migrated.table.as_bytes()).await?;
         migrated.report = Some(report.to_string());
         self.run_migration(plan, &mut migrated).await?;
@@ -172,7 +173,7 @@ impl Memory {
     ) -> Result<MigrationPlan> {
         let mut documents: HashMap<DocPath, Vec<u8>> = HashMap::new();
         for path in self.store.documents("").await? {
-            // Records are no target of a migration, and there may be very many.
+            // Records are not migrated, and there may be very many.
             if path.record_day().is_none()
                 && let Some(bytes) = self.store.document(&path).await?
             {
@@ -293,11 +294,7 @@ impl Memory {
         }
     }
 
-    async fn run_migration(
-        &self,
-        plan: MigrationPlan,
-        migrated: &mut MigrationReport,
-    ) -> Result<()> {
+    async fn run_migration(&self, plan: MigrationPlan, report: &mut MigrationReport) -> Result<()> {
         let mut known: BTreeMap<String, EventId> = plan.known_old_ids.into_iter().collect();
         let mut waiting: Vec<(EventDraft, Option<String>)> = Vec::new();
         for step in plan.steps {
@@ -315,17 +312,17 @@ impl Memory {
                     let mut draft = *draft;
                     draft.supersedes.extend(replaces.iter().filter_map(|was| known.get(was)));
                     draft.related.extend(related.iter().filter_map(|was| known.get(was)));
-                    match self.filter_draft(draft, &mut migrated.secrets).sanitize() {
+                    match self.filter_draft(draft, &mut report.secrets).sanitize() {
                         Ok((draft, _)) => waiting.push((draft, was)),
-                        Err(unfit) => migrated
-                            .complaints
-                            .push(format!("{from}:{line} was not added: {unfit}")),
+                        Err(unfit) => {
+                            report.complaints.push(format!("{from}:{line} was not added: {unfit}"))
+                        }
                     }
                 }
                 // If another process was faster, the next run starts from the new content.
                 MigrationStep::Keep { to, bytes, .. } => {
                     match self.store.compare_and_swap(&to, &bytes, ContentVersion::ABSENT).await {
-                        Err(StoreError::Conflict { .. }) => migrated
+                        Err(StoreError { kind: StoreErrorKind::Conflict, .. }) => report
                             .complaints
                             .push(format!("{to} was created meanwhile; run the migration again")),
                         other => other?,
@@ -339,7 +336,7 @@ impl Memory {
                 }
                 MigrationStep::Move { from, to } => {
                     let Ok(old) = from.parse::<DocPath>() else {
-                        migrated.complaints.push(format!(
+                        report.complaints.push(format!(
                             "{from} was not moved: its name is not a valid path of a vault"
                         ));
                         continue;

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::sync::PoisonError;
 
 use icecore_domain::layout::DocPath;
-use icecore_store::{ContentVersion, Error as StoreError};
+use icecore_store::{ContentVersion, Error as StoreError, ErrorKind as StoreErrorKind};
 use jiff::civil::Date;
 use serde::{Deserialize, Serialize};
 
@@ -63,7 +63,7 @@ pub(crate) struct TokenReservation {
 }
 
 fn spend_path(day: Date) -> Result<DocPath> {
-    Ok(format!("memory/spend/{day}.jsonl").parse().map_err(StoreError::Path)?)
+    Ok(format!("memory/spend/{day}.jsonl").parse().map_err(StoreError::from)?)
 }
 
 /// The day's file as far as it was read. It grows by two lines per request, and is read before
@@ -132,7 +132,7 @@ impl Memory {
     ) -> Result<Result<TokenReservation, u64>> {
         let now = self.now();
         let path = spend_path(now.day())?;
-        let mut last = StoreError::Conflict { what: path.to_string() };
+        let mut last = StoreError::conflict(path.to_string());
         for _ in 0..MAX_ATTEMPTS {
             let so_far = self.store.document(&path).await?;
             let spent = {
@@ -157,7 +157,7 @@ impl Memory {
                 .append_if_unchanged(&path, line.as_bytes(), ContentVersion::of(so_far.as_deref()))
                 .await
             {
-                Err(moved @ StoreError::Conflict { .. }) => last = moved,
+                Err(moved @ StoreError { kind: StoreErrorKind::Conflict, .. }) => last = moved,
                 other => {
                     other?;
                     return Ok(Ok(reservation));

@@ -18,7 +18,7 @@ use icecore_domain::summary::{Importance, Period, Summary, SummaryAuthor, Summar
 use jiff::civil::{Date, Time};
 use jiff::{Timestamp, ToSpan};
 
-use crate::config::MAX_PYRAMID_TOKENS;
+use crate::config::{MAX_PYRAMID_TOKENS, MIN_PYRAMID_TOKENS};
 use crate::{Error, Memory, Result};
 
 /// The moment a pack is made for: what is newer is not known.
@@ -291,9 +291,9 @@ impl Memory {
         let vantage = self.as_of(date)?;
         let today = vantage.now.day();
         let room = room.unwrap_or(self.policy.budget.pyramid_tokens);
-        if !(200..=MAX_PYRAMID_TOKENS).contains(&room) {
+        if !(MIN_PYRAMID_TOKENS..=MAX_PYRAMID_TOKENS).contains(&room) {
             return Err(Error::LimitExceeded(format!(
-                "the history cannot have {room} tokens; choose between 200 and {MAX_PYRAMID_TOKENS}"
+                "the history cannot have {room} tokens; choose between {MIN_PYRAMID_TOKENS} and {MAX_PYRAMID_TOKENS}"
             )));
         }
         let full = pyramid::full_text_start(today);
@@ -343,13 +343,13 @@ impl Memory {
             there.extend(found.iter().map(|head| head.period));
         }
         let telling = pyramid::select_summaries(today, reach, &there, &recorded);
-        let told = self.load_summaries_as_of(&telling.told, vantage).await?;
+        let told = self.load_summaries_as_of(&telling.summaries, vantage).await?;
         let from = PyramidInput {
             system: before.system.clone(),
             files: before.files.clone(),
             records,
-            told,
-            untold: telling.untold,
+            summaries: told,
+            uncovered_days: telling.uncovered_days,
         };
         Ok(pyramid::pyramid_pack(today, &from, room))
     }

@@ -18,7 +18,9 @@ use icecore_domain::memory_file::{self, MemoEdit, ParsedMemo};
 use icecore_domain::page::edit::{self, PageEdit};
 use icecore_domain::page::{self, PageKey, PageKind};
 use icecore_domain::sanitize;
-use icecore_store::{ContentVersion, Error as StoreError, Position, Replacement, Stamp};
+use icecore_store::{
+    ContentVersion, Error as StoreError, ErrorKind as StoreErrorKind, Position, Replacement, Stamp,
+};
 use serde::Serialize;
 
 use crate::{Error, MAX_ATTEMPTS, Memory, Result, SecretCounts};
@@ -58,7 +60,7 @@ impl PageSyncReport {
 }
 
 fn doc_path(text: &str) -> Result<DocPath> {
-    Ok(text.parse().map_err(StoreError::Path)?)
+    Ok(text.parse().map_err(StoreError::from)?)
 }
 
 fn is_page(path: &DocPath) -> bool {
@@ -76,10 +78,10 @@ enum EditImport {
     /// The edits are in the ledger; the page has to be written again.
     Imported,
     /// The page must not be overwritten.
-    Held,
+    Blocked,
 }
 
-/// The warning about a file in the pages folder that is no page.
+/// The warning about a file in the pages folder that is not a page.
 fn misnamed_page_warning(path: &DocPath) -> Option<String> {
     let name = path.name().strip_suffix(".md")?;
     let mut folders = path.as_str().split('/').skip(1);
@@ -96,10 +98,13 @@ fn edited_meanwhile_warning(place: &DocPath) -> String {
 fn is_single_file_error(error: &StoreError) -> bool {
     matches!(
         error,
-        StoreError::Link(_)
-            | StoreError::NotAFile(_)
-            | StoreError::PermissionDenied { .. }
-            | StoreError::Path(_)
+        StoreError {
+            kind: StoreErrorKind::Link
+                | StoreErrorKind::NotAFile
+                | StoreErrorKind::PermissionDenied
+                | StoreErrorKind::InvalidPath,
+            ..
+        }
     )
 }
 
@@ -177,31 +182,31 @@ impl Memory {
     /// Imports the edits since the last run, and returns the pages that they touched.
     pub(crate) async fn import_edits(
         &self,
-        curated: &mut PageSyncReport,
+        report: &mut PageSyncReport,
     ) -> Result<BTreeSet<PageKey>> {
         let mut touched = BTreeSet::new();
         let (pages, others): (Vec<DocPath>, Vec<DocPath>) =
             self.store.documents("knowledge").await?.into_iter().partition(is_page);
-        curated.complaints.extend(others.iter().filter_map(misnamed_page_warning));
-        let unseen = self.hide_secrets_in_edited(&pages, curated).await?;
+        report.complaints.extend(others.iter().filter_map(misnamed_page_warning));
+        let unseen = self.hide_secrets_in_edited(&pages, report).await?;
         for (place, stamp) in &unseen {
             let Some(key) = PageKey::from_path(place) else { continue };
-            match self.import_page(&key, place, curated).await {
+            match self.import_page(&key, place, report).await {
                 Ok(EditImport::Imported) => {
-                    curated.taken.insert(place.clone(), stamp.clone());
+                    report.taken.insert(place.clone(), stamp.clone());
                     touched.insert(key);
                 }
                 Ok(EditImport::Nothing) => {
                     self.store.mark_seen(&[(place.clone(), stamp.clone())]).await?
                 }
                 // Not marked as seen: reported every night until the user corrects the file.
-                Ok(EditImport::Held) => {
-                    curated.held.insert(place.clone());
+                Ok(EditImport::Blocked) => {
+                    report.held.insert(place.clone());
                 }
                 // An unreadable page does not stop the run.
                 Err(Error::Store(error)) if is_single_file_error(&error) => {
-                    curated.complaints.push(format!("{place}: {error}"));
-                    curated.held.insert(place.clone());
+                    report.complaints.push(format!("{place}: {error}"));
+                    report.held.insert(place.clone());
                 }
                 Err(error) => return Err(error),
             }
@@ -214,15 +219,15 @@ impl Memory {
             .iter()
             .filter_map(PageKey::from_path)
             .collect();
-        curated.restored.extend(gone.iter().map(|key| key.path().to_string()));
+        report.restored.extend(gone.iter().map(|key| key.path().to_string()));
         touched.extend(gone);
         let memories: Vec<DocPath> =
             self.store.documents(layout::MEMORIES).await?.into_iter().filter(is_memory).collect();
-        for (place, stamp) in self.hide_secrets_in_edited(&memories, curated).await? {
-            match self.import_memory_file(&place, &stamp, curated).await {
+        for (place, stamp) in self.hide_secrets_in_edited(&memories, report).await? {
+            match self.import_memory_file(&place, &stamp, report).await {
                 Err(Error::Store(error)) if is_single_file_error(&error) => {
-                    curated.complaints.push(format!("{place}: {error}"));
-                    curated.held.insert(place);
+                    report.complaints.push(format!("{place}: {error}"));
+                    report.held.insert(place);
                 }
                 other => other?,
             }
@@ -235,26 +240,26 @@ impl Memory {
     pub(crate) async fn import_page_edits(
         &self,
         key: &PageKey,
-        curated: &mut PageSyncReport,
+        report: &mut PageSyncReport,
     ) -> Result<bool> {
         let place = key.path();
         let Some((_, stamp)) =
-            self.hide_secrets_in_edited(std::slice::from_ref(&place), curated).await?.pop()
+            self.hide_secrets_in_edited(std::slice::from_ref(&place), report).await?.pop()
         else {
             return Ok(false);
         };
-        match self.import_page(key, &place, curated).await? {
+        match self.import_page(key, &place, report).await? {
             EditImport::Nothing => self.store.mark_seen(&[(place, stamp)]).await?,
-            EditImport::Held => return Ok(true),
+            EditImport::Blocked => return Ok(true),
             EditImport::Imported => {
-                curated.taken.insert(place, stamp);
-                let learnt = if curated.learnt.is_empty() {
+                report.taken.insert(place, stamp);
+                let learnt = if report.learnt.is_empty() {
                     Vec::new()
                 } else {
-                    self.store.events(&EventQuery::for_ids(&curated.learnt)).await?.entries
+                    self.store.events(&EventQuery::for_ids(&report.learnt)).await?.entries
                 };
                 let events: Vec<Event> = learnt.into_iter().map(|entry| entry.event).collect();
-                self.update_views(&events, BTreeSet::from([key.clone()]), curated).await?;
+                self.update_views(&events, BTreeSet::from([key.clone()]), report).await?;
             }
         }
         Ok(false)
@@ -265,11 +270,11 @@ impl Memory {
     async fn hide_secrets_in_edited(
         &self,
         places: &[DocPath],
-        curated: &mut PageSyncReport,
+        report: &mut PageSyncReport,
     ) -> Result<Vec<(DocPath, Stamp)>> {
         let unseen = self.store.changed_since_seen(places).await?;
         let changed = self
-            .hide_secrets_in_files(unseen.iter().map(|(place, _)| place), &mut curated.secrets)
+            .hide_secrets_in_files(unseen.iter().map(|(place, _)| place), &mut report.secrets)
             .await?;
         Ok(if changed { self.store.changed_since_seen(places).await? } else { unseen })
     }
@@ -279,9 +284,9 @@ impl Memory {
         &self,
         key: &PageKey,
         place: &DocPath,
-        curated: &mut PageSyncReport,
+        report: &mut PageSyncReport,
     ) -> Result<EditImport> {
-        let mut last = StoreError::Conflict { what: layout::LEDGER.into() };
+        let mut last = StoreError::conflict(layout::LEDGER.into());
         for _ in 0..MAX_ATTEMPTS {
             let Some(bytes) = self.store.document(place).await? else {
                 return Ok(EditImport::Imported);
@@ -292,9 +297,9 @@ impl Memory {
                 .events(&EventQuery { limit: Some(1), ..EventQuery::all() })
                 .await?
                 .position;
-            let entity = self.entity_of_page(key, curated).await?;
+            let entity = self.entity_of_page(key, report).await?;
             let entries = self
-                .entries_on_pages(&BTreeSet::from([key.clone()]), &[], curated)
+                .entries_on_pages(&BTreeSet::from([key.clone()]), &[], report)
                 .await?
                 .remove(key)
                 .unwrap_or_default();
@@ -303,28 +308,30 @@ impl Memory {
                 return Ok(EditImport::Nothing);
             }
             if let Some(other) = self.copied_page(key, &file, &entries).await? {
-                curated.complaints.push(format!(
+                report.complaints.push(format!(
                     "{place} contains the lines of {other}, so no edit was imported from it; name a page after its entity, and list other names under *Aliases*"
                 ));
-                return Ok(EditImport::Held);
+                return Ok(EditImport::Blocked);
             }
             let mut edits = edit::detect_edits(key, &file, &entries, self.now().day());
             if edit::is_foreign(&file, &rendered) {
                 edit::supersede_changed_lines(&mut edits, &file, place.as_str(), &entries);
             }
-            let before = curated.complaints.len();
+            let before = report.complaints.len();
             let mut drafts =
-                self.drafts_of(key, entity.as_deref(), &edits.drafts, &entries, place, curated);
+                self.drafts_of(key, entity.as_deref(), &edits.drafts, &entries, place, report);
             self.drop_unknown_ids(&mut drafts).await?;
-            let untaken = edits.has_rejected_text || curated.complaints.len() > before;
-            curated.complaints.extend(edits.complaints.iter().cloned());
+            let untaken = edits.has_rejected_text || report.complaints.len() > before;
+            report.complaints.extend(edits.complaints.iter().cloned());
             match self.append_at(drafts, position).await {
-                Err(Error::Store(moved @ StoreError::Conflict { .. })) => last = moved,
+                Err(Error::Store(moved @ StoreError { kind: StoreErrorKind::Conflict, .. })) => {
+                    last = moved
+                }
                 other => {
-                    curated.learnt.extend(other?.iter().map(|event| event.id));
+                    report.learnt.extend(other?.iter().map(|event| event.id));
                     // An edit that could not be imported stays in the file for its author to
                     // correct.
-                    return Ok(if untaken { EditImport::Held } else { EditImport::Imported });
+                    return Ok(if untaken { EditImport::Blocked } else { EditImport::Imported });
                 }
             }
         }
@@ -338,7 +345,7 @@ impl Memory {
         edits: &[PageEdit],
         entries: &[LedgerEntry],
         place: &DocPath,
-        curated: &mut PageSyncReport,
+        report: &mut PageSyncReport,
     ) -> Vec<EventDraft> {
         let by_id: HashMap<EventId, &Event> =
             entries.iter().map(|entry| (entry.event.id, &entry.event)).collect();
@@ -353,13 +360,13 @@ impl Memory {
                 }
             };
             let draft =
-                self.filter_draft(one.draft(key, entity, target, self.now()), &mut curated.secrets);
+                self.filter_draft(one.draft(key, entity, target, self.now()), &mut report.secrets);
             if is_forgotten(&draft.content) {
                 continue;
             }
             match draft.sanitize() {
                 Ok((draft, _)) => drafts.push(draft),
-                Err(unfit) => curated.complaints.push(format!("{place}: {unfit}")),
+                Err(unfit) => report.complaints.push(format!("{place}: {unfit}")),
             }
         }
         drafts
@@ -415,7 +422,7 @@ impl Memory {
         &self,
         place: &DocPath,
         stamp: &Stamp,
-        curated: &mut PageSyncReport,
+        report: &mut PageSyncReport,
     ) -> Result<()> {
         let Some(bytes) = self.store.document(place).await? else { return Ok(()) };
         let file = String::from_utf8_lossy(&bytes).into_owned();
@@ -425,7 +432,7 @@ impl Memory {
             None => None,
         };
         let (edit, complaints) = memory_file::detect_edit(&file, known.as_ref());
-        curated
+        report
             .complaints
             .extend(complaints.iter().map(|complaint| format!("{place}: {complaint}")));
         let now = self.now();
@@ -472,10 +479,10 @@ impl Memory {
             .map(|draft| EventDraft { content: self.scrub_text(draft.content.clone()), ..draft });
         if let Some(mut draft) = draft.filter(|draft| !is_forgotten(&draft.content)) {
             self.drop_unknown_ids(std::slice::from_mut(&mut draft)).await?;
-            match self.filter_draft(draft, &mut curated.secrets).sanitize() {
+            match self.filter_draft(draft, &mut report.secrets).sanitize() {
                 Ok((draft, _)) => {
                     let event = self.store.append(vec![draft], None).await?.remove(0);
-                    curated.learnt.push(event.id);
+                    report.learnt.push(event.id);
                     if read.event.is_none() {
                         // From now on the file belongs to the event; foreign content in it stays.
                         let text =
@@ -489,24 +496,24 @@ impl Memory {
                             )
                             .await
                         {
-                            Err(StoreError::Conflict { .. }) => {
-                                curated.complaints.push(edited_meanwhile_warning(place));
+                            Err(StoreError { kind: StoreErrorKind::Conflict, .. }) => {
+                                report.complaints.push(edited_meanwhile_warning(place));
                                 return Ok(());
                             }
                             other => other?,
                         }
-                        curated.memories.push(place.to_string());
+                        report.memories.push(place.to_string());
                         written = Some(text.into_bytes());
                     }
                 }
-                Err(unfit) => curated.complaints.push(format!("{place}: {unfit}")),
+                Err(unfit) => report.complaints.push(format!("{place}: {unfit}")),
             }
         }
         if let Some(text) = written {
             return self.mark_own_writes_seen(&[(place.clone(), text)]).await;
         }
         // In the version that was read: a later change is found by the next run.
-        curated.taken.insert(place.clone(), stamp.clone());
+        report.taken.insert(place.clone(), stamp.clone());
         Ok(self.store.mark_seen(&[(place.clone(), stamp.clone())]).await?)
     }
 
@@ -519,20 +526,19 @@ impl Memory {
     async fn entity_of_page(
         &self,
         key: &PageKey,
-        curated: &mut PageSyncReport,
+        report: &mut PageSyncReport,
     ) -> Result<Option<String>> {
         if key.kind != PageKind::Entity {
             return Ok(None);
         }
-        if let Some(name) = curated.names.get(&key.slug) {
+        if let Some(name) = report.names.get(&key.slug) {
             return Ok(Some(name.clone()));
         }
-        if curated.things.is_none() {
+        if report.things.is_none() {
             let names = self.store.entities().await?;
-            curated.things =
-                Some(names.into_iter().map(|name| (page::slug(&name), name)).collect());
+            report.things = Some(names.into_iter().map(|name| (page::slug(&name), name)).collect());
         }
-        let known = curated.things.as_ref().and_then(|things| things.get(&key.slug)).cloned();
+        let known = report.things.as_ref().and_then(|things| things.get(&key.slug)).cloned();
         Ok(Some(known.unwrap_or_else(|| sanitize::entity_key(&key.slug))))
     }
 
@@ -541,13 +547,13 @@ impl Memory {
         &self,
         keys: &BTreeSet<PageKey>,
         near: &[EventId],
-        curated: &mut PageSyncReport,
+        report: &mut PageSyncReport,
     ) -> Result<BTreeMap<PageKey, Vec<LedgerEntry>>> {
         let mut ids: BTreeSet<EventId> = near.iter().copied().collect();
         let mut things = Vec::new();
         let mut whole = false;
         for key in keys {
-            match self.entity_of_page(key, curated).await? {
+            match self.entity_of_page(key, report).await? {
                 Some(thing) => things.push(thing),
                 // The events that the file itself names; without a file there may be more events
                 // than these.
@@ -595,7 +601,7 @@ impl Memory {
         &self,
         new: &[Event],
         touched: BTreeSet<PageKey>,
-        curated: &mut PageSyncReport,
+        report: &mut PageSyncReport,
     ) -> Result<()> {
         let ids: BTreeSet<EventId> = new
             .iter()
@@ -619,38 +625,38 @@ impl Memory {
             .flat_map(|(_, entries)| entries.iter().map(|entry| entry.event.id))
             .collect();
         let told = near.values().flatten().filter_map(|entry| entry.event.entity.as_ref());
-        curated.names.extend(told.map(|name| (page::slug(name), name.clone())));
-        let shown = self.entries_on_pages(&keys, &at_hand, curated).await?;
+        report.names.extend(told.map(|name| (page::slug(name), name.clone())));
+        let shown = self.entries_on_pages(&keys, &at_hand, report).await?;
         let pages = shown
             .iter()
             .map(|(key, entries)| (key.path(), page::render::render(key, entries).text))
             .collect();
-        self.write_pages(pages, curated).await?;
-        self.update_memory_files(&around, &named, curated).await
+        self.write_pages(pages, report).await?;
+        self.update_memory_files(&around, &named, report).await
     }
 
     /// Rebuilds every page and memory file.
-    pub(crate) async fn rebuild_pages(&self, curated: &mut PageSyncReport) -> Result<()> {
+    pub(crate) async fn rebuild_pages(&self, report: &mut PageSyncReport) -> Result<()> {
         let all = self.displayed_events().await?;
         let pages = page::entries_by_page(&all);
         let pages = pages
             .iter()
             .map(|(key, entries)| (key.path(), page::render::render(key, entries).text))
             .collect();
-        self.write_pages(pages, curated).await?;
+        self.write_pages(pages, report).await?;
         let ids: BTreeSet<EventId> = all.entries().iter().map(|entry| entry.event.id).collect();
-        self.update_memory_files(&all, &ids, curated).await
+        self.update_memory_files(&all, &ids, report).await
     }
 
     /// Writes changed pages; a page that was edited meanwhile waits for the next run.
     async fn write_pages(
         &self,
         pages: Vec<(DocPath, String)>,
-        curated: &mut PageSyncReport,
+        report: &mut PageSyncReport,
     ) -> Result<()> {
         let files = pages.into_iter().map(|(place, text)| (place, text.into_bytes())).collect();
-        let written = self.write_files(files, curated).await?;
-        curated.pages.extend(written);
+        let written = self.write_files(files, report).await?;
+        report.pages.extend(written);
         Ok(())
     }
 
@@ -659,13 +665,13 @@ impl Memory {
     async fn write_files(
         &self,
         files: Vec<(DocPath, Vec<u8>)>,
-        curated: &mut PageSyncReport,
+        report: &mut PageSyncReport,
     ) -> Result<Vec<String>> {
         let mut read = Vec::new();
-        for (place, bytes) in files.into_iter().filter(|(place, _)| !curated.held.contains(place)) {
+        for (place, bytes) in files.into_iter().filter(|(place, _)| !report.held.contains(place)) {
             match self.store.document(&place).await {
                 Ok(known) => read.push((place, known, bytes)),
-                Err(error) => curated.complaints.push(format!("{place}: {error}")),
+                Err(error) => report.complaints.push(format!("{place}: {error}")),
             }
         }
         // Stat after reading, so that no earlier change is missed.
@@ -677,12 +683,12 @@ impl Memory {
             let stamp = unseen.get(&path);
             if known.as_ref() == Some(&bytes) {
                 same.push((path, bytes));
-            } else if stamp.is_some_and(|stamp| !curated.is_imported(&path, stamp)) {
+            } else if stamp.is_some_and(|stamp| !report.is_imported(&path, stamp)) {
                 // Saved after its import: the next run imports it.
             } else if is_page(&path)
                 && known.as_deref().is_some_and(|known| is_foreign_page(known, &bytes))
             {
-                curated.complaints.push(format!(
+                report.complaints.push(format!(
                     "{path} was not written by icecore and is not overwritten; its statements are in the ledger, but new ones are not added to it"
                 ));
                 foreign.extend(stamp.map(|stamp| (path.clone(), stamp.clone())));
@@ -713,7 +719,7 @@ impl Memory {
                     match self.store.compare_and_swap_many(std::slice::from_ref(one)).await {
                         Ok(some) => left.extend(some),
                         Err(error) if is_single_file_error(&error) => {
-                            curated.complaints.push(format!("{}: {error}", one.path));
+                            report.complaints.push(format!("{}: {error}", one.path));
                             denied.insert(one.path.clone());
                         }
                         Err(error) => return Err(error.into()),
@@ -723,7 +729,7 @@ impl Memory {
             }
             Err(error) => return Err(error.into()),
         };
-        curated.complaints.extend(left.iter().map(edited_meanwhile_warning));
+        report.complaints.extend(left.iter().map(edited_meanwhile_warning));
         changed.retain(|one| !left.contains(&one.path) && !denied.contains(&one.path));
         let names = changed.iter().map(|one| one.path.to_string()).collect();
         same.extend(changed.into_iter().map(|one| (one.path, one.bytes)));
@@ -752,7 +758,7 @@ impl Memory {
         &self,
         ledger: &Ledger,
         ids: &BTreeSet<EventId>,
-        curated: &mut PageSyncReport,
+        report: &mut PageSyncReport,
     ) -> Result<()> {
         let mut files: BTreeMap<DocPath, Vec<u8>> = BTreeMap::new();
         // An unconfirmed event has no memory file.
@@ -770,8 +776,8 @@ impl Memory {
                 files.insert(place, text.into_bytes());
             }
         }
-        let written = self.write_files(files.into_iter().collect(), curated).await?;
-        curated.memories.extend(written);
+        let written = self.write_files(files.into_iter().collect(), report).await?;
+        report.memories.extend(written);
         Ok(())
     }
 

@@ -216,7 +216,7 @@ impl Memory {
         let known = self.store.document(&place).await?;
         let hash = known.as_deref().map(|bytes| Hash::of(bytes).to_string());
         if hash.as_deref() != read {
-            return Err(StoreError::Conflict { what: place.to_string() }.into());
+            return Err(StoreError::conflict(place.to_string()).into());
         }
         match &known {
             Some(bytes) if bytes == text.as_bytes() => {}

@@ -101,7 +101,7 @@ impl Prompts {
     pub async fn load(store: &dyn Store) -> Result<Self> {
         let mut files = BTreeMap::new();
         for &(name, built_in) in BUILT_IN_PROMPTS {
-            let path: DocPath = format!("prompts/{name}.yaml").parse().map_err(StoreError::Path)?;
+            let path: DocPath = format!("prompts/{name}.yaml").parse().map_err(StoreError::from)?;
             let own = store.document(&path).await?;
             let text = match &own {
                 Some(bytes) if bytes.len() > MAX_PROMPT_FILE_BYTES => {

@@ -46,7 +46,8 @@ pub struct QuarantinedEvent {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub quote: Option<String>,
     /// When it was said, else when it was recorded.
-    pub said: String,
+    #[serde(rename = "said")]
+    pub said_at: String,
     /// Where the original is.
     pub source: String,
     /// The session it was said in.
@@ -68,7 +69,7 @@ impl QuarantinedEvent {
             trust: Trust::from_origin(event.origin),
             content: event.content.clone(),
             quote: event.extra_field::<String>(QUOTE_FIELD),
-            said: event
+            said_at: event
                 .extra_field::<String>(SAID_AT_FIELD)
                 .unwrap_or_else(|| event.ts.to_string()),
             source: event.source.clone(),

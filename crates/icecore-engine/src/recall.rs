@@ -47,7 +47,7 @@ const MAX_ENTITY_PARAGRAPHS: usize = 10;
 /// The most older statements per entity.
 const MAX_STATEMENTS_PER_ENTITY: usize = 10;
 /// The most statements awaiting confirmation that are counted.
-const MAX_COUNTED_QUARANTINED: usize = 1_000;
+const MAX_COUNTED_QUARANTINED_EVENTS: usize = 1_000;
 /// A ledger with at most this many lines is read at once.
 const SHORT_LEDGER_LINES: usize = 2_000;
 /// The part of an append-only file that is searched for recent runs.
@@ -105,7 +105,7 @@ enum LedgerSource {
 }
 
 fn doc_path(text: &str) -> Result<DocPath> {
-    Ok(text.parse().map_err(StoreError::Path)?)
+    Ok(text.parse().map_err(StoreError::from)?)
 }
 
 fn days_before(day: Date, days: i32) -> Date {
@@ -332,7 +332,7 @@ impl Memory {
         }
         let waiting = EventQuery {
             quarantined: Some(true),
-            limit: Some(MAX_COUNTED_QUARANTINED),
+            limit: Some(MAX_COUNTED_QUARANTINED_EVENTS),
             ..EventQuery::default()
         };
         let quarantined =

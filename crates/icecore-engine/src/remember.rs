@@ -12,7 +12,7 @@ use icecore_domain::ledger::conflict::{self, Conflict};
 use icecore_domain::ledger::query::EventQuery;
 use icecore_domain::ledger::revise::RevisionError;
 use icecore_domain::ledger::{Ledger, LedgerEntry, revise};
-use icecore_store::{Error as StoreError, EventSelection, Position};
+use icecore_store::{Error as StoreError, ErrorKind as StoreErrorKind, EventSelection, Position};
 use jiff::civil::Date;
 use serde::Serialize;
 
@@ -72,49 +72,52 @@ pub struct ActReport {
 
 impl Memory {
     /// Appends a statement to the ledger.
-    pub async fn remember(&self, said: RememberRequest) -> Result<RememberReport> {
+    pub async fn remember(&self, request: RememberRequest) -> Result<RememberReport> {
         self.refresh_tombstones().await?;
-        let names = [said.entity.as_deref(), said.waiting_on.as_deref(), said.session.as_deref()]
-            .into_iter()
-            .flatten();
-        for text in names.chain(said.tags.iter().map(String::as_str)).chain([said.text.as_str()]) {
+        let names =
+            [request.entity.as_deref(), request.waiting_on.as_deref(), request.session.as_deref()]
+                .into_iter()
+                .flatten();
+        for text in
+            names.chain(request.tags.iter().map(String::as_str)).chain([request.text.as_str()])
+        {
             self.refuse_forgotten(&self.scrub_text(text.to_owned()))?;
         }
-        let said = RememberRequest { text: self.scrub_text(said.text), ..said };
+        let request = RememberRequest { text: self.scrub_text(request.text), ..request };
         // An event inherits from the one it supersedes what is not given.
-        let model = match said.supersedes.first() {
+        let model = match request.supersedes.first() {
             Some(&id) => {
                 self.load_events_with_archives(&[id]).await?.pop().map(|entry| entry.event)
             }
             None => None,
         };
-        let kind = said.kind.or(model.as_ref().map(|model| model.kind)).unwrap_or_else(|| {
-            if said.due.is_some() || said.waiting_on.is_some() {
+        let kind = request.kind.or(model.as_ref().map(|model| model.kind)).unwrap_or_else(|| {
+            if request.due.is_some() || request.waiting_on.is_some() {
                 EventType::Commitment
             } else {
-                guess_event_type(&said.text)
+                guess_event_type(&request.text)
             }
         });
-        let priority = said
+        let priority = request
             .priority
             .or(model.as_ref().map(|model| model.priority))
             .map_or_else(|| self.policy.default_priority(), Ok)?;
         let draft = EventDraft {
-            entity: said.entity,
-            entity_kind: said.entity_kind,
-            tags: said.tags,
-            supersedes: without_duplicates(said.supersedes),
-            related: without_duplicates(said.related),
-            due: said.due,
-            waiting_on: said.waiting_on,
-            source: said
+            entity: request.entity,
+            entity_kind: request.entity_kind,
+            tags: request.tags,
+            supersedes: without_duplicates(request.supersedes),
+            related: without_duplicates(request.related),
+            due: request.due,
+            waiting_on: request.waiting_on,
+            source: request
                 .source
                 .filter(|source| !source.trim().is_empty())
                 .unwrap_or_else(|| "live".into()),
-            session: said.session,
-            scope: said.scope.clone().unwrap_or_default(),
-            origin: said.origin.unwrap_or(Origin::User),
-            ..EventDraft::new(self.now(), kind, priority, said.text)
+            session: request.session,
+            scope: request.scope.clone().unwrap_or_default(),
+            origin: request.origin.unwrap_or(Origin::User),
+            ..EventDraft::new(self.now(), kind, priority, request.text)
         };
         let draft = match model {
             None => draft,
@@ -124,7 +127,7 @@ impl Memory {
                     entity: draft.entity.or(model.draft.entity),
                     entity_kind: draft.entity_kind.or(model.draft.entity_kind),
                     tags: if draft.tags.is_empty() { model.draft.tags } else { draft.tags },
-                    scope: said.scope.unwrap_or(model.draft.scope),
+                    scope: request.scope.unwrap_or(model.draft.scope),
                     due: draft.due.or(model.draft.due).filter(|_| owed),
                     waiting_on: draft.waiting_on.or(model.draft.waiting_on).filter(|_| owed),
                     ..draft
@@ -155,7 +158,7 @@ impl Memory {
         let conflicts = self.find_conflicts_with(&event).await.unwrap_or_default();
         Ok(RememberReport {
             event,
-            type_guessed: said.kind.is_none(),
+            type_guessed: request.kind.is_none(),
             characters_removed,
             secrets,
             conflicts,
@@ -285,14 +288,14 @@ impl Memory {
         &self,
         mut decide: impl AsyncFnMut() -> Result<(Vec<EventDraft>, Position)>,
     ) -> Result<Vec<Event>> {
-        let mut last = StoreError::Conflict { what: "the ledger".into() };
+        let mut last = StoreError::conflict("the ledger".into());
         for _ in 0..MAX_ATTEMPTS {
             let (drafts, position) = decide().await?;
             if drafts.is_empty() {
                 return Ok(Vec::new());
             }
             match self.store.append(drafts, Some(position)).await {
-                Err(moved @ StoreError::Conflict { .. }) => last = moved,
+                Err(moved @ StoreError { kind: StoreErrorKind::Conflict, .. }) => last = moved,
                 other => return Ok(other?),
             }
         }

@@ -71,7 +71,7 @@ struct ImportanceMark {
 }
 
 fn doc_path(text: &str) -> Result<DocPath> {
-    Ok(text.parse().map_err(StoreError::Path)?)
+    Ok(text.parse().map_err(StoreError::from)?)
 }
 
 impl Memory {
@@ -189,7 +189,7 @@ impl Memory {
     pub(crate) async fn ask_before_replacing_edited(
         &self,
         due: &DueSummary,
-        rolled: &mut RollupReport,
+        report: &mut RollupReport,
     ) -> Result<bool> {
         let reviews = self.load_latest_reviews().await?;
         let known = reviews
@@ -209,7 +209,7 @@ impl Memory {
             (SummaryDraft { headline: own.headline, body: own.body }, why)
         };
         self.store_rejected_draft(due, &draft, why, SummaryCost::default()).await?;
-        rolled.flagged.push(DeferredNode { period: due.period, why: why.into() });
+        report.flagged.push(DeferredNode { period: due.period, why: why.into() });
         Ok(false)
     }
 
@@ -232,7 +232,7 @@ impl Memory {
             .filter(|review| review.state == ReviewState::Open);
         let Some(review) = review else {
             return Err(Error::NotFound(format!(
-                "no draft of {period} waits for review; run `icecore summary review` to list those that do"
+                "there is no draft of {period} to review; `icecore summary review` lists all drafts"
             )));
         };
         let (state, words) = match what {

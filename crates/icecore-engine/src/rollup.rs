@@ -119,7 +119,8 @@ pub struct DeferredNode {
 #[derive(Debug, Default, Serialize)]
 pub struct RollupReport {
     /// The new summaries.
-    pub pressed: Vec<WrittenSummary>,
+    #[serde(rename = "pressed")]
+    pub summaries: Vec<WrittenSummary>,
     /// Drafts that the judge refused; they wait for review.
     pub flagged: Vec<DeferredNode>,
     pub deferred: Vec<DeferredNode>,
@@ -133,7 +134,7 @@ pub struct RollupReport {
 impl RollupReport {
     /// Whether there was nothing to do.
     pub fn is_idle(&self) -> bool {
-        self.pressed.is_empty() && self.deferred.is_empty() && self.flagged.is_empty()
+        self.summaries.is_empty() && self.deferred.is_empty() && self.flagged.is_empty()
     }
 }
 
@@ -376,12 +377,16 @@ impl Memory {
     }
 
     /// What is due, without a run.
-    pub async fn plan_rollup(&self, wish: &RollupRequest, has_model: bool) -> Result<RollupPlan> {
+    pub async fn plan_rollup(
+        &self,
+        request: &RollupRequest,
+        has_model: bool,
+    ) -> Result<RollupPlan> {
         let known = self.planning_input(has_model).await?;
         let mut outlook = RollupPlan::default();
-        for tier in requested_tiers(wish) {
-            let plan = known.plan_tier(tier, due_override(wish, tier));
-            outlook.due.extend(plan.due.into_iter().filter(|due| is_requested(wish, due)).map(
+        for tier in requested_tiers(request) {
+            let plan = known.plan_tier(tier, due_override(request, tier));
+            outlook.due.extend(plan.due.into_iter().filter(|due| is_requested(request, due)).map(
                 |due| DueNode {
                     period: due.period,
                     tier,
@@ -397,19 +402,19 @@ impl Memory {
     /// Summarizes what is due, until nothing is.
     pub async fn run_rollup(
         &self,
-        wish: &RollupRequest,
-        asking: Option<&ModelBudget<'_>>,
-        watch: ProgressFn<'_>,
+        request: &RollupRequest,
+        budget: Option<&ModelBudget<'_>>,
+        progress: ProgressFn<'_>,
     ) -> Result<RollupReport> {
-        let mut run = self.begin_rollup(asking).await?;
-        for tier in requested_tiers(wish) {
+        let mut run = self.begin_rollup(budget).await?;
+        for tier in requested_tiers(request) {
             let waiting = self
                 .summarize_tier(
                     &mut run,
                     tier,
-                    due_override(wish, tier),
-                    &|due| is_requested(wish, due),
-                    watch,
+                    due_override(request, tier),
+                    &|due| is_requested(request, due),
+                    progress,
                 )
                 .await?;
             run.rolled.deferred.extend(waiting.into_iter().map(deferred_node));
@@ -421,23 +426,23 @@ impl Memory {
     /// fails or the token ceiling is reached. The next run does the rest.
     pub async fn backfill(
         &self,
-        asking: Option<&ModelBudget<'_>>,
-        watch: ProgressFn<'_>,
+        budget: Option<&ModelBudget<'_>>,
+        progress: ProgressFn<'_>,
     ) -> Result<BackfillReport> {
-        let mut run = self.begin_rollup(asking).await?;
+        let mut run = self.begin_rollup(budget).await?;
         let left = |known: &PlanningInput| {
             let plans = Tier::ALL.iter().map(|&tier| known.plan_tier(tier, None));
             plans.map(|plan| plan.due.len() + plan.waiting.len()).sum::<usize>()
         };
         let all = left(&run.known);
         for (tier, span) in run.known.backfill_order() {
-            let before = run.rolled.pressed.len() + run.rolled.flagged.len();
+            let before = run.rolled.summaries.len() + run.rolled.flagged.len();
             let only = |due: &DueSummary| match due.period {
                 Period::Session { day, .. } | Period::Day(day) => span.contains(day),
                 period => period.days() == span,
             };
             self.summarize_tier(&mut run, tier, None, &only, &|what, done, _| {
-                watch(what, before + done, all.max(before + done))
+                progress(what, before + done, all.max(before + done))
             })
             .await?;
             if run.silent.is_some() {
@@ -448,16 +453,16 @@ impl Memory {
         Ok(BackfillReport { rolled: self.finish_rollup(run).await?, left, ceiling_reached })
     }
 
-    async fn begin_rollup<'a>(&self, asking: Option<&'a ModelBudget<'a>>) -> Result<RollupRun<'a>> {
+    async fn begin_rollup<'a>(&self, budget: Option<&'a ModelBudget<'a>>) -> Result<RollupRun<'a>> {
         let alone = self.acquire_rollup_lease().await?;
         let mut rolled = RollupReport::default();
         let prompts =
-            if asking.is_some() { Some(Prompts::load(self.store.as_ref()).await?) } else { None };
+            if budget.is_some() { Some(Prompts::load(self.store.as_ref()).await?) } else { None };
         self.repair_views(&mut rolled).await?;
-        let known = self.planning_input(asking.is_some()).await?;
+        let known = self.planning_input(budget.is_some()).await?;
         Ok(RollupRun {
             alone,
-            asking,
+            asking: budget,
             rolled,
             prompts,
             known,
@@ -481,7 +486,7 @@ impl Memory {
         tier: Tier,
         asked: Option<PlanRequest>,
         only: &(dyn Fn(&DueSummary) -> bool + Send + Sync),
-        watch: ProgressFn<'_>,
+        progress: ProgressFn<'_>,
     ) -> Result<Vec<WaitingSummary>> {
         let plan = run.known.plan_tier(tier, asked);
         let mut due: Vec<DueSummary> = plan.due.into_iter().filter(|due| only(due)).collect();
@@ -490,7 +495,7 @@ impl Memory {
         let mut batch: Vec<(DueSummary, Summary)> = Vec::new();
         let mut shelf: Option<SimilarityIndex> = None;
         for (done, due) in due.into_iter().enumerate() {
-            watch(&due.period.to_string(), done, all);
+            progress(&due.period.to_string(), done, all);
             if due.by_hand && !self.ask_before_replacing_edited(&due, &mut run.rolled).await? {
                 continue;
             }
@@ -550,7 +555,7 @@ impl Memory {
             }
         }
         self.write_summaries(batch, run).await?;
-        watch("", all, all);
+        progress("", all, all);
         Ok(plan.waiting)
     }
 
@@ -570,7 +575,7 @@ impl Memory {
         self.store.add_summaries(&summaries, None).await?;
         for (due, summary) in &batch {
             known.heads.insert(summary.head());
-            rolled.pressed.push(WrittenSummary {
+            rolled.summaries.push(WrittenSummary {
                 period: summary.period,
                 version: summary.version,
                 why: due.why.word(),
@@ -901,11 +906,11 @@ impl Memory {
     async fn draft_with_model(
         &self,
         due: &DueSummary,
-        asking: &ModelBudget<'_>,
+        budget: &ModelBudget<'_>,
         prompts: &Prompts,
     ) -> Result<DraftOutcome> {
         let begun = self.clock.elapsed_millis();
-        let room = asking.input_tokens.saturating_sub(1_500).max(500);
+        let room = budget.input_tokens.saturating_sub(1_500).max(500);
         let mut material = self.read_material(due, room).await?;
         let bytes_in = material.bytes();
         let size = self.summary_size(due, material.importance, bytes_in);
@@ -951,7 +956,7 @@ impl Memory {
                 job: due.period.tier().word(),
                 retries: self.count_retries(due.period).await?,
             };
-            let heard = match self.ask_model(question, asking, &mut cost).await? {
+            let heard = match self.ask_model(question, budget, &mut cost).await? {
                 Ok(heard) => heard,
                 Err(ModelDeferral { why, all, ceiling }) => {
                     return Ok(DraftOutcome::Deferred { why, all, ceiling });
@@ -967,7 +972,7 @@ impl Memory {
                 complaints.push(DraftComplaint::NoAnswer("it was cut off".into()));
             }
             if complaints.is_empty() {
-                let maker = SummaryAuthor::Model(asking.llm.name());
+                let maker = SummaryAuthor::Model(budget.llm.name());
                 return Ok(DraftOutcome::Draft { draft, maker, cost, left_out: material.left_out });
             }
             last = (draft, complaints);
@@ -980,11 +985,11 @@ impl Memory {
     pub(crate) async fn ask_model(
         &self,
         question: ModelQuestion<'_>,
-        asking: &ModelBudget<'_>,
+        model_budget: &ModelBudget<'_>,
         cost: &mut SummaryCost,
     ) -> Result<Result<StoredAnswer, ModelDeferral>> {
         let ModelQuestion { ask, job, .. } = question;
-        let question = question.answer_key(&asking.llm.name());
+        let question = question.answer_key(&model_budget.llm.name());
         if let Some(kept) = self.store.cached_answer(question).await?
             && let Ok(heard) = serde_json::from_slice::<StoredAnswer>(&kept)
         {
@@ -995,22 +1000,28 @@ impl Memory {
             (budget::estimate_tokens(&ask.system) + budget::estimate_tokens(&ask.user)) as u64 * 5
                 / 4
                 + 200;
-        let tokens_out = u64::from(ask.max_tokens).max(asking.output_tokens);
+        let tokens_out = u64::from(ask.max_tokens).max(model_budget.output_tokens);
         let reserved = match self
-            .reserve_tokens(job, &asking.llm.name(), tokens_in, tokens_out, asking.ceiling)
+            .reserve_tokens(
+                job,
+                &model_budget.llm.name(),
+                tokens_in,
+                tokens_out,
+                model_budget.ceiling,
+            )
             .await?
         {
             Ok(reserved) => reserved,
             Err(left) => {
                 let need = tokens_in + tokens_out;
                 let why = format!(
-                    "the question needs up to {need} tokens, but the day's ceiling of {} leaves {left}",
-                    asking.ceiling
+                    "the question needs up to {need} tokens, but the daily limit of {} leaves {left}",
+                    model_budget.ceiling
                 );
                 return Ok(Err(ModelDeferral { why, all: true, ceiling: true }));
             }
         };
-        match asking.llm.complete(ask, &|_| {}).await {
+        match model_budget.llm.complete(ask, &|_| {}).await {
             Ok(answer) => {
                 let heard = StoredAnswer {
                     text: answer.text,
@@ -1046,7 +1057,7 @@ impl Memory {
                 // says nothing about the next question.
                 let all = !matches!(trouble, ModelError::Refused { status: 400 | 413 | 422, .. });
                 Ok(Err(ModelDeferral {
-                    why: format!("{} did not answer: {trouble}", asking.llm.name()),
+                    why: format!("{} did not answer: {trouble}", model_budget.llm.name()),
                     all,
                     ceiling: false,
                 }))
@@ -1086,26 +1097,26 @@ impl ModelQuestion<'_> {
 }
 
 /// The tiers of a request. A request for days starts at the lowest tier.
-fn requested_tiers(wish: &RollupRequest) -> Vec<Tier> {
-    match (wish.tier, wish.days) {
+fn requested_tiers(request: &RollupRequest) -> Vec<Tier> {
+    match (request.tier, request.days) {
         (Some(top), Some(_)) => Tier::ALL.iter().copied().filter(|&tier| tier <= top).collect(),
         (Some(tier), None) => vec![tier],
         (None, _) => Tier::ALL.to_vec(),
     }
 }
 
-fn due_override(wish: &RollupRequest, tier: Tier) -> Option<PlanRequest> {
-    let before_its_time = wish.tier.is_some_and(|top| tier <= top)
-        && (wish.days.is_some() || wish.sessions.is_some());
-    before_its_time.then_some(PlanRequest { tier, days: wish.days })
+fn due_override(request: &RollupRequest, tier: Tier) -> Option<PlanRequest> {
+    let before_its_time = request.tier.is_some_and(|top| tier <= top)
+        && (request.days.is_some() || request.sessions.is_some());
+    before_its_time.then_some(PlanRequest { tier, days: request.days })
 }
 
-fn is_requested(wish: &RollupRequest, due: &DueSummary) -> bool {
+fn is_requested(request: &RollupRequest, due: &DueSummary) -> bool {
     let days = due.period.days();
     let in_time =
-        wish.days.is_none_or(|wanted| wanted.first <= days.last && days.first <= wanted.last);
+        request.days.is_none_or(|wanted| wanted.first <= days.last && days.first <= wanted.last);
     in_time
-        && wish
+        && request
             .sessions
             .as_ref()
             .is_none_or(|sessions| due.session.as_ref().is_some_and(|key| sessions.contains(key)))
@@ -1296,7 +1307,7 @@ pub(crate) fn parse_draft(text: &str) -> SummaryDraft {
     let text = reply::without_thinking(text);
     let text = text.trim();
     if text.starts_with('{') || text.starts_with('[') {
-        // Text that looks like another JSON object is no draft.
+        // Text that looks like another JSON object is not a draft.
         return SummaryDraft::default();
     }
     let (headline, body) = text.split_once("\n\n").unwrap_or((text, ""));

@@ -21,20 +21,18 @@ use icecore_domain::rank::updates::{self, RankedHit};
 use icecore_domain::rank::vector::{self, DIMENSIONS, PackedVector, SignVector};
 use icecore_domain::record::Role;
 use icecore_store::Progress;
-use icecore_store::search_index::{
-    EmbeddingCoverage, IndexReport as PassagesTaken, LocatedPassage,
-};
+use icecore_store::{EmbeddingCoverage, IndexReport as PassagesTaken, LocatedPassage};
 use jiff::Timestamp;
 
 use crate::embed::Embedder;
 use crate::{Memory, Result};
 
 /// How many of the nearest passages by binary signature are candidates, whatever their words.
-const MAX_NEAREST_BY_SIGNATURE: usize = 100;
+const MAX_SIGNATURE_CANDIDATES: usize = 100;
 /// How many of the best candidates are scored in full.
 const MAX_SCORED_CANDIDATES: usize = 300;
 /// How many of the best candidates are embedded on demand.
-const MAX_EMBEDDED_ON_DEMAND: usize = 100;
+const MAX_ON_DEMAND_PASSAGES: usize = 100;
 /// How many more hits than requested are scored, since some are dropped later.
 const EXTRA_HITS: usize = 40;
 /// How many passages are embedded before the batch is stored.
@@ -42,9 +40,9 @@ const EMBED_BATCH_PASSAGES: usize = 256;
 /// Below this cosine similarity a passage is unrelated to a word that occurs nowhere.
 const MIN_SIMILARITY: f32 = 0.45;
 /// How many passages one round of the daemon embeds.
-pub const EMBED_PER_ROUND: usize = 500;
+pub const EMBED_ROUND_PASSAGES: usize = 500;
 /// How many passages a consolidation embeds when a user waits for it.
-pub const EMBED_PER_NIGHTLY_RUN: usize = 2_000;
+pub const EMBED_NIGHTLY_PASSAGES: usize = 2_000;
 /// Only texts with at least so many words are merged as duplicates.
 const MIN_DUPLICATE_WORDS: usize = 4;
 /// How many longer terms may stand in for a word without any passage.
@@ -87,7 +85,7 @@ pub struct SearchHit {
     pub unconfirmed: bool,
     /// Whether it is a message that was edited or deleted later.
     pub withdrawn: bool,
-    /// Duplicates with the same words, which are no hits of their own.
+    /// Duplicates with the same words, which are not hits of their own.
     pub also: Vec<String>,
     /// The neighbouring passages in order, including this one; empty if none were requested.
     pub around: Vec<Passage>,
@@ -268,17 +266,17 @@ impl Searcher<'_> {
         if let LoadedSignatures::All(all) = &self.signs {
             let distances =
                 icecore_kernels::hamming_distances(all.iter().map(|signs| signs.0), &to.0);
-            return Ok(score::nearest(&distances, corpus, admits, MAX_NEAREST_BY_SIGNATURE));
+            return Ok(score::nearest(&distances, corpus, admits, MAX_SIGNATURE_CANDIDATES));
         }
         // The store does not know the filter, so it is asked for more until enough are admitted.
-        let mut most = 4 * MAX_NEAREST_BY_SIGNATURE;
+        let mut most = 4 * MAX_SIGNATURE_CANDIDATES;
         loop {
             let found = self.memory.store.nearest_by_signs(to, most).await?;
             let end = found.last().map_or(0, |(number, _)| number + 1).max(corpus.passage_end());
             let mut distances = vec![u32::MAX; end as usize];
             found.iter().for_each(|&(number, distance)| distances[number as usize] = distance);
-            let near = score::nearest(&distances, corpus, admits, MAX_NEAREST_BY_SIGNATURE);
-            if near.len() >= MAX_NEAREST_BY_SIGNATURE
+            let near = score::nearest(&distances, corpus, admits, MAX_SIGNATURE_CANDIDATES);
+            if near.len() >= MAX_SIGNATURE_CANDIDATES
                 || found.len() < most
                 || found.last().is_some_and(|(_, distance)| *distance >= DIMENSIONS as u32 / 2)
             {
@@ -306,15 +304,15 @@ impl Searcher<'_> {
     }
 
     /// Runs a search.
-    pub async fn search(&self, looking: &SearchRequest) -> Result<SearchResults> {
+    pub async fn search(&self, request: &SearchRequest) -> Result<SearchResults> {
         let (memory, corpus) = (self.memory, self.corpus.as_ref());
         // A request for older passages is answered as of that moment.
-        let now = looking
+        let now = request
             .now
-            .or_else(|| looking.before.map(|before| memory.zone.moment(before)))
+            .or_else(|| request.before.map(|before| memory.zone.moment(before)))
             .unwrap_or_else(|| memory.now());
-        let question = Question::parse(&looking.text, &self.voices, now.day(), &self.reader);
-        let groups: Option<HashSet<u32>> = match &looking.conversation {
+        let question = Question::parse(&request.text, &self.voices, now.day(), &self.reader);
+        let groups: Option<HashSet<u32>> = match &request.conversation {
             Some(conversation) => {
                 Some(memory.store.conversation_groups(conversation).await?.into_iter().collect())
             }
@@ -322,18 +320,18 @@ impl Searcher<'_> {
         };
         // Passages that are newer than the moment must not be found.
         let as_of = memory.view_horizon().map(|horizon| horizon.as_second().saturating_add(1));
-        let before = looking.before.map(Timestamp::as_second);
+        let before = request.before.map(Timestamp::as_second);
         let seconds = |days: Days| {
             let end = days.last.tomorrow().unwrap_or(days.last);
             memory.zone.day_start(days.first).as_second()..memory.zone.day_start(end).as_second()
         };
-        let when = looking.when.map(seconds);
+        let when = request.when.map(seconds);
         let times = QuestionTimes {
             now: now.timestamp().as_second(),
             named: question.times.iter().copied().map(seconds).collect(),
         };
         let admits = |_: u32, row: &PassageRow| {
-            row.kind.is_some_and(|kind| looking.kinds.is_empty() || looking.kinds.contains(&kind))
+            row.kind.is_some_and(|kind| request.kinds.is_empty() || request.kinds.contains(&kind))
                 // A client's system messages are not memory.
                 && row.role != Some(Role::System)
                 && as_of.is_none_or(|as_of| row.at < as_of)
@@ -345,7 +343,7 @@ impl Searcher<'_> {
         let vector = match self.embed {
             Some(embed)
                 if !question.spoken.is_empty()
-                    && (looking.rerank || self.has_vectors().await?) =>
+                    && (request.rerank || self.has_vectors().await?) =>
             {
                 embed
                     .embed(&[&question.spoken])?
@@ -361,11 +359,11 @@ impl Searcher<'_> {
         let mut pool = score::find_candidates(corpus, &question, &sought, &admits, &times, &near);
         let mut vectors: HashMap<u32, PackedVector> = HashMap::new();
         if let Some(vector) = &vector {
-            if let (true, Some(embed)) = (looking.rerank, self.embed) {
+            if let (true, Some(embed)) = (request.rerank, self.embed) {
                 let best = pool.clone().into_ranked(corpus, &KEYWORD_WEIGHTS);
                 let best: Vec<u32> = best
                     .into_iter()
-                    .take(MAX_EMBEDDED_ON_DEMAND)
+                    .take(MAX_ON_DEMAND_PASSAGES)
                     .map(|(_, candidate)| candidate.passage)
                     .collect();
                 vectors = memory.embed_and_store(embed, &best).await?;
@@ -436,7 +434,7 @@ impl Searcher<'_> {
             question.phrases.iter().all(|phrase| said.contains(phrase.as_str()))
         };
         let mut hits: Vec<(Candidate, SearchHit)> = Vec::new();
-        for chunk in ranked.chunks(looking.limit + EXTRA_HITS) {
+        for chunk in ranked.chunks(request.limit + EXTRA_HITS) {
             let numbers: Vec<u32> = chunk.iter().map(|(_, candidate)| candidate.passage).collect();
             let placed = memory.store.locate_passages(&numbers).await?;
             for ((score, candidate), placed) in chunk.iter().zip(placed) {
@@ -458,7 +456,7 @@ impl Searcher<'_> {
                     ));
                 }
             }
-            if hits.len() >= looking.limit || question.phrases.is_empty() || !question.is_exact {
+            if hits.len() >= request.limit || question.phrases.is_empty() || !question.is_exact {
                 break;
             }
         }
@@ -470,10 +468,10 @@ impl Searcher<'_> {
             hits = self.rank_successors_first(hits, &vectors);
         }
         let mut hits = merge_duplicates(self.apply_ledger(hits).await?);
-        hits.truncate(looking.limit);
-        if looking.context > 0 {
+        hits.truncate(request.limit);
+        if request.context > 0 {
             for (candidate, hit) in &mut hits {
-                hit.around = self.load_neighbours(candidate.passage, looking.context).await?;
+                hit.around = self.load_neighbours(candidate.passage, request.context).await?;
             }
         }
         let mut hits: Vec<SearchHit> = hits.into_iter().map(|(_, hit)| hit).collect();

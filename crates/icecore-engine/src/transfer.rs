@@ -33,7 +33,7 @@ const BACKUP_VERSION: u32 = 1;
 const SPACES_PREFIX: &str = "spaces/";
 /// The folder of documents in a backup, so that no document's name collides with other entries.
 const DOCUMENTS_PREFIX: &str = "documents/";
-/// The maximum size of an unpacked manifest. A larger one is no backup of ours.
+/// The maximum size of an unpacked manifest. A larger one is not a backup of ours.
 const MAX_MANIFEST_BYTES: u64 = 256 << 20;
 /// The maximum size of a document; no store has larger ones.
 const MAX_DOCUMENT_BYTES: u64 = 1 << 30;
@@ -213,7 +213,7 @@ impl<'a> TargetWriter<'a> {
         }
         // Created by `init`, and not in the source.
         for path in [".gitignore", ".gitattributes"] {
-            let path: DocPath = path.parse().map_err(StoreError::Path)?;
+            let path: DocPath = path.parse().map_err(StoreError::from)?;
             if !self.hashes.contains_key(&path) && self.to.document_len(&path).await? > 0 {
                 self.to.remove(&path).await?;
             }

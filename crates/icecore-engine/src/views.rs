@@ -22,7 +22,7 @@ use icecore_domain::sanitize;
 use icecore_domain::summary::{
     self, Importance, Period, Summary, SummaryAuthor, SummaryFileState, SummaryQuery, Tier,
 };
-use icecore_store::{ContentVersion, Error as StoreError};
+use icecore_store::{ContentVersion, Error as StoreError, ErrorKind as StoreErrorKind};
 use jiff::ToSpan;
 use jiff::civil::Date;
 use serde::Serialize;
@@ -53,7 +53,7 @@ const PRIMER_FOLDERS: &[&str] =
 const TAIL_BYTES: u64 = 256 * 1024;
 
 fn doc_path(text: &str) -> Result<DocPath> {
-    Ok(text.parse().map_err(StoreError::Path)?)
+    Ok(text.parse().map_err(StoreError::from)?)
 }
 
 /// The period of a primer's file.
@@ -75,13 +75,13 @@ impl Memory {
     pub(crate) async fn write_views(
         &self,
         summaries: &[Summary],
-        rolled: &mut RollupReport,
+        report: &mut RollupReport,
     ) -> Result<()> {
         let mut paths = Vec::new();
         for summary in summaries {
             let path = self.view_path(summary.period, summary.importance);
-            if self.write_view(&path, summary, rolled).await? {
-                rolled.files.written += 1;
+            if self.write_view(&path, summary, report).await? {
+                report.files.written += 1;
                 paths.push((path, summary.to_markdown().into_bytes()));
             }
         }
@@ -94,7 +94,7 @@ impl Memory {
         &self,
         place: &DocPath,
         summary: &Summary,
-        rolled: &mut RollupReport,
+        report: &mut RollupReport,
     ) -> Result<bool> {
         let text = summary.to_markdown();
         let known = self.store.document(place).await?;
@@ -117,10 +117,10 @@ impl Memory {
             None => false,
         };
         if stays {
-            rolled.files.left.push(place.to_string());
+            report.files.left.push(place.to_string());
             return Ok(false);
         }
-        self.replace_view(place, &text, ContentVersion::of(known.as_deref()), rolled).await
+        self.replace_view(place, &text, ContentVersion::of(known.as_deref()), report).await
     }
 
     /// Replaces a file in the version that was read; false if it was saved meanwhile.
@@ -129,11 +129,11 @@ impl Memory {
         place: &DocPath,
         text: &str,
         from: ContentVersion,
-        rolled: &mut RollupReport,
+        report: &mut RollupReport,
     ) -> Result<bool> {
         match self.store.compare_and_swap(place, text.as_bytes(), from).await {
-            Err(StoreError::Conflict { .. }) => {
-                rolled.files.left.push(place.to_string());
+            Err(StoreError { kind: StoreErrorKind::Conflict, .. }) => {
+                report.files.left.push(place.to_string());
                 Ok(false)
             }
             other => Ok(other.map(|()| true)?),
@@ -163,7 +163,7 @@ impl Memory {
     }
 
     /// Finishes what a crashed run left, and adopts the user's changes.
-    pub(crate) async fn repair_views(&self, rolled: &mut RollupReport) -> Result<()> {
+    pub(crate) async fn repair_views(&self, report: &mut RollupReport) -> Result<()> {
         // Each file is written right after its summary, so only the newest summaries can lack their
         // file.
         let (tail, _) = self.store.read_tail(&doc_path(layout::SUMMARIES)?, TAIL_BYTES).await?;
@@ -179,10 +179,10 @@ impl Memory {
             if !places.contains(&summary.period.path())
                 && self.store.document(&place).await?.is_none()
                 && self
-                    .replace_view(&place, &summary.to_markdown(), ContentVersion::ABSENT, rolled)
+                    .replace_view(&place, &summary.to_markdown(), ContentVersion::ABSENT, report)
                     .await?
             {
-                rolled.files.restored += 1;
+                report.files.restored += 1;
             }
             places.insert(place);
         }
@@ -206,12 +206,12 @@ impl Memory {
                 }
                 (SummaryFileState::Ours | SummaryFileState::Broken, Some(newest)) => {
                     let view = newest.to_markdown();
-                    let is_written = self.replace_view(&place, &view, from, rolled).await?;
-                    rolled.files.restored += usize::from(is_written);
+                    let is_written = self.replace_view(&place, &view, from, report).await?;
+                    report.files.restored += usize::from(is_written);
                     is_written.then_some(view)
                 }
                 (SummaryFileState::Edited { headline, body }, Some(newest)) => {
-                    self.adopt_edit(newest, &headline, &body, &place, from, rolled).await?
+                    self.adopt_edit(newest, &headline, &body, &place, from, report).await?
                 }
                 (SummaryFileState::Foreign { headline, body }, newest) => {
                     if let Some(period) = period.filter(|period| place == period.path()) {
@@ -220,7 +220,7 @@ impl Memory {
                             newest,
                             &headline,
                             &body,
-                            &mut rolled.files,
+                            &mut report.files,
                         )
                         .await?;
                     }
@@ -247,7 +247,7 @@ impl Memory {
         body: &str,
         place: &DocPath,
         from: ContentVersion,
-        rolled: &mut RollupReport,
+        report: &mut RollupReport,
     ) -> Result<Option<String>> {
         let own = Summary {
             version: newest.version + 1,
@@ -266,8 +266,8 @@ impl Memory {
         };
         self.store.add_summaries(std::slice::from_ref(&own), None).await?;
         let view = own.to_markdown();
-        let is_written = self.replace_view(place, &view, from, rolled).await?;
-        rolled.files.adopted.push(own.period);
+        let is_written = self.replace_view(place, &view, from, report).await?;
+        report.files.adopted.push(own.period);
         Ok(is_written.then_some(view))
     }
 
@@ -341,7 +341,7 @@ impl Memory {
     pub(crate) async fn refresh_views(
         &self,
         known: &PlanningInput,
-        rolled: &mut RollupReport,
+        report: &mut RollupReport,
     ) -> Result<()> {
         let today = known.now.day();
         let flagged = self.list_flagged_periods().await?;
@@ -376,7 +376,7 @@ impl Memory {
             match summary::classify_summary_file(&String::from_utf8_lossy(&bytes)) {
                 // Adopt the user's text first.
                 SummaryFileState::Edited { .. } => {
-                    rolled.files.left.push(file.to_string());
+                    report.files.left.push(file.to_string());
                     continue;
                 }
                 // A file that icecore did not write is not moved.
@@ -384,13 +384,15 @@ impl Memory {
                 SummaryFileState::Ours | SummaryFileState::Broken => {}
             }
             if let Some(newest) = self.find_newest_summary(period).await?
-                && self.write_view(&place, &newest, rolled).await?
+                && self.write_view(&place, &newest, report).await?
             {
                 match self.store.remove_unchanged(&file, ContentVersion::of(Some(&bytes))).await {
-                    Err(StoreError::Conflict { .. }) => rolled.files.left.push(file.to_string()),
+                    Err(StoreError { kind: StoreErrorKind::Conflict, .. }) => {
+                        report.files.left.push(file.to_string())
+                    }
                     other => {
                         other?;
-                        rolled.files.archived += 1;
+                        report.files.archived += 1;
                     }
                 }
             }
@@ -412,15 +414,15 @@ impl Memory {
         let mut restored = Vec::new();
         for period in gone {
             if let Some(newest) = self.find_newest_summary(period).await?
-                && self.write_view(&period.path(), &newest, rolled).await?
+                && self.write_view(&period.path(), &newest, report).await?
             {
-                rolled.files.restored += 1;
+                report.files.restored += 1;
                 restored.push((period.path(), newest.to_markdown().into_bytes()));
             }
         }
         self.mark_own_writes_seen(&restored).await?;
-        self.refresh_cascade_files(known, rolled).await?;
-        self.refresh_upload_package(rolled).await
+        self.refresh_cascade_files(known, report).await?;
+        self.refresh_upload_package(report).await
     }
 
     /// Writes a view if its text is new.
@@ -428,14 +430,14 @@ impl Memory {
         &self,
         place: &DocPath,
         text: &str,
-        rolled: &mut RollupReport,
+        report: &mut RollupReport,
     ) -> Result<()> {
         let so_far = self.store.document(place).await?;
         if so_far.as_deref() != Some(text.as_bytes()) && !(so_far.is_none() && text.is_empty()) {
             let is_written = self
-                .replace_view(place, text, ContentVersion::of(so_far.as_deref()), rolled)
+                .replace_view(place, text, ContentVersion::of(so_far.as_deref()), report)
                 .await?;
-            rolled.files.written += usize::from(is_written);
+            report.files.written += usize::from(is_written);
         }
         Ok(())
     }
@@ -444,12 +446,12 @@ impl Memory {
     async fn refresh_cascade_files(
         &self,
         known: &PlanningInput,
-        rolled: &mut RollupReport,
+        report: &mut RollupReport,
     ) -> Result<()> {
         let today = known.now.day();
         let span = self.policy.retention.states_span();
         let memories = self.memory_file_names().await?;
-        self.remove_summarized_states(known, &memories, rolled).await?;
+        self.remove_summarized_states(known, &memories, report).await?;
         let months: BTreeSet<icecore_domain::calendar::Month> = known
             .heads
             .all()
@@ -481,9 +483,9 @@ impl Memory {
             None => Vec::new(),
         };
         let rendered = states::render_thirty_days(today, span, &days, &months, &memories);
-        self.refresh_cascade_file(&doc_path(layout::LAST_MONTH)?, &rendered, &days, rolled).await?;
-        let pressed: BTreeSet<i16> = rolled
-            .pressed
+        self.refresh_cascade_file(&doc_path(layout::LAST_MONTH)?, &rendered, &days, report).await?;
+        let pressed: BTreeSet<i16> = report
+            .summaries
             .iter()
             .filter_map(|node| {
                 if let Period::Month(month) = node.period {
@@ -518,7 +520,7 @@ impl Memory {
                 &place,
                 &states::render_year(today, span, &months, &memories),
                 &months,
-                rolled,
+                report,
             )
             .await?;
         }
@@ -532,10 +534,10 @@ impl Memory {
         place: &DocPath,
         rendered: &str,
         summaries: &[Summary],
-        rolled: &mut RollupReport,
+        report: &mut RollupReport,
     ) -> Result<()> {
         let Some(bytes) = self.store.document(place).await? else {
-            return self.refresh_view(place, rendered, rolled).await;
+            return self.refresh_view(place, rendered, report).await;
         };
         let existing = String::from_utf8_lossy(&bytes).into_owned();
         let mut foreign: BTreeSet<Period> = summaries
@@ -544,7 +546,7 @@ impl Memory {
             .map(|summary| summary.period)
             .collect();
         foreign.extend(
-            self.foreign_entries(&existing, rendered, rolled)
+            self.foreign_entries(&existing, rendered, report)
                 .await?
                 .into_iter()
                 .map(|(period, _)| period),
@@ -555,9 +557,9 @@ impl Memory {
         });
         let text = states::keep_foreign(&existing, rendered, &foreign);
         if text != existing
-            && self.replace_view(place, &text, ContentVersion::of(Some(&bytes)), rolled).await?
+            && self.replace_view(place, &text, ContentVersion::of(Some(&bytes)), report).await?
         {
-            rolled.files.written += 1;
+            report.files.written += 1;
         }
         Ok(())
     }
@@ -568,7 +570,7 @@ impl Memory {
         &self,
         existing: &str,
         rendered: &str,
-        rolled: &mut RollupReport,
+        report: &mut RollupReport,
     ) -> Result<BTreeSet<(Period, String)>> {
         let ours: BTreeSet<(Period, String)> = states::parse_blocks(rendered)
             .1
@@ -609,7 +611,7 @@ impl Memory {
                 version.maker != SummaryAuthor::File && version.headline == FORGOTTEN_MARK
             });
             if is_erased
-                && (self.tombstones().unfinished().next().is_some()
+                && (self.tombstones().unfinished_tombstones().next().is_some()
                     || !self.list_unapplied_tombstones().await?.is_empty())
             {
                 continue;
@@ -632,11 +634,11 @@ impl Memory {
                     newest,
                     &block.one_line_text(),
                     "",
-                    &mut rolled.files,
+                    &mut report.files,
                 )
                 .await?
             {
-                self.write_views(&[version], rolled).await?;
+                self.write_views(&[version], report).await?;
             }
         }
         Ok(foreign)
@@ -680,7 +682,7 @@ impl Memory {
         &self,
         known: &PlanningInput,
         memories: &[String],
-        rolled: &mut RollupReport,
+        report: &mut RollupReport,
     ) -> Result<()> {
         let today = known.now.day();
         let span = self.policy.retention.states_span();
@@ -754,10 +756,10 @@ impl Memory {
             .await
         {
             // A state was saved meanwhile; the next run removes the old ones.
-            Err(StoreError::Conflict { .. }) => {}
+            Err(StoreError { kind: StoreErrorKind::Conflict, .. }) => {}
             other => {
                 other?;
-                rolled.files.written += 1;
+                report.files.written += 1;
             }
         }
         Ok(())
@@ -773,11 +775,11 @@ impl Memory {
     }
 
     /// Updates the upload package.
-    async fn refresh_upload_package(&self, rolled: &mut RollupReport) -> Result<()> {
+    async fn refresh_upload_package(&self, report: &mut RollupReport) -> Result<()> {
         if self.is_looking_back().await? {
             return Ok(());
         }
         let pack = self.assemble_upload(None, None).await?;
-        self.refresh_view(&doc_path(layout::UPLOAD)?, &pack.text, rolled).await
+        self.refresh_view(&doc_path(layout::UPLOAD)?, &pack.text, report).await
     }
 }

@@ -51,7 +51,7 @@ pub fn resolve_links(path: &Path) -> Result<PathBuf> {
 /// The bytes of a file; `None` if there is none.
 pub fn read_file(place: &Path) -> Result<Option<Vec<u8>>> {
     match fs::metadata(place) {
-        Ok(found) if !found.is_file() => return Err(Error::NotAFile(place.to_owned())),
+        Ok(found) if !found.is_file() => return Err(Error::not_a_file(place.to_owned())),
         Ok(_) => {}
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
             return Ok(None);
@@ -102,7 +102,7 @@ pub fn replace_file(
     })();
     let still = written.map_err(|error| io_error("writing", place, error)).and_then(|()| {
         if read_file(place)?.as_deref() != read {
-            return Err(Error::Conflict { what: place.display().to_string() });
+            return Err(Error::conflict(place.display().to_string()));
         }
         fs::rename(&temporary, place).map_err(|error| io_error("writing", place, error))
     });
@@ -125,7 +125,7 @@ pub fn remove_file(place: &Path, read: &[u8]) -> Result<()> {
     match read_file(place)? {
         None => return Ok(()),
         Some(now) if now != read => {
-            return Err(Error::Conflict { what: place.display().to_string() });
+            return Err(Error::conflict(place.display().to_string()));
         }
         Some(_) => {}
     }

@@ -1,7 +1,10 @@
-//! Queries over a ledger and its archives in memory, for a store without a usable index; and the
-//! assignment of ids to drafts.
+//! The ledger and its archives in memory: the one view that both backends answer queries from. The
+//! vault has an index besides, and uses the view where the index cannot answer.
 
+use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::Deref;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use icecore_domain::event::{Event, EventDraft};
 use icecore_domain::format::line;
@@ -15,39 +18,237 @@ use jiff::civil::Date;
 
 use crate::{Error, Result, StatementCount};
 
-/// The local days of drafts, each once, in order.
-pub(crate) fn draft_days(drafts: &[EventDraft]) -> Vec<Date> {
-    drafts.iter().map(|draft| draft.ts.day()).collect::<BTreeSet<_>>().into_iter().collect()
+/// The highest event number of each local day.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct EventNumbers(HashMap<Date, u32>);
+
+impl EventNumbers {
+    fn add_entries(&mut self, entries: &[LedgerEntry]) {
+        self.extend(entries.iter().map(|entry| (entry.event.id.day(), entry.event.id.number())));
+    }
+
+    /// Assigns ids to drafts: the numbers that follow the highest one of each day in any of `used`.
+    pub fn assign_ids(drafts: Vec<EventDraft>, used: &[&Self]) -> Result<Vec<Event>> {
+        let mut assigned = Self::default();
+        drafts
+            .into_iter()
+            .map(|draft| {
+                let day = draft.ts.day();
+                let numbers = used.iter().copied().chain([&assigned]);
+                let highest = numbers.filter_map(|used| used.0.get(&day)).max().map_or(0, |n| *n);
+                if highest >= MAX_EVENT_NUMBER {
+                    return Err(Error::no_id_left(day));
+                }
+                let id = EventId::new(day, highest + 1);
+                assigned.extend([(day, highest + 1)]);
+                Ok(draft.with_id(id))
+            })
+            .collect()
+    }
 }
 
-/// The highest event number in use on each of these sorted days.
-pub(crate) fn highest_numbers(days: &[Date], taken: impl Iterator<Item = EventId>) -> Vec<u32> {
-    let mut highest = vec![0; days.len()];
-    for id in taken {
-        if let Ok(at) = days.binary_search(&id.day()) {
-            highest[at] = id.number().max(highest[at]);
+impl Extend<(Date, u32)> for EventNumbers {
+    fn extend<I: IntoIterator<Item = (Date, u32)>>(&mut self, used: I) {
+        for (day, number) in used {
+            let highest = self.0.entry(day).or_default();
+            *highest = number.max(*highest);
         }
     }
-    highest
 }
 
-/// Assigns ids to drafts: the numbers that follow the highest one of each day.
-pub(crate) fn assign_ids(
-    drafts: Vec<EventDraft>,
-    days: &[Date],
-    mut highest: Vec<u32>,
-) -> Result<Vec<Event>> {
-    let mut events = Vec::with_capacity(drafts.len());
-    for draft in drafts {
-        let day = draft.ts.day();
-        let at = days.binary_search(&day).unwrap_or(0);
-        if highest[at] >= MAX_EVENT_NUMBER {
-            return Err(Error::NoIdLeft(day));
-        }
-        highest[at] += 1;
-        events.push(draft.with_id(EventId::new(day, highest[at])));
+impl FromIterator<(Date, u32)> for EventNumbers {
+    fn from_iter<I: IntoIterator<Item = (Date, u32)>>(used: I) -> Self {
+        let mut numbers = Self::default();
+        numbers.extend(used);
+        numbers
     }
-    Ok(events)
+}
+
+fn lock_mutex<T>(kept: &Mutex<T>) -> MutexGuard<'_, T> {
+    kept.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The ledger with the state of every event, and what queries need besides.
+#[derive(Debug, Default)]
+pub(crate) struct LedgerView {
+    ledger: Ledger,
+    pub numbers: EventNumbers,
+    /// Built on first use and then updated: both cost more than the ledger itself.
+    claims: Mutex<AttributeClaims>,
+    sameness: Mutex<SamenessIndex>,
+}
+
+impl Clone for LedgerView {
+    fn clone(&self) -> Self {
+        Self {
+            ledger: self.ledger.clone(),
+            numbers: self.numbers.clone(),
+            claims: Mutex::new(lock_mutex(&self.claims).clone()),
+            sameness: Mutex::new(lock_mutex(&self.sameness).clone()),
+        }
+    }
+}
+
+impl Deref for LedgerView {
+    type Target = Ledger;
+
+    fn deref(&self) -> &Ledger {
+        &self.ledger
+    }
+}
+
+impl LedgerView {
+    /// Reads a whole ledger.
+    pub fn parse(bytes: &[u8]) -> Self {
+        let mut view = Self { ledger: Ledger::parse(bytes, None), ..Self::default() };
+        view.numbers.add_entries(view.ledger.entries());
+        view
+    }
+
+    /// Reads what follows the part that was read, which ended with a line break.
+    pub fn parse_more(&mut self, bytes: &[u8]) {
+        let known = self.ledger.entries().len();
+        self.ledger.parse_appended(bytes);
+        self.numbers.add_entries(&self.ledger.entries()[known..]);
+    }
+
+    /// The events that match a query, in ledger order.
+    pub fn select(&self, which: &EventQuery) -> Vec<LedgerEntry> {
+        match &which.saying {
+            // Few events have the same text. With `after`, the position in the whole ledger
+            // matters.
+            Some(text) if which.after.is_none() => {
+                let few: Vec<LedgerEntry> = lock_mutex(&self.sameness)
+                    .entries_like(self, text)
+                    .into_iter()
+                    .cloned()
+                    .collect();
+                which.select(&few).into_iter().cloned().collect()
+            }
+            _ => which.select(self.entries()).into_iter().cloned().collect(),
+        }
+    }
+
+    /// Claims of active events for whose attribute another event has a different value.
+    pub fn contested_claims(&self) -> Vec<(EventId, Claim)> {
+        lock_mutex(&self.claims).contested_claims(&self.ledger)
+    }
+
+    /// All events linked to these events or to events about these entities, in ledger order.
+    pub fn linked_events(
+        &self,
+        archives: &[impl Borrow<ArchiveView>],
+        ids: &[EventId],
+        about: &[&str],
+    ) -> Vec<Event> {
+        let gone = self.only_archived(archives).map(|entry| &entry.event);
+        let all: Vec<&Event> =
+            self.entries().iter().map(|entry| &entry.event).chain(gone).collect();
+        let own = all
+            .iter()
+            .filter(|event| event.entity.as_deref().is_some_and(|thing| about.contains(&thing)))
+            .map(|event| event.id);
+        let ids: Vec<EventId> = ids.iter().copied().chain(own).collect();
+        let (here, gone) = ledger::linked_events(all, &ids)
+            .into_iter()
+            .cloned()
+            .partition(|event| self.get(event.id).is_some());
+        merge_in_order(here, gone)
+    }
+
+    /// The names of all entities that events are about.
+    pub fn entities(&self, archives: &[impl Borrow<ArchiveView>]) -> Vec<String> {
+        let named: BTreeSet<&String> = self
+            .entries()
+            .iter()
+            .chain(archived_entries(archives))
+            .filter_map(|entry| entry.event.entity.as_ref())
+            .collect();
+        named.into_iter().cloned().collect()
+    }
+
+    /// The local days with recorded events, and the number of events of each.
+    pub fn event_days(&self, archives: &[impl Borrow<ArchiveView>]) -> Vec<(Date, usize)> {
+        let gone: BTreeMap<EventId, &LedgerEntry> =
+            self.only_archived(archives).map(|entry| (entry.event.id, entry)).collect();
+        let mut days = BTreeMap::new();
+        for entry in self.entries().iter().chain(gone.into_values()) {
+            *days.entry(entry.event.ts.day()).or_insert(0) += 1;
+        }
+        days.into_iter().collect()
+    }
+
+    /// The number of statements by type, priority and state, sorted.
+    pub fn count_statements(&self) -> Vec<StatementCount> {
+        let mut counts = BTreeMap::new();
+        for entry in self.entries().iter().filter(|entry| entry.event.is_statement()) {
+            let key = (entry.event.kind, entry.event.priority, entry.state.word());
+            *counts.entry(key).or_insert(0) += 1;
+        }
+        counts
+            .into_iter()
+            .map(|((kind, priority, state), events)| StatementCount {
+                kind,
+                priority,
+                state,
+                events,
+            })
+            .collect()
+    }
+
+    fn only_archived<'a>(
+        &'a self,
+        archives: &'a [impl Borrow<ArchiveView>],
+    ) -> impl Iterator<Item = &'a LedgerEntry> {
+        archived_entries(archives).filter(|entry| self.get(entry.event.id).is_none())
+    }
+}
+
+/// The events of an archive. Their states are not known there.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct ArchiveView {
+    pub entries: Vec<LedgerEntry>,
+    pub numbers: EventNumbers,
+}
+
+impl ArchiveView {
+    /// Reads a whole archive, or some of its lines.
+    pub fn parse(bytes: &[u8]) -> Self {
+        let mut view = Self::default();
+        view.parse_more(bytes);
+        view
+    }
+
+    /// Reads what follows the part that was read.
+    pub fn parse_more(&mut self, bytes: &[u8]) {
+        let known = self.entries.len();
+        self.entries.extend(ledger::raw_lines(bytes, 1).flat_map(|raw| {
+            line::parse_line(raw.bytes)
+                .events
+                .into_iter()
+                .map(move |event| LedgerEntry::from_event(event, raw.number))
+        }));
+        self.numbers.add_entries(&self.entries[known..]);
+    }
+}
+
+fn archived_entries(archives: &[impl Borrow<ArchiveView>]) -> impl Iterator<Item = &LedgerEntry> {
+    archives.iter().flat_map(|archive| &archive.borrow().entries)
+}
+
+/// The archived events that match a query, each once, by id.
+pub(crate) fn archived_events(
+    archives: &[impl Borrow<ArchiveView>],
+    which: &EventQuery,
+) -> Vec<Event> {
+    let which = EventQuery { state: EventStateFilter::Any, ..which.clone() };
+    let mut events: Vec<Event> = archived_entries(archives)
+        .filter(|entry| which.matches(entry))
+        .map(|entry| entry.event.clone())
+        .collect();
+    events.sort_by_key(|event| event.id);
+    events.dedup_by_key(|event| event.id);
+    events
 }
 
 /// The lines of events. Fails for an event that could not be read back.
@@ -58,55 +259,11 @@ pub(crate) fn event_lines(events: &[Event]) -> Result<String> {
         if line::parse_line(written.trim_end().as_bytes()).events.as_slice()
             != std::slice::from_ref(event)
         {
-            return Err(Error::Unreadable(event.id));
+            return Err(Error::unreadable(event.id));
         }
         lines.push_str(&written);
     }
     Ok(lines)
-}
-
-/// The events of an archive. Their states are not known there.
-pub(crate) fn archive_entries(text: &[u8]) -> impl Iterator<Item = LedgerEntry> + '_ {
-    ledger::raw_lines(text, 1).flat_map(|raw| {
-        line::parse_line(raw.bytes)
-            .events
-            .into_iter()
-            .map(move |event| LedgerEntry::from_event(event, raw.number))
-    })
-}
-
-/// The archived events that match a query, each once, by id.
-pub(crate) fn archived_events<'a>(
-    archived: impl Iterator<Item = &'a LedgerEntry>,
-    which: &EventQuery,
-) -> Vec<Event> {
-    let which = EventQuery { state: EventStateFilter::Any, ..which.clone() };
-    let mut events: Vec<Event> =
-        archived.filter(|entry| which.matches(entry)).map(|entry| entry.event.clone()).collect();
-    events.sort_by_key(|event| event.id);
-    events.dedup_by_key(|event| event.id);
-    events
-}
-
-/// All events linked to these events or to events about these entities, in ledger order.
-pub(crate) fn linked_events<'a>(
-    ledger: &'a Ledger,
-    archived: impl Iterator<Item = &'a LedgerEntry>,
-    ids: &[EventId],
-    about: &[&str],
-) -> Vec<Event> {
-    let gone = archived.map(|entry| &entry.event).filter(|event| ledger.get(event.id).is_none());
-    let all: Vec<&Event> = ledger.entries().iter().map(|entry| &entry.event).chain(gone).collect();
-    let own = all
-        .iter()
-        .filter(|event| event.entity.as_deref().is_some_and(|thing| about.contains(&thing)))
-        .map(|event| event.id);
-    let ids: Vec<EventId> = ids.iter().copied().chain(own).collect();
-    let (here, gone) = ledger::linked_events(all, &ids)
-        .into_iter()
-        .cloned()
-        .partition(|event| ledger.get(event.id).is_some());
-    merge_in_order(here, gone)
 }
 
 /// Merges archived events into those of the ledger at their old positions. Effects reach only
@@ -116,59 +273,10 @@ pub(crate) fn merge_in_order(here: Vec<Event>, gone: Vec<Event>) -> Vec<Event> {
     ledger::merge_by_id(lined(here), lined(gone)).into_iter().map(|(event, _)| event).collect()
 }
 
-/// The names of all entities that events are about.
-pub(crate) fn entities<'a>(
-    ledger: &'a Ledger,
-    archived: impl Iterator<Item = &'a LedgerEntry>,
-) -> Vec<String> {
-    let named: BTreeSet<&String> = ledger
-        .entries()
-        .iter()
-        .chain(archived)
-        .filter_map(|entry| entry.event.entity.as_ref())
-        .collect();
-    named.into_iter().cloned().collect()
-}
-
-/// The local days with recorded events, and the number of events of each.
-pub(crate) fn event_days<'a>(
-    ledger: &'a Ledger,
-    archived: impl Iterator<Item = &'a LedgerEntry>,
-) -> Vec<(Date, usize)> {
-    let gone: BTreeMap<EventId, &LedgerEntry> = archived
-        .filter(|entry| ledger.get(entry.event.id).is_none())
-        .map(|entry| (entry.event.id, entry))
-        .collect();
-    let mut days = BTreeMap::new();
-    for entry in ledger.entries().iter().chain(gone.into_values()) {
-        *days.entry(entry.event.ts.day()).or_insert(0) += 1;
-    }
-    days.into_iter().collect()
-}
-
-/// The number of statements by type, priority and state, sorted.
-pub(crate) fn count_statements(ledger: &Ledger) -> Vec<StatementCount> {
-    let mut counts: Vec<StatementCount> = Vec::new();
-    for entry in ledger.entries().iter().filter(|entry| entry.event.is_statement()) {
-        let key = (entry.event.kind, entry.event.priority, entry.state.word());
-        match counts.iter_mut().find(|count| (count.kind, count.priority, count.state) == key) {
-            Some(count) => count.events += 1,
-            None => counts.push(StatementCount {
-                kind: key.0,
-                priority: key.1,
-                state: key.2,
-                events: 1,
-            }),
-        }
-    }
-    counts.sort_by_key(|count| (count.kind, count.priority, count.state));
-    counts
-}
-
 /// The attribute claims of the events of a ledger. Events never change, so the index only grows
 /// with the ledger.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct AttributeClaims {
+struct AttributeClaims {
     events: usize,
     attributes: HashMap<String, AttributeValues>,
     /// Attributes with several values.
@@ -202,7 +310,7 @@ impl AttributeClaims {
 
     /// Claims of active events for whose attribute another event has a different value. `ledger`
     /// must be the ledger of the last call or a longer one.
-    pub fn contested_claims(&mut self, ledger: &Ledger) -> Vec<(EventId, Claim)> {
+    fn contested_claims(&mut self, ledger: &Ledger) -> Vec<(EventId, Claim)> {
         let entries = ledger.entries();
         self.add_entries(entries);
         let mut held = Vec::new();
@@ -223,7 +331,7 @@ impl AttributeClaims {
 /// Finds events with the same text, apart from case, blanks and closing punctuation. The index only
 /// grows with the ledger.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct SamenessIndex {
+struct SamenessIndex {
     events: usize,
     by_key: HashMap<u64, Vec<usize>>,
 }
@@ -238,7 +346,7 @@ impl SamenessIndex {
     }
 
     /// The events that may have the same text, in ledger order. Hashes may collide.
-    pub fn entries_like<'a>(&mut self, ledger: &'a Ledger, text: &str) -> Vec<&'a LedgerEntry> {
+    fn entries_like<'a>(&mut self, ledger: &'a Ledger, text: &str) -> Vec<&'a LedgerEntry> {
         let entries = ledger.entries();
         for (at, entry) in entries.iter().enumerate().skip(self.events) {
             self.by_key.entry(Self::sameness_hash(&entry.event.content)).or_default().push(at);

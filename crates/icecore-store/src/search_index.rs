@@ -1,4 +1,4 @@
-//! What search requires of a store: passages, postings and vectors. The domain ranks them.
+//! What search requires of a store: passages and postings. The domain ranks them.
 
 use std::sync::Arc;
 
@@ -7,7 +7,6 @@ use icecore_domain::layout::{self, DocPath};
 use icecore_domain::rank::corpus::Corpus;
 use icecore_domain::rank::passage::{self, Passage};
 use icecore_domain::rank::posting::Posting;
-use icecore_domain::rank::vector::{PackedVector, SignVector};
 
 use crate::{Progress, Result};
 
@@ -53,13 +52,6 @@ pub struct LocatedPassage {
     pub source: DocPath,
 }
 
-/// How many passages have a vector.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct EmbeddingCoverage {
-    pub embedded: u64,
-    pub total: u64,
-}
-
 /// The search index of a store.
 #[async_trait]
 pub trait SearchIndex: Send + Sync {
@@ -87,64 +79,4 @@ pub trait SearchIndex: Send + Sync {
 
     /// The names of speakers, with the numbers that passages refer to.
     async fn speakers(&self) -> Result<Vec<(u16, String)>>;
-
-    /// The vectors of these passages, where they exist.
-    async fn vectors(&self, numbers: &[u32]) -> Result<Vec<Option<PackedVector>>>;
-
-    /// The sign bits of every passage's vector, by number; all zero without a vector. A vector
-    /// reduced to one sign bit per dimension is enough to preselect by Hamming distance.
-    async fn vector_signs(&self) -> Result<Arc<Vec<SignVector>>>;
-
-    /// Whether this store answers [`SearchIndex::nearest_by_signs`] for this many passages faster
-    /// than it returns all signs.
-    fn prefers_nearest_query(&self, _passages: u32) -> bool {
-        false
-    }
-
-    /// The passages with the smallest Hamming distance to these signs, and the distance: at most
-    /// `most`, nearest first, then by number. Skips passages without a vector.
-    async fn nearest_by_signs(&self, to: &SignVector, most: usize) -> Result<Vec<(u32, u32)>> {
-        let all = self.vector_signs().await?;
-        let mut found: Vec<(u32, u32)> = (0..)
-            .zip(all.iter())
-            .filter(|(_, signs)| !signs.is_none())
-            .map(|(number, signs)| (signs.hamming_distance(to), number))
-            .collect();
-        found.sort_unstable();
-        found.truncate(most);
-        Ok(found.into_iter().map(|(distance, number)| (number, distance)).collect())
-    }
-
-    /// The signs of these passages' vectors; all zero without a vector.
-    async fn vector_signs_of(&self, numbers: &[u32]) -> Result<Vec<SignVector>> {
-        let all = self.vector_signs().await?;
-        Ok(numbers
-            .iter()
-            .map(|&number| all.get(number as usize).copied().unwrap_or(SignVector::NONE))
-            .collect())
-    }
-
-    /// Stores vectors of passages. They are valid as long as the text stays the same.
-    async fn store_vectors(&self, vectors: &[(u32, PackedVector)]) -> Result<()>;
-
-    /// Passages without a vector, at most `most`, the newest first.
-    async fn passages_without_vector(&self, most: usize) -> Result<Vec<u32>> {
-        let (corpus, signs) = (self.corpus().await?, self.vector_signs().await?);
-        let lacks = |number: u32| signs.get(number as usize).is_none_or(SignVector::is_none);
-        let mut missing: Vec<(i64, u32)> = corpus
-            .iter_rows()
-            .filter(|(number, _)| lacks(*number))
-            .map(|(number, row)| (row.at, number))
-            .collect();
-        missing.sort_unstable_by(|a, b| b.cmp(a));
-        Ok(missing.into_iter().take(most).map(|(_, number)| number).collect())
-    }
-
-    /// How many passages have a vector.
-    async fn embedding_coverage(&self) -> Result<EmbeddingCoverage> {
-        let (corpus, signs) = (self.corpus().await?, self.vector_signs().await?);
-        let has = |number: u32| signs.get(number as usize).is_some_and(|signs| !signs.is_none());
-        let have = corpus.iter_rows().filter(|(number, _)| has(*number)).count() as u64;
-        Ok(EmbeddingCoverage { embedded: have, total: u64::from(corpus.passages) })
-    }
 }

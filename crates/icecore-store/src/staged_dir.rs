@@ -66,7 +66,7 @@ impl StagedDir {
             .map_err(|error| io_error("creating the folder", &above, error))?;
         let lock = File::open(&above).map_err(|error| io_error("opening", &above, error))?;
         match lock.try_lock() {
-            Err(TryLockError::WouldBlock) => return Err(Error::Busy { vault: above }),
+            Err(TryLockError::WouldBlock) => return Err(Error::busy(above)),
             Err(TryLockError::Error(error)) if !has_no_locks(&error) => {
                 return Err(io_error("locking", &above, error));
             }

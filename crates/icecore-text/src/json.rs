@@ -1,5 +1,5 @@
 //! Lenient JSON parsing. JavaScript programs truncate strings inside an emoji and then write half
-//! of a surrogate pair (`"\ud83d"`), which is no character. All foreign JSON is parsed here, so
+//! of a surrogate pair (`"\ud83d"`), which is not a character. All foreign JSON is parsed here, so
 //! that the rest of the text is not lost.
 
 use std::borrow::Cow;

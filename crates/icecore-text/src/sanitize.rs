@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_plain_is_told() {
+    fn violations_of_plain_text_are_reported() {
         let told = ornament_complaints("# Fine\n### Deep\nit’s “so” — 🎯🎯");
         assert_eq!(
             told,

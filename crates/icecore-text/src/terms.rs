@@ -1,4 +1,5 @@
-//! Terms: what the inverted index contains.
+//! The tokenizer and analyzer of search: the terms of texts and questions, as the inverted index
+//! contains them.
 //!
 //! A word becomes its stem in the language of the text, without accents. `OrderContext` is also
 //! indexed by its parts. Scripts without spaces become character bigrams. Texts and questions are

@@ -1,4 +1,4 @@
-//! How fast: the figures of docs/benchmarks.md, each beside a reference measured in the same run on
+//! Speed: the figures of docs/benchmarks.md, each next to a reference measured in the same run on
 //! the same disk.
 #![allow(
     clippy::disallowed_methods,
@@ -11,12 +11,12 @@
 mod assistants;
 #[path = "speed/chats.rs"]
 mod chats;
-#[path = "speed/doors.rs"]
-mod doors;
-#[path = "speed/homes.rs"]
-mod homes;
+#[path = "speed/database.rs"]
+mod database;
 #[path = "speed/hooks.rs"]
 mod hooks;
+#[path = "speed/imports.rs"]
+mod imports;
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs::{self, OpenOptions};
@@ -40,14 +40,13 @@ use icecore_domain::summary::{Importance, Period, Summary, SummaryAuthor, Summar
 use icecore_engine::clock::{Clock, FixedClock};
 use icecore_engine::embed::{Embedder, MiniLm};
 use icecore_engine::{CaptureDefaults, Memory, SearchRequest, Searcher};
-use icecore_store::Store;
-use icecore_store::search_index::SearchIndex;
+use icecore_store::prelude::*;
 use icecore_store::vault::Vault;
 use jiff::civil::{Date, date};
 use jiff::{Timestamp, ToSpan};
 use pollster::block_on;
 
-/// A ledger of `many` events, a hundred a day, of every type, some of them closed or replaced.
+/// A ledger of `many` events, a hundred a day, of every type, some of them closed or superseded.
 fn ledger(many: usize) -> String {
     let mut day = date(2024, 1, 1);
     let mut text = String::new();
@@ -154,14 +153,14 @@ const SECTIONS: &[Named] = &[
     ("night", nights_in_turn),
     ("search", searches),
     ("chats", chats::chats),
-    ("homes", homes::homes),
+    ("database", database::measure_database),
     ("assistants", assistants::assistants),
     ("hooks", hooks::hooks),
-    ("imports-doors", doors::doors),
+    ("imports-formats", imports::measure_imports),
 ];
 
 fn main() {
-    // Called by itself as the reference for a whole process: append a line, flush it, be gone.
+    // The reference for a whole process, called by itself: append a line, flush it, exit.
     if let Some(file) = std::env::var_os("ICECORE_BENCH_APPEND") {
         bare_append(Path::new(&file));
         return;
@@ -252,8 +251,8 @@ fn ledgers(folder: &Path) {
     );
 }
 
-/// What somebody says: about so many words, never quite the same.
-fn said(n: usize, words: usize) -> String {
+/// The text of a message: about so many words, never quite the same.
+fn message_text(n: usize, words: usize) -> String {
     const WORDS: &[&str] = &[
         "cascade", "index", "deploy", "invoice", "garden", "meeting", "budget", "printer",
         "schema", "holiday", "kitchen", "release", "customer", "parser", "train", "report",
@@ -271,13 +270,13 @@ fn said(n: usize, words: usize) -> String {
     format!("{}{n}.", text)
 }
 
-/// A line of an import: the `n`-th message of a session that began at nine and goes on for half a
-/// minute each.
+/// A line of an import: the `n`-th message of a session that began at nine, one message every half
+/// minute.
 fn message(day: Date, session: usize, n: usize, words: usize) -> String {
     let role = if n.is_multiple_of(2) { "user" } else { "assistant" };
     let seconds = 9 * 3_600 + session * 7_200 + n * 30;
     let ts = format!("{day}T{:02}:{:02}:{:02}Z", seconds / 3_600, seconds / 60 % 60, seconds % 60);
-    let text = said(n + session * 1_000 + day.day_of_year() as usize * 10_000, words);
+    let text = message_text(n + session * 1_000 + day.day_of_year() as usize * 10_000, words);
     format!(
         "{{\"conversation\":\"work\",\"session\":\"s{session}\",\"role\":\"{role}\",\"ts\":\"{ts}\",\"id\":\"{day}-{session}-{n}\",\"text\":\"{text}\"}}"
     )
@@ -321,9 +320,9 @@ fn import(memory: &Memory, lines: impl Iterator<Item = String>) -> usize {
     taken
 }
 
-/// A vault with so many sessions, three a day up to today, and a summary of everything that is
-/// over. The summaries are written straight into the store: pressing ten thousand sessions is
-/// measured elsewhere, by the year and by the night.
+/// A vault with so many sessions, three a day up to today, and a summary of every finished period.
+/// The summaries are written straight into the store: rollups of ten thousand sessions are measured
+/// by the year and by the night.
 fn history(folder: &Path, name: &str, sessions: usize, messages: usize) -> PathBuf {
     let today = Timestamp::now().in_tz("UTC").unwrap().date();
     let vault = bare_vault(folder, name);
@@ -370,8 +369,8 @@ fn history(folder: &Path, name: &str, sessions: usize, messages: usize) -> PathB
                 version: 1,
                 start: stat.map_or(now, |stat| stat.first),
                 end: stat.map_or(now, |stat| stat.last),
-                headline: said(lines, 30),
-                body: (0..lines).map(|n| format!("- {}\n", said(n, 20))).collect(),
+                headline: message_text(lines, 30),
+                body: (0..lines).map(|n| format!("- {}\n", message_text(n, 20))).collect(),
                 messages: stat.map_or(0, |stat| stat.digest.records),
                 states: 0,
                 recorded: now,
@@ -438,7 +437,7 @@ fn packs(folder: &Path) {
     );
 }
 
-/// A year of twenty messages a day, every night pressed, without a model.
+/// A year of twenty messages a day, summarized every night, without a model.
 fn a_year(folder: &Path) {
     let vault = bare_vault(folder, "year");
     let first = date(2025, 1, 1);
@@ -509,9 +508,9 @@ fn imports(folder: &Path) {
     );
 }
 
-/// What the eye for secrets costs: on prose, on text that is full of telling words, and on numbers.
+/// The cost of the secret scanner: on prose, on text full of suspicious words, and on numbers.
 fn gates(_: &Path) {
-    let prose: String = (0..20_000).map(|n| said(n, 120) + "\n").collect();
+    let prose: String = (0..20_000).map(|n| message_text(n, 120) + "\n").collect();
     let telling =
         "the token budget is 2000, password: required, key: value2, see https://a.example/b?c=d\n"
             .repeat(100_000);
@@ -533,8 +532,8 @@ fn gates(_: &Path) {
     }
 }
 
-/// What one night costs when a day with three sessions was added, at one, ten and a hundred times
-/// the history.
+/// The cost of one nightly run after a day with three sessions, at one, ten and a hundred times the
+/// history.
 fn nights(folder: &Path) {
     let last = date(2026, 2, 10);
     let mut first = None;
@@ -560,7 +559,7 @@ fn nights(folder: &Path) {
             )
             .unwrap();
             times.push(start.elapsed());
-            assert!(ran.rolled.pressed.len() >= 4, "{:?}", ran.rolled.pressed);
+            assert!(ran.rolled.summaries.len() >= 4, "{:?}", ran.rolled.summaries);
         }
         let took = median(times);
         let against = ratio(took, *first.get_or_insert(took), "10 days");
@@ -570,19 +569,18 @@ fn nights(folder: &Path) {
     }
 }
 
-/// A clock that stands still but was not set by hand, so that everything takes the way it takes in
-/// life.
-struct Standing(Timestamp);
+/// A clock that stands still but counts as the real one, so that everything takes its usual path.
+struct StoppedClock(Timestamp);
 
-impl Clock for Standing {
+impl Clock for StoppedClock {
     fn now(&self) -> Timestamp {
         self.0
     }
 }
 
-/// The ledger of a busy life: `many` events up to `last`, forty a day, few of them permanent,
-/// promises mostly kept.
-fn lived(many: usize, last: Date) -> String {
+/// A large ledger: `many` events up to `last`, forty a day, few of them permanent, most promises
+/// fulfilled.
+fn ledger_text(many: usize, last: Date) -> String {
     let mut text = String::new();
     let mut numbers: HashMap<Date, u32> = HashMap::new();
     for n in 0..many {
@@ -608,7 +606,7 @@ fn lived(many: usize, last: Date) -> String {
             ts,
             kind,
             priority,
-            format!("{} number {n} of the harbour office", said(n, 6)),
+            format!("{} number {n} of the harbour office", message_text(n, 6)),
         );
         draft.entity = Some(format!("thing_{}", n % 400));
         draft.tags = vec![format!("tag{}", n % 30)];
@@ -622,7 +620,8 @@ fn lived(many: usize, last: Date) -> String {
     text
 }
 
-/// The recall pack and a night with fifty new events, over a short and over a very long ledger.
+/// The recall pack and a nightly run with fifty new events, over a short and over a very long
+/// ledger.
 fn recall(folder: &Path) {
     let today = Timestamp::now().in_tz("UTC").unwrap().date();
     let bare = {
@@ -633,7 +632,7 @@ fn recall(folder: &Path) {
     for many in [1_000, 100_000] {
         let root = folder.join(format!("recall-{many}"));
         run(icecore(&root, &["init", "--tz", "UTC"]).arg("-q"));
-        fs::write(root.join("memory/ledger.jsonl"), lived(many, today)).unwrap();
+        fs::write(root.join("memory/ledger.jsonl"), ledger_text(many, today)).unwrap();
         run(&mut icecore(&root, &["vault", "reindex"]));
         let took = time(30, || run(&mut icecore(&root, &["pack", "recall"])));
         row(
@@ -647,21 +646,21 @@ fn recall(folder: &Path) {
     }
 }
 
-/// Nights over a short and over a very long ledger, in turn, so that whatever else the machine does
-/// is in both.
+/// Nightly runs over a short and over a very long ledger, alternating, so that other load on the
+/// machine affects both.
 fn nights_in_turn(folder: &Path) {
     const NIGHTS: i32 = 15;
     let last = date(2026, 2, 10);
     let sizes = [1_000, 100_000].map(|many| {
         let root = folder.join(format!("night-{many}"));
         let vault = Arc::new(Vault::create(&root, "format = 1\nzone = \"UTC\"\n").unwrap());
-        fs::write(root.join("memory/ledger.jsonl"), lived(many, last)).unwrap();
+        fs::write(root.join("memory/ledger.jsonl"), ledger_text(many, last)).unwrap();
         let first = night(&vault, last);
         (many, vault, first)
     });
     let mut times = sizes.each_ref().map(|_| Vec::new());
     let mut spent = [0.0; 2];
-    let processor = || homes::seconds(&[std::process::id()]);
+    let processor = || database::seconds(&[std::process::id()]);
     for n in 1..=NIGHTS {
         let day = last.checked_add(n.days()).unwrap();
         let ts = Moment::parse(&format!("{day}T10:00:00+00:00")).unwrap().moment;
@@ -672,12 +671,12 @@ fn nights_in_turn(folder: &Path) {
                     ts,
                     EventType::Fact,
                     Priority::P2,
-                    format!("{} on the day {n}, {at}", said(at, 6)),
+                    format!("{} on the day {n}, {at}", message_text(at, 6)),
                 )
             });
             block_on(vault.append(drafts.collect(), None)).unwrap();
-            // A day's events are hours old at night. Within the same second git would read
-            // everything that was written once more.
+            // A day's events are hours old at night. Within the same second git would read every
+            // new file once more.
             std::thread::sleep(Duration::from_millis(1_100));
             let before = processor();
             times.push(night(vault, day));
@@ -700,16 +699,16 @@ fn nights_in_turn(folder: &Path) {
     }
 }
 
-/// How long the night after a day takes.
+/// The duration of the nightly run after a day.
 fn night(vault: &Arc<Vault>, day: Date) -> Duration {
-    let clock = Box::new(Standing(hour(day.tomorrow().unwrap(), 3)));
+    let clock = Box::new(StoppedClock(hour(day.tomorrow().unwrap(), 3)));
     let memory = block_on(Memory::open(vault.clone(), vault.clone(), clock)).unwrap();
     let start = Instant::now();
     block_on(memory.run_due_jobs(None, &|_, _, _| {})).unwrap();
     start.elapsed()
 }
 
-/// A word of a made language, the lower numbers the more frequent ones.
+/// A word of an artificial language; lower numbers are more frequent.
 fn made_word(number: usize) -> String {
     const SOUNDS: &[&str] = &[
         "ba", "ke", "li", "mo", "nu", "ra", "se", "ti", "vo", "zu", "pa", "de", "fi", "go", "hu",
@@ -724,18 +723,18 @@ fn made_word(number: usize) -> String {
     word
 }
 
-/// Numbers that look drawn by chance, the same on every run.
-struct Chance(u64);
+/// Pseudo-random numbers, the same in every run.
+struct SeededRandom(u64);
 
-impl Chance {
+impl SeededRandom {
     fn next(&mut self) -> u64 {
         self.0 =
             self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         self.0 >> 33
     }
 
-    /// A word as in a language: half of what is said are a few hundred words, of the others there
-    /// are many thousands.
+    /// A word as in a language: a few hundred words make up half of the text, the others are many
+    /// thousands.
     fn word(&mut self) -> String {
         let share = (self.next() % 1_000_000) as f64 / 1e6;
         made_word((60_000_f64.powf(share) - 1.0) as usize)
@@ -747,7 +746,7 @@ fn talkative(folder: &Path, many: usize) -> Arc<Vault> {
     let vault = bare_vault(folder, &format!("search-{many}"));
     let last = date(2026, 2, 13);
     let a_day = (many / 730).max(40);
-    let mut chance = Chance(7);
+    let mut chance = SeededRandom(7);
     for (back, from) in (0..many).step_by(a_day).enumerate() {
         let day = before(last, back);
         let mut text = String::new();
@@ -774,14 +773,14 @@ fn talkative(folder: &Path, many: usize) -> Arc<Vault> {
     vault
 }
 
-/// Gives every passage a vector: one by chance costs the same to compare as a real one.
+/// Gives every passage a vector: comparing a random one costs the same as a real one.
 fn vectors_by_chance(vault: &Vault, many: usize) {
     let waiting = block_on(vault.passages_without_vector(many)).unwrap();
     for batch in waiting.chunks(10_000) {
         let vectors: Vec<(u32, PackedVector)> = batch
             .iter()
             .map(|&number| {
-                let mut chance = Chance(u64::from(number));
+                let mut chance = SeededRandom(u64::from(number));
                 (
                     number,
                     vector::pack_vector(&std::array::from_fn(|_| {
@@ -794,7 +793,7 @@ fn vectors_by_chance(vault: &Vault, many: usize) {
     }
 }
 
-/// Where the tests keep the embedding model.
+/// The folder of the tests' embedding model.
 fn model_folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
         .ancestors()
@@ -803,7 +802,7 @@ fn model_folder() -> PathBuf {
         .join("target/model-venv/minilm")
 }
 
-/// Search over small and large histories: taking in, questions in a warm process with and without
+/// Search over small and large histories: indexing, questions in a warm process with and without
 /// vectors, and one from the shell.
 fn searches(folder: &Path) {
     let model = MiniLm::load(&model_folder()).expect("tests/model/install brings the model");
@@ -829,7 +828,7 @@ fn searches(folder: &Path) {
                 bytes / many as u64
             ),
         );
-        let mut chance = Chance(99);
+        let mut chance = SeededRandom(99);
         let questions: Vec<SearchRequest> = (0..200)
             .map(|_| SearchRequest {
                 text: (0..6).map(|_| chance.word()).collect::<Vec<_>>().join(" "),

@@ -303,15 +303,15 @@ pub struct AccessControl {
 impl AccessControl {
     /// For a store; `requests_per_minute` applies to spaces that have no limit of their own.
     pub fn new(
-        home: DatabaseStore,
+        postgres: DatabaseStore,
         requests_per_minute: u64,
         clock: Arc<dyn Clock>,
         log: LogFn,
     ) -> Arc<Self> {
         let (told, heard) = mpsc::channel(AUDIT_QUEUE_LEN);
-        tokio::spawn(run_audit_writer(home.database.clone(), heard, log.clone()));
+        tokio::spawn(run_audit_writer(postgres.database.clone(), heard, log.clone()));
         Arc::new(Self {
-            home,
+            home: postgres,
             requests_per_minute,
             clock,
             tokens: Mutex::default(),
@@ -513,8 +513,8 @@ impl AccessControl {
     }
 
     /// Queues an event for the audit log.
-    pub fn record_event(&self, deed: AuditEvent) {
-        self.enqueue(AuditMessage::Event(deed));
+    pub fn record_event(&self, event: AuditEvent) {
+        self.enqueue(AuditMessage::Event(event));
     }
 
     fn enqueue(&self, told: AuditMessage) {
@@ -535,7 +535,7 @@ impl AccessControl {
 
 /// Writes queued events in batches until the queue is closed.
 async fn run_audit_writer(
-    home: Arc<Postgres>,
+    database: Arc<Postgres>,
     mut heard: mpsc::Receiver<AuditMessage>,
     log: LogFn,
 ) {
@@ -557,7 +557,7 @@ async fn run_audit_writer(
             take(more);
         }
         let mut tries = 0;
-        while let Err(error) = write_audit_batch(&home, &mut deeds, &mut spent, &log).await {
+        while let Err(error) = write_audit_batch(&database, &mut deeds, &mut spent, &log).await {
             tries += 1;
             if tries >= MAX_AUDIT_ATTEMPTS {
                 log(&format!(
@@ -576,7 +576,7 @@ async fn run_audit_writer(
 
 /// Writes the events and token counts, and clears what was written.
 async fn write_audit_batch(
-    home: &Arc<Postgres>,
+    database: &Arc<Postgres>,
     deeds: &mut Vec<AuditEvent>,
     spent: &mut Vec<(String, u64)>,
     log: &LogFn,
@@ -589,11 +589,11 @@ async fn write_audit_batch(
         }
     };
     if !deeds.is_empty() {
-        tell(home.record_audit_events(deeds).await?, "audit events could not be written");
+        tell(database.record_audit_events(deeds).await?, "audit events could not be written");
         deeds.clear();
     }
     if !spent.is_empty() {
-        tell(home.add_model_tokens(spent).await?, "counts of model tokens could not be stored");
+        tell(database.add_model_tokens(spent).await?, "counts of model tokens could not be stored");
         spent.clear();
     }
     Ok(())
@@ -611,7 +611,7 @@ pub struct Actor {
     /// The id of the token.
     pub token: String,
     /// The interface that was used.
-    pub door: &'static str,
+    pub interface: &'static str,
     /// The caller's name, as far as it is known.
     pub who: String,
     pub now: Timestamp,
@@ -624,7 +624,7 @@ impl Actor {
             at: self.now,
             space: space.into(),
             token: self.token.clone(),
-            interface: self.door.into(),
+            interface: self.interface.into(),
             who: self.who.clone(),
             action: verb.into(),
             target: what.into(),
@@ -658,7 +658,7 @@ pub struct TokenRequest {
 
 /// Issues a token.
 pub async fn add_token(
-    home: &DatabaseStore,
+    postgres: &DatabaseStore,
     wanted: TokenRequest,
     by: &Actor,
 ) -> Result<IssuedToken> {
@@ -679,11 +679,16 @@ pub async fn add_token(
     }
     let user = wanted.user.map(|name| call::parse_user_name(&name)).transpose()?;
     let scopes = rights.names().into_iter().map(Into::into).collect();
-    let made =
-        new_token(home.space_name(user.as_deref()), wanted.label, scopes, wanted.lasts, by.now)?;
+    let made = new_token(
+        postgres.space_name(user.as_deref()),
+        wanted.label,
+        scopes,
+        wanted.lasts,
+        by.now,
+    )?;
     let deed =
         by.audit_event(&made.token.space, "token add", &format!("{} {rights}", made.token.id));
-    home.database.add_token(&made.token, Hash::of(made.secret.as_bytes()), &deed).await?;
+    postgres.database.add_token(&made.token, Hash::of(made.secret.as_bytes()), &deed).await?;
     Ok(made)
 }
 
@@ -721,7 +726,7 @@ fn expiry_after(now: Timestamp, lasts: Option<SignedDuration>) -> Result<Option<
 }
 
 /// Reads the token with this id, or fails.
-async fn find_token(home: &DatabaseStore, id: &str) -> Result<AccessToken> {
+async fn find_token(postgres: &DatabaseStore, id: &str) -> Result<AccessToken> {
     let missing = || {
         AppError::new(
             Exit::NotFound,
@@ -731,7 +736,7 @@ async fn find_token(home: &DatabaseStore, id: &str) -> Result<AccessToken> {
             ),
         )
     };
-    Ok(home.database.find_token(&home.name, id.trim()).await?.ok_or_else(missing)?)
+    Ok(postgres.database.find_token(&postgres.name, id.trim()).await?.ok_or_else(missing)?)
 }
 
 fn ended_token_error(id: &str) -> anyhow::Error {
@@ -748,17 +753,17 @@ fn ended_token_error(id: &str) -> anyhow::Error {
 /// Replaces a token. The old one stays valid for the grace period or ends at once; the new one has
 /// the same lifetime, counted from now.
 pub async fn rotate_token(
-    home: &DatabaseStore,
+    postgres: &DatabaseStore,
     id: &str,
     grace: SignedDuration,
     by: &Actor,
 ) -> Result<IssuedToken> {
-    let old = find_token(home, id).await?;
+    let old = find_token(postgres, id).await?;
     let lasts = old.expires.map(|end| end.duration_since(old.created));
     let new = new_token(old.space.clone(), old.label.clone(), old.scopes.clone(), lasts, by.now)?;
     let until = expiry_after(by.now, Some(grace).filter(|grace| *grace > SignedDuration::ZERO))?;
     let deed = by.audit_event(&old.space, "token rotate", &format!("{} {}", old.id, new.token.id));
-    match home
+    match postgres
         .database
         .rotate_token(&old, until, &new.token, Hash::of(new.secret.as_bytes()), &deed)
         .await?
@@ -776,9 +781,9 @@ pub async fn rotate_token(
 }
 
 /// Revokes a token.
-pub async fn revoke_token(home: &DatabaseStore, id: &str, by: &Actor) -> Result<AccessToken> {
-    let token = find_token(home, id).await?;
-    if !home
+pub async fn revoke_token(postgres: &DatabaseStore, id: &str, by: &Actor) -> Result<AccessToken> {
+    let token = find_token(postgres, id).await?;
+    if !postgres
         .database
         .revoke_token(&token, &by.audit_event(&token.space, "token revoke", &token.id))
         .await?
@@ -789,9 +794,9 @@ pub async fn revoke_token(home: &DatabaseStore, id: &str, by: &Actor) -> Result<
 }
 
 /// Deletes an end user's space with everything in it; false if there is none.
-pub async fn erase_user_space(home: &DatabaseStore, user: &str, by: &Actor) -> Result<bool> {
-    let space = home.space_name(Some(user));
-    Ok(home
+pub async fn erase_user_space(postgres: &DatabaseStore, user: &str, by: &Actor) -> Result<bool> {
+    let space = postgres.space_name(Some(user));
+    Ok(postgres
         .database
         .erase_space_audited(&space, &by.audit_event(&space, "space erase", user))
         .await?)
@@ -799,48 +804,54 @@ pub async fn erase_user_space(home: &DatabaseStore, user: &str, by: &Actor) -> R
 
 /// Deletes a store: the spaces of all end users, then the main space, with every token and limit.
 /// If it is interrupted, calling it again continues.
-pub async fn erase_store(home: &DatabaseStore, by: &Actor) -> Result<usize> {
+pub async fn erase_store(postgres: &DatabaseStore, by: &Actor) -> Result<usize> {
     let mut erased = 0;
     loop {
         // Tokens of users without a space are not deleted with a space.
-        let known = home.database.list_tokens(&home.name, None, i64::MAX).await?;
+        let known = postgres.database.list_tokens(&postgres.name, None, i64::MAX).await?;
         for token in known.iter().filter(|token| token.revoked.is_none()) {
-            home.database
+            postgres
+                .database
                 .revoke_token(token, &by.audit_event(&token.space, "token revoke", &token.id))
                 .await?;
         }
-        for space in home.database.list_spaces_below(&home.name).await? {
-            let user = home.user_of(&space).ok().flatten().unwrap_or_default();
+        for space in postgres.database.list_spaces_below(&postgres.name).await? {
+            let user = postgres.user_of(&space).ok().flatten().unwrap_or_default();
             erased += usize::from(
-                home.database
+                postgres
+                    .database
                     .erase_space_audited(&space, &by.audit_event(&space, "space erase", user))
                     .await?,
             );
         }
-        set_quota(home, None, &Quota::default(), by).await?;
+        set_quota(postgres, None, &Quota::default(), by).await?;
         // The main space last: without it an interrupted call could not be repeated. A running
         // server may have created another user's space meanwhile.
-        home.database
-            .erase_space_audited(&home.name, &by.audit_event(&home.name, "space erase", &home.name))
+        postgres
+            .database
+            .erase_space_audited(
+                &postgres.name,
+                &by.audit_event(&postgres.name, "space erase", &postgres.name),
+            )
             .await?;
-        if home.database.list_spaces_below(&home.name).await?.is_empty() {
+        if postgres.database.list_spaces_below(&postgres.name).await?.is_empty() {
             return Ok(erased);
         }
     }
 }
 
 /// The limits of an end user's space, or the defaults for all spaces.
-pub async fn read_quota(home: &DatabaseStore, user: Option<&str>) -> Result<Quota> {
-    Ok(home.database.space_quota(&quota_key(home, user)).await?)
+pub async fn read_quota(postgres: &DatabaseStore, user: Option<&str>) -> Result<Quota> {
+    Ok(postgres.database.space_quota(&quota_key(postgres, user)).await?)
 }
 
-fn quota_key(home: &DatabaseStore, user: Option<&str>) -> String {
-    user.map_or_else(|| all_spaces_of(&home.name), |user| home.space_name(Some(user)))
+fn quota_key(database: &DatabaseStore, user: Option<&str>) -> String {
+    user.map_or_else(|| all_spaces_of(&database.name), |user| database.space_name(Some(user)))
 }
 
 /// Sets the limits of an end user's space, or the defaults.
 pub async fn set_quota(
-    home: &DatabaseStore,
+    postgres: &DatabaseStore,
     user: Option<&str>,
     quota: &Quota,
     by: &Actor,
@@ -852,8 +863,8 @@ pub async fn set_quota(
         format_limit(quota.bytes),
         format_limit(quota.model_tokens_per_day)
     );
-    let space = quota_key(home, user);
-    Ok(home.database.set_quota(&space, quota, &by.audit_event(&space, "quota", &what)).await?)
+    let space = quota_key(postgres, user);
+    Ok(postgres.database.set_quota(&space, quota, &by.audit_event(&space, "quota", &what)).await?)
 }
 
 /// A limit as written on the command line.
@@ -1104,7 +1115,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn whoever_invents_tokens_leaves_the_database_to_the_others() {
+    async fn lookups_of_unknown_tokens_leave_the_database_to_the_others() {
         let (access, clock, taken) = silent().await;
         let asking: Vec<_> = (0..=u8::MAX)
             .map(|n| {
@@ -1125,7 +1136,7 @@ mod tests {
             strangers <= MAX_UNKNOWN_LOOKUPS as u64,
             "{strangers} connections for tokens that nobody has shown before"
         );
-        // A caller whose token was valid is served beside them.
+        // A caller with a cached token is served meanwhile.
         let grant = Arc::new(Grant::read_only());
         access
             .lock_tokens()

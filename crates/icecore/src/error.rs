@@ -6,7 +6,7 @@ use axum::http::StatusCode;
 use icecore_domain::ledger::revise::RevisionError;
 use icecore_engine::Error as EngineError;
 use icecore_engine::config::PolicyError;
-use icecore_store::Error as StoreError;
+use icecore_store::{Error as StoreError, ErrorKind as StoreErrorKind};
 use serde_json::json;
 
 use crate::cli::output::{Output, OutputClosed};
@@ -93,43 +93,33 @@ pub fn is_transient(error: &anyhow::Error) -> bool {
 }
 
 fn exit_of_store_error(error: &StoreError) -> Exit {
-    match error {
-        StoreError::Conflict { .. }
-        | StoreError::Busy { .. }
-        | StoreError::GitAtWork { .. }
-        | StoreError::DiskFull { .. }
-        | StoreError::Unreachable { .. }
-        | StoreError::RestoreInProgress
-        | StoreError::ReadOnly { .. }
-        | StoreError::Overloaded(_) => Exit::TryLater,
-        StoreError::NotAVault(_)
-        | StoreError::NotASpace(_)
-        | StoreError::NoDatabase { .. }
-        | StoreError::SpaceErased
-        | StoreError::NoSnapshots(_) => Exit::NotFound,
-        StoreError::AlreadyAVault(_)
-        | StoreError::AlreadyASpace(_)
-        | StoreError::NoIdLeft(_)
-        | StoreError::UnresolvedMerge(_) => Exit::Conflict,
-        StoreError::InvalidSpaceName(_) | StoreError::Address(_) => Exit::Usage,
-        StoreError::Path(_)
-        | StoreError::Link(_)
-        | StoreError::NotAFile(_)
-        | StoreError::InvalidMarkerKey(_)
-        | StoreError::PermissionDenied { .. }
-        | StoreError::AccessDenied { .. }
-        | StoreError::NewerSchema(_)
-        | StoreError::ForeignRepository(_)
-        | StoreError::HostileGit { .. } => Exit::NotAllowed,
-        StoreError::Schema(_)
-        | StoreError::Database(_)
-        | StoreError::Insecure { .. }
-        | StoreError::Io { .. }
-        | StoreError::Git { .. }
-        | StoreError::OldSqlite(_)
-        | StoreError::Index(_)
-        | StoreError::Unreadable(_)
-        | StoreError::Stopped(_) => Exit::Failure,
+    use StoreErrorKind as Kind;
+    match error.kind {
+        Kind::Conflict
+        | Kind::Busy
+        | Kind::DiskFull
+        | Kind::Unreachable
+        | Kind::RestoreInProgress
+        | Kind::ReadOnly
+        | Kind::Standby
+        | Kind::Overloaded => Exit::TryLater,
+        Kind::NoStore | Kind::NoDatabase | Kind::SpaceErased | Kind::NoSnapshots => Exit::NotFound,
+        Kind::AlreadyExists | Kind::NoIdLeft | Kind::UnresolvedMerge => Exit::Conflict,
+        Kind::InvalidInput => Exit::Usage,
+        Kind::InvalidPath
+        | Kind::Link
+        | Kind::NotAFile
+        | Kind::InvalidMarkerKey
+        | Kind::PermissionDenied
+        | Kind::AccessDenied
+        | Kind::NewerSchema
+        | Kind::UntrustedRepository => Exit::NotAllowed,
+        Kind::Schema
+        | Kind::Database
+        | Kind::Insecure
+        | Kind::Io
+        | Kind::Failed
+        | Kind::Stopped => Exit::Failure,
     }
 }
 
@@ -142,16 +132,18 @@ pub fn http_status_of(error: &anyhow::Error) -> (StatusCode, &'static str, Strin
         });
     let exit = match stored {
         // A misconfigured database of the server is not the caller's fault.
-        Some(
-            StoreError::NoDatabase { .. }
-            | StoreError::AccessDenied { .. }
-            | StoreError::Insecure { .. }
-            | StoreError::NewerSchema(_)
-            | StoreError::Schema(_),
-        ) => Exit::TryLater,
+        Some(StoreError {
+            kind:
+                StoreErrorKind::NoDatabase
+                | StoreErrorKind::AccessDenied
+                | StoreErrorKind::Insecure
+                | StoreErrorKind::NewerSchema
+                | StoreErrorKind::Schema,
+            ..
+        }) => Exit::TryLater,
         _ => exit_of(error),
     };
-    let is_moved = matches!(stored, Some(StoreError::Conflict { .. }));
+    let is_moved = matches!(stored, Some(StoreError { kind: StoreErrorKind::Conflict, .. }));
     let status = match exit {
         Exit::TryLater if is_moved => StatusCode::CONFLICT,
         Exit::TryLater => StatusCode::SERVICE_UNAVAILABLE,
@@ -166,7 +158,7 @@ pub fn http_status_of(error: &anyhow::Error) -> (StatusCode, &'static str, Strin
 }
 
 /// The error and its causes as one message, without repetitions.
-fn error_message(error: &anyhow::Error) -> String {
+pub fn error_message(error: &anyhow::Error) -> String {
     let mut message = String::new();
     for cause in error.chain().map(ToString::to_string) {
         if message.is_empty() {

@@ -401,7 +401,7 @@ mod tests {
     }
 
     /// The outcome in one word: the user whose space is used, or the status.
-    fn told(grant: &Grant, method: &Method, path: &str, asked: Option<&str>) -> String {
+    fn outcome_of(grant: &Grant, method: &Method, path: &str, asked: Option<&str>) -> String {
         match authorise(Some(grant), Timestamp::UNIX_EPOCH, Operation::Request(method, path), asked)
         {
             Ok(user) => user.unwrap_or_else(|| "home".into()),
@@ -429,16 +429,20 @@ mod tests {
             (hidden(33), "400".into()),
             (" \n ".into(), "home".into()),
         ] {
-            assert_eq!(told(&whole, &Method::GET, "/api/status", Some(&name)), expected, "{name}");
+            assert_eq!(
+                outcome_of(&whole, &Method::GET, "/api/status", Some(&name)),
+                expected,
+                "{name}"
+            );
             let other = if expected == "home" { "ann" } else { "404" };
             assert_eq!(
-                told(&bound, &Method::GET, "/api/status", Some(&name)),
+                outcome_of(&bound, &Method::GET, "/api/status", Some(&name)),
                 other,
                 "{name}, bound"
             );
         }
         assert_eq!(
-            told(&whole, &Method::DELETE, &format!("/api/spaces/{}", "x".repeat(257)), None),
+            outcome_of(&whole, &Method::DELETE, &format!("/api/spaces/{}", "x".repeat(257)), None),
             "400"
         );
     }
@@ -558,18 +562,18 @@ mod tests {
                     .enumerate()
             {
                 assert_eq!(
-                    told(&grant(&[right], None), method, path, Some("ann")),
+                    outcome_of(&grant(&[right], None), method, path, Some("ann")),
                     whole[at],
                     "{method} {path} {right:?}"
                 );
                 let own = grant(&[right], Some("ann"));
                 assert_eq!(
-                    told(&own, method, path, None),
+                    outcome_of(&own, method, path, None),
                     bound[at],
                     "{method} {path} {right:?}, bound"
                 );
                 // No other user's space, and no hint whether it exists.
-                let other = told(&own, method, path, Some("ben"));
+                let other = outcome_of(&own, method, path, Some("ben"));
                 let expected = if Operation::Request(method, path).target()
                     == Some(OperationTarget::Asked)
                     && bound[at] == "ann"
@@ -582,8 +586,13 @@ mod tests {
             }
         }
         assert_eq!(
-            told(&grant(&[Permission::Read], Some("ann b")), &get, "/api/events", Some(" ann  b ")),
-            told(
+            outcome_of(
+                &grant(&[Permission::Read], Some("ann b")),
+                &get,
+                "/api/events",
+                Some(" ann  b ")
+            ),
+            outcome_of(
                 &grant(&[Permission::Read], Some("ann b")),
                 &get,
                 "/api/users/ann%20%20b/export",
@@ -629,16 +638,16 @@ mod tests {
     fn who_is_not_known_or_not_any_more_does_nothing() {
         let expired =
             Grant { expires: Some(Timestamp::UNIX_EPOCH), ..grant(&[Permission::Admin], None) };
-        assert_eq!(told(&expired, &Method::GET, "/api/status", None), "401");
+        assert_eq!(outcome_of(&expired, &Method::GET, "/api/status", None), "401");
         let good = Grant { expires: Some(Timestamp::from_second(1).unwrap()), ..expired };
-        assert_eq!(told(&good, &Method::GET, "/api/status", None), "home");
+        assert_eq!(outcome_of(&good, &Method::GET, "/api/status", None), "home");
         assert_eq!(
             authorise(None, Timestamp::UNIX_EPOCH, Operation::Tool("recall"), None),
             Err(AccessDenied::Unknown)
         );
         let nobody = Grant::anonymous();
         for path in ["/api/status", "/v1/models", "/mcp", "/api/tokens", "/metrics"] {
-            assert_eq!(told(&nobody, &Method::GET, path, None), "403", "{path}");
+            assert_eq!(outcome_of(&nobody, &Method::GET, path, None), "403", "{path}");
         }
     }
 

@@ -14,9 +14,9 @@ use async_trait::async_trait;
 use icecore_domain::layout::DocPath;
 use icecore_domain::sanitize;
 use icecore_engine::converse::{self, Chats};
-use icecore_store::Error as StoreError;
 use icecore_store::postgres::PoolStats;
 use icecore_store::postgres::jobs::JobBacklog;
+use icecore_store::{Error as StoreError, ErrorKind as StoreErrorKind};
 use tokio::runtime::Handle as Runtime;
 use tokio::sync::{OwnedRwLockReadGuard, RwLock, Semaphore, watch};
 
@@ -165,23 +165,28 @@ fn canonical_user(user: Option<&str>) -> Result<Option<String>> {
 impl SpaceRegistry {
     /// The spaces below a main space.
     pub fn new(
-        home: StoreLocation,
+        location: StoreLocation,
         models: Arc<Models>,
         log: Arc<dyn Fn(&str) + Send + Sync>,
     ) -> Result<Arc<Self>> {
-        home.check_can_have_users()?;
+        location.check_can_have_users()?;
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-        Self::with_threads((TURN_THREADS_PER_CORE * cores).max(MIN_TURN_THREADS), home, models, log)
+        Self::with_threads(
+            (TURN_THREADS_PER_CORE * cores).max(MIN_TURN_THREADS),
+            location,
+            models,
+            log,
+        )
     }
 
     fn with_threads(
         hands: usize,
-        home: StoreLocation,
+        location: StoreLocation,
         models: Arc<Models>,
         log: Arc<dyn Fn(&str) + Send + Sync>,
     ) -> Result<Arc<Self>> {
         Ok(Arc::new(Self {
-            home,
+            home: location,
             models,
             open: Mutex::default(),
             at_once: Arc::new(Semaphore::new(MAX_REFLECTIONS)),
@@ -236,7 +241,7 @@ impl SpaceRegistry {
         }
         let seen = match before {
             Some(seen) => seen,
-            None => place.read_state().await?.ok_or(StoreError::SpaceErased)?,
+            None => place.read_state().await?.ok_or(StoreError::space_erased())?,
         };
         let mut open = self.lock_open();
         if open.len() >= MAX_OPEN_SPACES {
@@ -461,9 +466,9 @@ pub struct SpacesChatMemory(pub Arc<SpaceRegistry>);
 
 #[async_trait]
 impl ChatMemory for SpacesChatMemory {
-    async fn begin_turn(&self, heard: TurnRequest) -> Result<PreparedTurn, String> {
+    async fn begin_turn(&self, request: TurnRequest) -> Result<PreparedTurn, String> {
         let spaces = self.0.clone();
-        let user = canonical_user(heard.user.as_deref()).map_err(|error| error.to_string())?;
+        let user = canonical_user(request.user.as_deref()).map_err(|error| error.to_string())?;
         let held = spaces.acquire_shared(user.as_deref()).await;
         self.0
             .turning
@@ -471,21 +476,21 @@ impl ChatMemory for SpacesChatMemory {
                 let _held = held;
                 let place = spaces.location_of(user.as_deref());
                 let known = spaces.open_space(&place, user.as_deref()).await?;
-                let messages = heard.messages.into_iter().map(|told| converse::ChatMessage {
+                let messages = request.messages.into_iter().map(|told| converse::ChatMessage {
                     role: told.role,
                     name: told.name,
                     text: told.text,
                     raw: told.raw,
                     has_tools: told.has_tools,
                 });
-                let heard = converse::ChatRequest {
-                    conversation: heard.conversation,
-                    history: heard.history,
-                    shared_key: heard.shared_key,
-                    mode: heard.mode,
+                let request = converse::ChatRequest {
+                    conversation: request.conversation,
+                    history: request.history,
+                    shared_key: request.shared_key,
+                    mode: request.mode,
                     messages: messages.collect(),
                 };
-                let begun = known.chats.prepare_turn(heard).await?;
+                let begun = known.chats.prepare_turn(request).await?;
                 anyhow::Ok(PreparedTurn {
                     conversation: begun.conversation.clone(),
                     turn: begun.turn,
@@ -510,11 +515,11 @@ impl ChatMemory for SpacesChatMemory {
 
     async fn persist_reply(
         &self,
-        begun: &PreparedTurn,
+        prepared: &PreparedTurn,
         reply: AssistantReply,
     ) -> Result<(), PersistError> {
         let Some(turn) =
-            begun.handle.0.clone().and_then(|handle| handle.downcast::<ActiveTurn>().ok())
+            prepared.handle.0.clone().and_then(|handle| handle.downcast::<ActiveTurn>().ok())
         else {
             return Err(PersistError::permanent("this turn was not started by this server"));
         };
@@ -551,25 +556,22 @@ impl ReadinessCheck for SpaceRegistry {
         if let Some(database) = self.home.database() {
             match tokio::time::timeout(READY_TIMEOUT, database.check_ready()).await {
                 Ok(Ok(())) => {}
-                Ok(Err(error @ (StoreError::Schema(_) | StoreError::NewerSchema(_)))) => {
-                    return Err(NotReady::new("the database has another schema version", error));
+                Ok(Err(error)) => {
+                    let what = match error.kind {
+                        StoreErrorKind::Schema | StoreErrorKind::NewerSchema => {
+                            "the database has another schema version"
+                        }
+                        StoreErrorKind::Standby => {
+                            "the database is a standby and accepts no writes"
+                        }
+                        StoreErrorKind::ReadOnly => {
+                            "the database is read-only and accepts no writes"
+                        }
+                        StoreErrorKind::AccessDenied => "the database rejects the login",
+                        _ => "the database does not answer",
+                    };
+                    return Err(NotReady::new(what, error));
                 }
-                Ok(Err(error @ StoreError::ReadOnly { is_standby: true, .. })) => {
-                    return Err(NotReady::new(
-                        "the database is a standby and accepts no writes",
-                        error,
-                    ));
-                }
-                Ok(Err(error @ StoreError::ReadOnly { .. })) => {
-                    return Err(NotReady::new(
-                        "the database is read-only and accepts no writes",
-                        error,
-                    ));
-                }
-                Ok(Err(error @ StoreError::AccessDenied { .. })) => {
-                    return Err(NotReady::new("the database rejects the login", error));
-                }
-                Ok(Err(error)) => return Err(NotReady::new("the database does not answer", error)),
                 Err(_) => {
                     return Err(NotReady::new(
                         "the database does not answer",
@@ -633,13 +635,13 @@ mod tests {
     fn by() -> Actor {
         Actor {
             token: "home".into(),
-            door: "api",
+            interface: "api",
             who: String::new(),
             now: jiff::Timestamp::UNIX_EPOCH,
         }
     }
 
-    fn heard(user: &str) -> TurnRequest {
+    fn turn_request(user: &str) -> TurnRequest {
         let told = RequestMessage {
             role: "user".into(),
             name: None,
@@ -670,15 +672,15 @@ mod tests {
 
     // C8
     #[tokio::test]
-    async fn a_space_is_opened_once_whoever_asks_for_it() {
+    async fn a_space_is_opened_once_for_all_callers() {
         let folder = tempfile::tempdir().unwrap();
         let spaces = spaces(folder.path());
         let chatting = SpacesChatMemory(spaces.clone());
-        let begun = chatting.begin_turn(heard("ann")).await.unwrap();
+        let begun = chatting.begin_turn(turn_request("ann")).await.unwrap();
         chatting.persist_reply(&begun, reply()).await.unwrap();
         assert!(spaces.wait_for_reflections(Duration::from_secs(10)).await);
         drop(begun);
-        // As if the server had been started again.
+        // As after a restart of the server.
         spaces.open.lock().unwrap().clear();
         spaces.reflect_pending().await.unwrap();
         let known =
@@ -686,7 +688,7 @@ mod tests {
         assert!(Arc::ptr_eq(&known.chats, &spaces.chats(Some(" ann ")).await.unwrap()));
     }
 
-    fn heard_in(user: &str, conversation: &str, text: &str) -> TurnRequest {
+    fn turn_request_in(user: &str, conversation: &str, text: &str) -> TurnRequest {
         let raw = serde_json::json!({ "role": "user", "content": text }).to_string();
         let told = RequestMessage {
             role: "user".into(),
@@ -695,7 +697,11 @@ mod tests {
             raw,
             has_tools: false,
         };
-        TurnRequest { conversation: Some(conversation.into()), messages: vec![told], ..heard(user) }
+        TurnRequest {
+            conversation: Some(conversation.into()),
+            messages: vec![told],
+            ..turn_request(user)
+        }
     }
 
     // C8
@@ -706,26 +712,28 @@ mod tests {
         let chatting = Arc::new(SpacesChatMemory(spaces.clone()));
         let chats = spaces.chats(Some("ann")).await.unwrap();
         chats.set_wait_for_summary(true);
-        // Nothing is remembered for now.
+        // Recording fails for now.
         let places = spaces
             .at_once
             .clone()
             .acquire_many_owned(u32::try_from(MAX_REFLECTIONS).unwrap())
             .await
             .unwrap();
-        let begun = chatting.begin_turn(heard_in("ann", "slow", "hi")).await.unwrap();
+        let begun = chatting.begin_turn(turn_request_in("ann", "slow", "hi")).await.unwrap();
         chatting.persist_reply(&begun, reply()).await.unwrap();
         let slow: Vec<_> = (0..20)
             .map(|n| {
                 let chatting = chatting.clone();
                 tokio::spawn(async move {
-                    chatting.begin_turn(heard_in("ann", "slow", &format!("what now, {n}?"))).await
+                    chatting
+                        .begin_turn(turn_request_in("ann", "slow", &format!("what now, {n}?")))
+                        .await
                 })
             })
             .collect();
         tokio::time::sleep(Duration::from_millis(50)).await;
         for user in ["ann", "ben"] {
-            let begun = chatting.begin_turn(heard_in(user, "quick", "hi")).await.unwrap();
+            let begun = chatting.begin_turn(turn_request_in(user, "quick", "hi")).await.unwrap();
             chatting.persist_reply(&begun, reply()).await.unwrap();
         }
         assert!(
@@ -749,7 +757,7 @@ mod tests {
             .map(|n| {
                 let chatting = chatting.clone();
                 // Some of them in the same conversation, some of the same user.
-                let heard = heard_in(
+                let heard = turn_request_in(
                     if n % 2 == 0 { "ann" } else { "ben" },
                     &format!("c-{}", n % 5),
                     &format!("number {n}"),
@@ -760,7 +768,7 @@ mod tests {
                         .persist_reply(&begun, reply())
                         .await
                         .map(|()| begun.conversation.clone())
-                        .map_err(|unkept| unkept.said)
+                        .map_err(|unkept| unkept.message)
                 })
             })
             .collect();
@@ -774,7 +782,7 @@ mod tests {
 
     // C8
     #[tokio::test]
-    async fn work_that_panics_is_told_and_leaves_the_threads_whole() {
+    async fn work_that_panics_is_an_error_and_keeps_the_threads_alive() {
         let hands = WorkerPool::new(1, "test", REFLECTION_NICENESS).unwrap();
         let broken = hands.run(async { Ok::<u32, String>("no number".parse().unwrap()) }).await;
         assert!(broken.unwrap_err().contains("panicked"));
@@ -787,27 +795,27 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let spaces = spaces(folder.path());
         let chatting = SpacesChatMemory(spaces.clone());
-        let begun = chatting.begin_turn(heard("ann")).await.unwrap();
+        let begun = chatting.begin_turn(turn_request("ann")).await.unwrap();
         assert!(spaces.forget_user("ann", &by()).await.unwrap());
         assert!(
             chatting
                 .persist_reply(&begun, reply())
                 .await
-                .is_err_and(|unkept| !unkept.is_retryable && unkept.said.contains("forgotten"))
+                .is_err_and(|unkept| !unkept.is_retryable && unkept.message.contains("forgotten"))
         );
         assert!(
             !spaces.has_space(Some("ann")).await.unwrap()
                 && spaces.list_spaces().await.unwrap().is_empty()
         );
         // A request during the deletion of a space waits until it is gone, and starts a new one.
-        let begun = chatting.begin_turn(heard("ann")).await.unwrap();
+        let begun = chatting.begin_turn(turn_request("ann")).await.unwrap();
         chatting.persist_reply(&begun, reply()).await.unwrap();
         assert!(spaces.wait_for_reflections(Duration::from_secs(10)).await);
         let gate = spaces.space_lock(&spaces.location_of(Some("ann")));
         let taking_away = gate.write().await;
         let waiting = {
             let chatting = SpacesChatMemory(spaces.clone());
-            tokio::spawn(async move { chatting.begin_turn(heard(" ann ")).await })
+            tokio::spawn(async move { chatting.begin_turn(turn_request(" ann ")).await })
         };
         tokio::time::sleep(Duration::from_millis(100)).await;
         assert!(!waiting.is_finished());
@@ -822,7 +830,7 @@ mod tests {
         assert!(!spaces.has_space(Some("ann")).await.unwrap());
     }
 
-    // C14: what is written before is taken away with the rest, what is written after stays.
+    // C14: what is written before is erased with the rest, what is written after stays.
     #[tokio::test(flavor = "multi_thread")]
     async fn a_space_in_a_database_is_taken_away_once_and_not_under_anybodys_hands() {
         let cluster = TestCluster::start(Durability::Unflushed);

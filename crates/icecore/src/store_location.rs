@@ -13,7 +13,7 @@ use icecore_domain::hash::Hash;
 use icecore_domain::{layout, page};
 use icecore_store::postgres::{MAX_NAME_BYTES, Postgres, SpaceFingerprint};
 use icecore_store::vault::Vault;
-use icecore_store::{Error as StoreError, SnapshotStore, Store};
+use icecore_store::{Error as StoreError, ErrorKind as StoreErrorKind, SnapshotStore, Store};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{AppError, Exit};
@@ -162,7 +162,7 @@ impl StoreLocation {
             Self::Folder(root) => Ok(as_handles(Arc::new(Vault::open(root)?))),
             Self::Space { database, name } => match database.open_space(name).await? {
                 Some(space) => Ok(as_handles(space)),
-                None => Err(StoreError::NotASpace(name.clone()).into()),
+                None => Err(StoreError::not_a_space(name.clone()).into()),
             },
         }
     }
@@ -219,7 +219,7 @@ impl StoreLocation {
             Err(error)
                 if matches!(
                     error.downcast_ref(),
-                    Some(StoreError::AlreadyAVault(_) | StoreError::AlreadyASpace(_))
+                    Some(StoreError { kind: StoreErrorKind::AlreadyExists, .. })
                 ) =>
             {
                 self.open().await

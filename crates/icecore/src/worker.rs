@@ -21,7 +21,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::bootstrap::{self, Models};
-use crate::error::{AppError, Exit, is_transient};
+use crate::error::{AppError, Exit, error_message, is_transient};
 use crate::store_location::StoreLocation;
 
 /// The duration of a lease; it is renewed three times as often.
@@ -73,13 +73,13 @@ pub struct Worker {
 impl Worker {
     /// Creates a worker named after its machine and process.
     pub fn new(
-        home: Arc<Postgres>,
+        database: Arc<Postgres>,
         models: Arc<Models>,
         log: Arc<dyn Fn(&str) + Send + Sync>,
     ) -> Arc<Self> {
         let machine = rustix::system::uname().nodename().to_string_lossy().into_owned();
         let name = format!("{machine}:{}", std::process::id());
-        Arc::new(Self { home, models, name, tally: Arc::default(), log })
+        Arc::new(Self { home: database, models, name, tally: Arc::default(), log })
     }
 
     /// The counts so far.
@@ -124,7 +124,7 @@ impl Worker {
                 Ok(true) => continue,
                 Ok(false) => trouble.clear(),
                 Err(error) => {
-                    let now = sanitize::one_line(&format!("{error:#}"));
+                    let now = sanitize::one_line(&error_message(&error));
                     if now != trouble {
                         (self.log)(&now);
                     }
@@ -161,7 +161,7 @@ impl Worker {
                 self.tally.done.fetch_add(1, Ordering::Relaxed);
             }
             Some(Err(error)) => {
-                let why = sanitize::one_line(&format!("{error:#}"));
+                let why = sanitize::one_line(&error_message(&error));
                 (self.log)(&format!("{} in {}: {why}", work.kind, work.space));
                 self.home.fail_job(&work, &why).await?;
                 self.tally.failed.fetch_add(1, Ordering::Relaxed);
@@ -284,7 +284,7 @@ mod tests {
 
     // K5
     #[tokio::test(flavor = "multi_thread")]
-    async fn a_space_that_breaks_whoever_tends_it_keeps_nobody_from_the_others() {
+    async fn a_space_that_crashes_its_worker_does_not_block_other_spaces() {
         let cluster = TestCluster::start(Durability::Unflushed);
         let home = Postgres::for_url(&cluster.url(), PostgresOptions::default()).unwrap();
         home.migrate().await.unwrap();

@@ -1858,19 +1858,30 @@ export interface paths {
 export type webhooks = Record<string, never>;
 export interface components {
     schemas: {
-        readonly Acts: {
+        readonly ActResults: {
             readonly acts: readonly {
                 readonly event: components["schemas"]["Event"];
                 readonly secrets: components["schemas"]["Secrets"];
-                readonly target: components["schemas"]["Entry"];
+                readonly target: components["schemas"]["LedgerEntry"];
             }[];
         };
         readonly Artifact: {
-            readonly artifact: components["schemas"]["Kept"];
+            readonly artifact: components["schemas"]["ArtifactVersion"];
             readonly text: string;
         };
+        readonly ArtifactVersion: {
+            readonly bytes: number;
+            readonly file: string;
+            readonly kind: string;
+            readonly language?: string;
+            readonly lines: number;
+            readonly name: string;
+            readonly ts: string;
+            readonly turn: number;
+            readonly version: number;
+        };
         readonly Artifacts: {
-            readonly artifacts: readonly components["schemas"]["Kept"][];
+            readonly artifacts: readonly components["schemas"]["ArtifactVersion"][];
         };
         readonly Audit: {
             readonly deeds: readonly {
@@ -1885,58 +1896,38 @@ export interface components {
                 readonly who: string;
             }[];
         };
-        readonly Backfilled: {
+        readonly BackfillReport: {
             readonly ceiling_reached: boolean;
             readonly left: number;
-            readonly rolled: components["schemas"]["Rolled"];
-        };
-        readonly Because: {
-            readonly because: readonly (components["schemas"]["BecauseEvent"] | components["schemas"]["BecauseSummary"] | components["schemas"]["BecausePage"])[];
-        };
-        readonly BecauseEvent: {
-            readonly chain: readonly components["schemas"]["Entry"][];
-            readonly conflicts: readonly components["schemas"]["Disagreement"][];
-            readonly entry: components["schemas"]["Entry"];
-            readonly ledger: string;
-            /** @enum {string} */
-            readonly of: "event";
-            readonly place: string;
-            readonly quote?: string;
-            readonly related: readonly components["schemas"]["Entry"][];
-            readonly source: components["schemas"]["TrailSource"];
-            readonly stands_for: readonly components["schemas"]["Entry"][];
-        };
-        readonly BecausePage: {
-            readonly events: readonly components["schemas"]["Entry"][];
-            /** @enum {string} */
-            readonly of: "page";
-            readonly path: string;
-        };
-        readonly BecauseSummary: {
-            /** @enum {string} */
-            readonly of: "summary";
-            readonly records: readonly components["schemas"]["TrailSource"][];
-            readonly sources: readonly string[];
-            readonly steps: readonly {
-                readonly made_by: string;
-                readonly path: string;
-                readonly period: string;
-                readonly says: string;
-                readonly version: number;
-            }[];
+            readonly rolled: components["schemas"]["RollupReport"];
         };
         readonly Calendar: {
-            readonly calendar: readonly components["schemas"]["Occurrence"][];
+            readonly calendar: readonly components["schemas"]["ScheduledRun"][];
         };
-        readonly Changes: {
-            readonly added: readonly string[];
-            readonly changed: readonly {
-                readonly new: string;
-                readonly old: string;
-            }[];
-            readonly removed: readonly string[];
+        readonly CalendarFile: {
+            readonly ics: string;
         };
-        readonly Child: {
+        readonly CaptureReport: {
+            readonly complaints: readonly string[];
+            /** @description What was stored incompletely */
+            readonly cut?: readonly string[];
+            readonly forgotten?: number;
+            readonly new: number;
+            /** @description Messages of speakers who are not known to be the owner, by name */
+            readonly others?: {
+                readonly [key: string]: number;
+            };
+            readonly own_bytes: number;
+            readonly passed_over: number;
+            readonly revised: readonly string[];
+            readonly same: number;
+            readonly secrets: components["schemas"]["Secrets"];
+            readonly withheld?: number;
+        };
+        readonly CaptureResult: {
+            readonly taken: components["schemas"]["CaptureReport"];
+        };
+        readonly ChildPeriod: {
             readonly bytes: number;
             readonly conversation: string | null;
             readonly first: string;
@@ -1958,9 +1949,9 @@ export interface components {
             readonly version: number;
         };
         readonly Commitments: {
-            readonly commitments: readonly components["schemas"]["Entry"][];
+            readonly commitments: readonly components["schemas"]["LedgerEntry"][];
         };
-        readonly Compacted: {
+        readonly CompactionReport: {
             readonly after: number;
             readonly before: number;
             readonly compacted: number;
@@ -1969,28 +1960,43 @@ export interface components {
             readonly pruned: number;
             readonly summaries: readonly string[];
         };
-        readonly CompactedNow: {
-            readonly compacted: components["schemas"]["Compacted"];
+        readonly CompactionResult: {
+            readonly compacted: components["schemas"]["CompactionReport"];
+        };
+        readonly ConfigCheck: {
+            readonly ok: boolean;
         };
         readonly Conflict: {
             readonly about: string;
-            readonly events: readonly components["schemas"]["Entry"][];
+            readonly events: readonly components["schemas"]["LedgerEntry"][];
             readonly settle: readonly string[];
+        };
+        readonly ConflictRef: {
+            readonly about: string;
+            readonly events: readonly string[];
         };
         readonly Conflicts: {
             readonly conflicts: readonly components["schemas"]["Conflict"][];
         };
-        readonly Consolidated: {
+        readonly ConsolidationPlan: {
+            readonly compaction?: components["schemas"]["CompactionReport"];
+            readonly edited: readonly string[];
+            readonly full_check: boolean;
+            readonly new_events: number;
+            readonly rollup: components["schemas"]["RollupPlan"];
+            readonly to_distil: number;
+        };
+        readonly ConsolidationReport: {
             readonly at: string;
-            readonly compacted: components["schemas"]["Compacted"];
-            readonly curated: components["schemas"]["Curated"];
-            readonly distilled: components["schemas"]["Distilled"];
+            readonly compacted: components["schemas"]["CompactionReport"];
+            readonly curated: components["schemas"]["PageReport"];
+            readonly distilled: components["schemas"]["ExtractionReport"];
             readonly findings: readonly string[];
-            readonly noticed: components["schemas"]["Noticed"];
+            readonly noticed: components["schemas"]["LogScanReport"];
             readonly report: string;
         };
         readonly Conversation: {
-            readonly artifacts: readonly components["schemas"]["Kept"][];
+            readonly artifacts: readonly components["schemas"]["ArtifactVersion"][];
             readonly conversation: string;
             readonly facts: readonly components["schemas"]["Fact"][];
             readonly turns: readonly components["schemas"]["Turn"][];
@@ -2002,7 +2008,7 @@ export interface components {
             };
             readonly messages: readonly components["schemas"]["TurnMessage"][];
         };
-        readonly ConversationLine: {
+        readonly ConversationSummary: {
             readonly conversation: string;
             readonly facts: number;
             readonly first: string;
@@ -2012,7 +2018,7 @@ export interface components {
             readonly unsummarized: number;
         };
         readonly Conversations: {
-            readonly conversations: readonly components["schemas"]["ConversationLine"][];
+            readonly conversations: readonly components["schemas"]["ConversationSummary"][];
         };
         readonly Core: {
             readonly last: string | null;
@@ -2034,41 +2040,27 @@ export interface components {
             readonly tokens_in: number;
             readonly tokens_out: number;
         };
-        readonly Counted: {
-            readonly count: number;
-            readonly name: string;
-        };
-        readonly Curated: {
-            readonly complaints: readonly string[];
-            readonly learnt: readonly string[];
-            readonly memories: readonly string[];
-            readonly pages: readonly string[];
-            readonly restored: readonly string[];
-            readonly secrets: components["schemas"]["Secrets"];
+        readonly DayMarks: {
+            readonly days: readonly string[];
+            /** @enum {string} */
+            readonly mark: "important" | "dull" | "none";
         };
         readonly Deferred: {
             readonly period: string;
             readonly why: string;
         };
+        readonly DeletedConversation: {
+            readonly conversation: string;
+            readonly files: number;
+            readonly messages: number;
+        };
+        readonly DeletedUser: {
+            readonly forgotten: boolean;
+            readonly user: string;
+        };
         readonly Diff: {
             /** @description A unified diff; empty if nothing differs. */
             readonly diff: string;
-        };
-        readonly Disagreement: {
-            readonly about: string;
-            readonly events: readonly string[];
-        };
-        readonly Distilled: {
-            readonly changed: readonly string[];
-            readonly deferred?: string;
-            readonly duplicates: number;
-            readonly learnt: readonly string[];
-            readonly pieces: number;
-            readonly proposed: number;
-            readonly quarantined: readonly string[];
-            readonly refused: readonly string[];
-            readonly secrets?: components["schemas"]["Secrets"];
-            readonly too_old: number;
         };
         readonly Doctor: {
             readonly bytes: number;
@@ -2079,44 +2071,17 @@ export interface components {
             }[];
             readonly events: number;
             readonly findings: readonly components["schemas"]["Finding"][];
-            readonly hooks: readonly components["schemas"]["Trouble"][];
+            readonly hooks: readonly components["schemas"]["HookFailure"][];
             readonly mended: readonly string[];
-            readonly noticed: components["schemas"]["Noticed"];
+            readonly noticed: components["schemas"]["LogScanReport"];
             readonly ok: boolean;
         } | {
             readonly done: readonly string[];
-            readonly verdict: components["schemas"]["Verdict"];
+            readonly verdict: components["schemas"]["IntegrityReport"];
         };
-        /** @description An event and its state in the ledger. */
-        readonly Entry: {
-            readonly act?: string;
-            readonly content: string;
-            readonly due?: string;
-            readonly ended_by?: string;
-            readonly entity?: string;
-            readonly entity_kind?: string;
-            readonly id: string;
-            readonly line: number;
-            readonly note?: string;
-            readonly origin?: string;
-            /** @enum {string} */
-            readonly priority: "P0" | "P1" | "P2" | "P3";
-            readonly quote?: string;
-            readonly related?: readonly string[];
-            readonly said?: string;
-            readonly scope?: string;
-            readonly session?: string;
-            readonly source?: string;
-            /** @enum {string} */
-            readonly standing: "active" | "superseded" | "closed" | "retracted";
-            readonly status?: string;
-            readonly supersedes?: string | readonly string[];
-            readonly tags?: readonly string[];
-            readonly ts: string;
-            /** @enum {string} */
-            readonly type: "fact" | "decision" | "commitment" | "preference" | "constraint" | "procedure" | "relationship";
-            readonly verified: string;
-            readonly waiting_on?: string;
+        readonly ErasedSpace: {
+            readonly erased: boolean;
+            readonly user: string;
         };
         readonly Error: {
             readonly error: {
@@ -2151,8 +2116,39 @@ export interface components {
             readonly type: "fact" | "decision" | "commitment" | "preference" | "constraint" | "procedure" | "relationship";
             readonly waiting_on?: string;
         };
+        readonly EventDetails: {
+            readonly chain: readonly components["schemas"]["LedgerEntry"][];
+            readonly conflicts: readonly components["schemas"]["ConflictRef"][];
+            readonly entry: components["schemas"]["LedgerEntry"];
+            readonly place: string;
+            readonly related: readonly components["schemas"]["LedgerEntry"][];
+            readonly stands_for: readonly components["schemas"]["LedgerEntry"][];
+        };
+        readonly EventProvenance: {
+            readonly chain: readonly components["schemas"]["LedgerEntry"][];
+            readonly conflicts: readonly components["schemas"]["ConflictRef"][];
+            readonly entry: components["schemas"]["LedgerEntry"];
+            readonly ledger: string;
+            readonly place: string;
+            readonly quote?: string;
+            readonly related: readonly components["schemas"]["LedgerEntry"][];
+            readonly source: components["schemas"]["OriginalSource"];
+            readonly stands_for: readonly components["schemas"]["LedgerEntry"][];
+        };
         readonly Events: {
-            readonly events: readonly components["schemas"]["Entry"][];
+            readonly events: readonly components["schemas"]["LedgerEntry"][];
+        };
+        readonly ExtractionReport: {
+            readonly changed: readonly string[];
+            readonly deferred?: string;
+            readonly duplicates: number;
+            readonly learnt: readonly string[];
+            readonly pieces: number;
+            readonly proposed: number;
+            readonly quarantined: readonly string[];
+            readonly refused: readonly string[];
+            readonly secrets?: components["schemas"]["Secrets"];
+            readonly too_old: number;
         };
         readonly Fact: {
             readonly hard: boolean;
@@ -2161,15 +2157,16 @@ export interface components {
             readonly text: string;
             readonly turn: number | null;
         };
+        readonly FactChanges: {
+            readonly added: readonly string[];
+            readonly changed: readonly {
+                readonly new: string;
+                readonly old: string;
+            }[];
+            readonly removed: readonly string[];
+        };
         readonly Facts: {
             readonly facts: readonly components["schemas"]["Fact"][];
-        };
-        readonly Files: {
-            readonly adopted: readonly string[];
-            readonly archived: number;
-            readonly left?: readonly string[];
-            readonly restored: number;
-            readonly written: number;
         };
         readonly Finding: {
             readonly check: string;
@@ -2178,10 +2175,7 @@ export interface components {
             readonly line?: number;
             readonly what: string;
         };
-        readonly Fine: {
-            readonly ok: boolean;
-        };
-        readonly Forgot: {
+        readonly ForgetReport: {
             readonly by_id_only: readonly string[];
             readonly events: readonly string[];
             readonly left: readonly string[];
@@ -2198,17 +2192,6 @@ export interface components {
             readonly tombstone?: string;
             readonly turns: number;
         };
-        readonly Forgotten: {
-            readonly conversation: string;
-            readonly files: number;
-            readonly messages: number;
-        };
-        readonly Found: {
-            /** @enum {string} */
-            readonly by: "words" | "meaning";
-            readonly hits: readonly components["schemas"]["Hit"][];
-            readonly unknown: readonly string[];
-        };
         readonly Graph: {
             readonly edges: readonly {
                 readonly from: string;
@@ -2218,7 +2201,7 @@ export interface components {
             }[];
             readonly id: string;
             readonly left_out: number;
-            readonly nodes: readonly components["schemas"]["Entry"][];
+            readonly nodes: readonly components["schemas"]["LedgerEntry"][];
         };
         readonly Headlines: {
             readonly headlines: readonly {
@@ -2241,7 +2224,7 @@ export interface components {
                     readonly part: string;
                 }[];
             };
-            readonly hooks: readonly components["schemas"]["Trouble"][];
+            readonly hooks: readonly components["schemas"]["HookFailure"][];
             readonly index: {
                 /** @description Whether the embedding model is available. */
                 readonly meanings: boolean;
@@ -2288,7 +2271,7 @@ export interface components {
             readonly jobs: readonly components["schemas"]["Job"][];
             /** @description The summarizer model. */
             readonly model: string | null;
-            readonly next: readonly components["schemas"]["Occurrence"][];
+            readonly next: readonly components["schemas"]["ScheduledRun"][];
             readonly night: components["schemas"]["Report"] | null;
             readonly open: readonly components["schemas"]["OpenCommitment"][];
             readonly recall: components["schemas"]["Pack"];
@@ -2302,10 +2285,12 @@ export interface components {
             /** @description Number of quarantined events. */
             readonly waiting: number;
         };
-        readonly Ics: {
-            readonly ics: string;
+        readonly HookFailure: {
+            readonly event: string;
+            readonly ts: string;
+            readonly what: string;
         };
-        readonly Imported: {
+        readonly ImportReport: {
             readonly broken: number;
             readonly bytes: number;
             readonly conversations: number;
@@ -2326,7 +2311,7 @@ export interface components {
             readonly skipped: {
                 readonly [key: string]: number;
             };
-            readonly taken: components["schemas"]["Taken"];
+            readonly taken: components["schemas"]["CaptureReport"];
             readonly unchanged: number;
         };
         readonly InjectedList: {
@@ -2352,6 +2337,24 @@ export interface components {
             /** @enum {string} */
             readonly state: "unknown" | "whole" | "failing";
         };
+        readonly IntegrityReport: {
+            readonly bytes: number;
+            readonly checked_at: string;
+            readonly checks: readonly {
+                readonly check: string;
+                readonly ok: boolean;
+            }[];
+            readonly events: number;
+            readonly findings: readonly components["schemas"]["Finding"][];
+            readonly mended: readonly string[];
+            readonly noticed: components["schemas"]["LogScanReport"];
+            readonly ok: boolean;
+        };
+        readonly IssuedToken: {
+            /** @description The token's secret; returned only once. */
+            readonly secret: string;
+            readonly token: components["schemas"]["Token"];
+        };
         readonly Job: {
             readonly due: boolean;
             readonly job: string;
@@ -2365,19 +2368,13 @@ export interface components {
                 readonly ts: string;
             }[];
         };
+        readonly JobResults: {
+            readonly consolidated?: components["schemas"]["ConsolidationReport"];
+            readonly jobs: readonly (readonly string[])[];
+            readonly rolled: components["schemas"]["RollupReport"];
+        };
         readonly Jobs: {
             readonly jobs: readonly components["schemas"]["Job"][];
-        };
-        readonly Kept: {
-            readonly bytes: number;
-            readonly file: string;
-            readonly kind: string;
-            readonly language?: string;
-            readonly lines: number;
-            readonly name: string;
-            readonly ts: string;
-            readonly turn: number;
-            readonly version: number;
         };
         /** @description The periods of one tier in the order of time, a column for each property; all columns are of one length. */
         readonly Layer: {
@@ -2408,15 +2405,46 @@ export interface components {
             /** @description The version of their summary; 0 if there is none. */
             readonly version: readonly number[];
         };
+        /** @description An event and its state in the ledger. */
+        readonly LedgerEntry: {
+            readonly act?: string;
+            readonly content: string;
+            readonly due?: string;
+            readonly ended_by?: string;
+            readonly entity?: string;
+            readonly entity_kind?: string;
+            readonly id: string;
+            readonly line: number;
+            readonly note?: string;
+            readonly origin?: string;
+            /** @enum {string} */
+            readonly priority: "P0" | "P1" | "P2" | "P3";
+            readonly quote?: string;
+            readonly related?: readonly string[];
+            readonly said?: string;
+            readonly scope?: string;
+            readonly session?: string;
+            readonly source?: string;
+            /** @enum {string} */
+            readonly standing: "active" | "superseded" | "closed" | "retracted";
+            readonly status?: string;
+            readonly supersedes?: string | readonly string[];
+            readonly tags?: readonly string[];
+            readonly ts: string;
+            /** @enum {string} */
+            readonly type: "fact" | "decision" | "commitment" | "preference" | "constraint" | "procedure" | "relationship";
+            readonly verified: string;
+            readonly waiting_on?: string;
+        };
         readonly LedgerPage: {
-            readonly events: readonly components["schemas"]["Entry"][];
+            readonly events: readonly components["schemas"]["LedgerEntry"][];
             /** @description Each counted with the other filters applied. */
             readonly facets: {
-                readonly entity: readonly components["schemas"]["Counted"][];
-                readonly priority: readonly components["schemas"]["Counted"][];
-                readonly status: readonly components["schemas"]["Counted"][];
-                readonly tag: readonly components["schemas"]["Counted"][];
-                readonly type: readonly components["schemas"]["Counted"][];
+                readonly entity: readonly components["schemas"]["NamedCount"][];
+                readonly priority: readonly components["schemas"]["NamedCount"][];
+                readonly status: readonly components["schemas"]["NamedCount"][];
+                readonly tag: readonly components["schemas"]["NamedCount"][];
+                readonly type: readonly components["schemas"]["NamedCount"][];
             };
             readonly offset: number;
             readonly total: number;
@@ -2434,23 +2462,32 @@ export interface components {
             /** @enum {string} */
             readonly what: "ledger" | "conversation" | "summaries" | "runs" | "reviews" | "knowledge" | "messages" | "logs" | "config" | "everything";
         };
-        readonly Logged: {
+        readonly LogResult: {
             readonly appended: string;
             readonly characters_removed: number;
             readonly path: string;
             readonly secrets: components["schemas"]["Secrets"];
         };
-        readonly LoggedIn: {
-            readonly expires_in_seconds: number;
-            /** @enum {string} */
-            readonly right: "read" | "write";
-        };
-        readonly LoggedOut: {
-            readonly ok: boolean;
+        readonly LogScanReport: {
+            readonly complaints: readonly string[];
+            readonly secrets: components["schemas"]["Secrets"];
+            readonly taken: readonly {
+                readonly event: components["schemas"]["Event"];
+                readonly place: string;
+                readonly replaces?: string;
+            }[];
         };
         readonly LoginCode: {
             readonly code: string;
             readonly expires_in_seconds: number;
+        };
+        readonly LoginResult: {
+            readonly expires_in_seconds: number;
+            /** @enum {string} */
+            readonly right: "read" | "write";
+        };
+        readonly LogoutResult: {
+            readonly ok: boolean;
         };
         readonly Lookback: {
             readonly day: string;
@@ -2478,12 +2515,12 @@ export interface components {
                 readonly when: string;
             }[];
         };
-        readonly Marked: {
-            readonly days: readonly string[];
-            /** @enum {string} */
-            readonly mark: "important" | "dull" | "none";
+        readonly MemoryToolResult: {
+            readonly content: string;
+            readonly is_error: boolean;
+            readonly secrets?: components["schemas"]["Secrets"];
         };
-        readonly MergeDone: {
+        readonly MergeReport: {
             readonly forgotten: readonly string[];
             readonly from: string;
             readonly new: boolean;
@@ -2491,13 +2528,23 @@ export interface components {
                 readonly is: string;
                 readonly was: string;
             }[];
-            readonly verdict: components["schemas"]["Verdict"] | null;
+            readonly verdict: components["schemas"]["IntegrityReport"] | null;
         };
         readonly MergeStatus: {
             readonly open: readonly string[];
             readonly shared: boolean;
             readonly unfinished: boolean;
             readonly wants: readonly string[];
+        };
+        readonly MergedSimilar: {
+            readonly left_out: number;
+            readonly lines: readonly {
+                readonly periods: readonly string[];
+                readonly text: string;
+            }[];
+            readonly periods: readonly string[];
+            readonly repeated: number;
+            readonly text: string;
         };
         readonly Message: {
             readonly conversation: string;
@@ -2517,7 +2564,7 @@ export interface components {
             /** @description The conversation goes on without this message: it was edited or deleted */
             readonly withdrawn?: boolean;
         };
-        readonly Migrated: {
+        readonly MigrationReport: {
             readonly complaints: readonly string[];
             readonly inventory: readonly {
                 readonly becomes: readonly (readonly (string | number)[])[];
@@ -2535,7 +2582,7 @@ export interface components {
             readonly secrets: components["schemas"]["Secrets"];
             readonly unchanged: number;
         };
-        readonly ModelChecked: {
+        readonly ModelCheck: {
             readonly hint?: string;
             readonly model: string | null;
             readonly ok?: boolean;
@@ -2545,17 +2592,13 @@ export interface components {
                 readonly what: string;
             }[];
         };
-        readonly NightOutlook: {
-            readonly compaction?: components["schemas"]["Compacted"];
-            readonly edited: readonly string[];
-            readonly full_check: boolean;
-            readonly new_events: number;
-            readonly rollup: components["schemas"]["Outlook"];
-            readonly to_distil: number;
+        readonly NamedCount: {
+            readonly count: number;
+            readonly name: string;
         };
         readonly Node: {
             readonly bytes: number;
-            readonly children: readonly components["schemas"]["Child"][];
+            readonly children: readonly components["schemas"]["ChildPeriod"][];
             readonly cost: components["schemas"]["Cost"] | null;
             readonly created_at: string | null;
             readonly events: number;
@@ -2588,20 +2631,6 @@ export interface components {
             readonly title: string;
             /** @description 0 if nothing is summarized yet. */
             readonly version: number;
-        };
-        readonly Noticed: {
-            readonly complaints: readonly string[];
-            readonly secrets: components["schemas"]["Secrets"];
-            readonly taken: readonly {
-                readonly event: components["schemas"]["Event"];
-                readonly place: string;
-                readonly replaces?: string;
-            }[];
-        };
-        readonly Occurrence: {
-            readonly at: string;
-            readonly date: string;
-            readonly job: string;
         };
         /** @description An open commitment and its age. */
         readonly OpenCommitment: {
@@ -2637,15 +2666,21 @@ export interface components {
             readonly verified: string;
             readonly waiting_on?: string;
         };
-        readonly Outlook: {
-            readonly due: readonly {
-                readonly messages: number;
-                readonly period: string;
-                /** @enum {string} */
-                readonly tier: "session" | "day" | "week" | "month" | "year";
-                readonly why: string;
-            }[];
-            readonly waiting: readonly components["schemas"]["Deferred"][];
+        readonly OriginalSource: {
+            readonly context?: readonly (readonly (number | string)[])[];
+            readonly conversation?: string;
+            readonly id?: string;
+            /** @enum {string} */
+            readonly kind: "live" | "file" | "record" | "gone" | "elsewhere";
+            readonly line?: number | null;
+            readonly name?: string;
+            readonly origin?: string;
+            readonly path?: string;
+            readonly speaker?: string;
+            readonly text?: string;
+            readonly ts?: string;
+            /** @description The conversation goes on without this message */
+            readonly withdrawn?: boolean;
         };
         readonly Pack: {
             readonly bytes: number;
@@ -2715,7 +2750,25 @@ export interface components {
             readonly verified: string;
             readonly waiting_on?: string;
         };
-        readonly PageLine: {
+        readonly PageReport: {
+            readonly complaints: readonly string[];
+            readonly learnt: readonly string[];
+            readonly memories: readonly string[];
+            readonly pages: readonly string[];
+            readonly restored: readonly string[];
+            readonly secrets: components["schemas"]["Secrets"];
+        };
+        readonly PageSaveResult: {
+            readonly complaints: readonly string[];
+            readonly hash: string;
+            /** @description Whether the page stays as it was sent, because part of it could not be added to the ledger. */
+            readonly held: boolean;
+            readonly learnt: readonly string[];
+            readonly path: string;
+            readonly secrets: components["schemas"]["Secrets"];
+            readonly text: string;
+        };
+        readonly PageSummary: {
             readonly bytes: number;
             readonly changed_at: string;
             readonly dropped: number;
@@ -2732,17 +2785,7 @@ export interface components {
             /** @description When a statement on it was last confirmed. */
             readonly verified: string | null;
         };
-        readonly PageSaved: {
-            readonly complaints: readonly string[];
-            readonly hash: string;
-            /** @description Whether the page stays as it was sent, because part of it could not be added to the ledger. */
-            readonly held: boolean;
-            readonly learnt: readonly string[];
-            readonly path: string;
-            readonly secrets: components["schemas"]["Secrets"];
-            readonly text: string;
-        };
-        readonly PageThen: {
+        readonly PageVersion: {
             readonly path: string;
             readonly snapshot: string;
             readonly text: string;
@@ -2751,7 +2794,7 @@ export interface components {
             readonly versions: readonly components["schemas"]["Snapshot"][];
         };
         readonly Pages: {
-            readonly pages: readonly components["schemas"]["PageLine"][];
+            readonly pages: readonly components["schemas"]["PageSummary"][];
         };
         readonly Passage: {
             readonly conversation: string | null;
@@ -2769,8 +2812,34 @@ export interface components {
             readonly session: string | null;
             readonly until: string | null;
         };
-        readonly Paused: {
+        readonly PauseList: {
             readonly paused: readonly components["schemas"]["Pause"][];
+        };
+        readonly PeriodMessages: {
+            readonly messages: readonly {
+                readonly bytes: number;
+                readonly conversation: string;
+                /** @description Whether `text` is cut off. */
+                readonly cut: boolean;
+                readonly has_parts: boolean;
+                readonly id: string;
+                readonly kind: string;
+                readonly name: string | null;
+                readonly origin: string;
+                readonly role: string;
+                readonly session: string | null;
+                /** @description The speaker, if it is not the owner */
+                readonly speaker?: string;
+                readonly text: string;
+                readonly title: string | null;
+                readonly trust: string;
+                readonly ts: string;
+                /** @description The conversation goes on without this message: it was edited or deleted */
+                readonly withdrawn?: boolean;
+                readonly words: number;
+            }[];
+            readonly offset: number;
+            readonly total: number;
         };
         readonly Policy: {
             readonly budget: {
@@ -2867,12 +2936,48 @@ export interface components {
             };
             readonly zone: string;
         };
-        readonly Promoted: {
+        readonly PromotedFact: {
             readonly content: string;
             readonly id: string;
         };
-        readonly Pruned: {
-            readonly pruned: components["schemas"]["Compacted"];
+        readonly ProvenanceList: {
+            readonly because: readonly (components["schemas"]["ProvenanceOfEvent"] | components["schemas"]["ProvenanceOfSummary"] | components["schemas"]["ProvenanceOfPage"])[];
+        };
+        readonly ProvenanceOfEvent: {
+            readonly chain: readonly components["schemas"]["LedgerEntry"][];
+            readonly conflicts: readonly components["schemas"]["ConflictRef"][];
+            readonly entry: components["schemas"]["LedgerEntry"];
+            readonly ledger: string;
+            /** @enum {string} */
+            readonly of: "event";
+            readonly place: string;
+            readonly quote?: string;
+            readonly related: readonly components["schemas"]["LedgerEntry"][];
+            readonly source: components["schemas"]["OriginalSource"];
+            readonly stands_for: readonly components["schemas"]["LedgerEntry"][];
+        };
+        readonly ProvenanceOfPage: {
+            readonly events: readonly components["schemas"]["LedgerEntry"][];
+            /** @enum {string} */
+            readonly of: "page";
+            readonly path: string;
+        };
+        readonly ProvenanceOfSummary: {
+            /** @enum {string} */
+            readonly of: "summary";
+            readonly records: readonly components["schemas"]["OriginalSource"][];
+            readonly sources: readonly string[];
+            readonly steps: readonly {
+                readonly made_by: string;
+                readonly path: string;
+                readonly period: string;
+                readonly says: string;
+                readonly version: number;
+            }[];
+        };
+        readonly ProvenanceResult: components["schemas"]["EventProvenance"] | components["schemas"]["ProvenanceList"];
+        readonly PruneResult: {
+            readonly pruned: components["schemas"]["CompactionReport"];
         };
         readonly Quarantine: {
             readonly note: string;
@@ -2898,28 +3003,15 @@ export interface components {
             readonly model_tokens_per_day: number | ("none" | "default");
             readonly requests_per_minute: number | ("none" | "default");
         };
-        readonly Ran: {
-            readonly consolidated?: components["schemas"]["Consolidated"];
-            readonly jobs: readonly (readonly string[])[];
-            readonly rolled: components["schemas"]["Rolled"];
-        };
-        readonly Reflected: {
-            readonly artifacts: number;
-            readonly changes: number;
-            readonly consolidated: boolean;
-            readonly notes: readonly string[];
-            readonly raw: readonly (readonly (number | string)[])[];
-            readonly summarized: readonly number[];
-        };
-        readonly Reindexed: {
+        readonly ReindexReport: {
             readonly events: number;
             readonly open_loops: number;
             readonly passages: number;
             readonly vectors: number;
         };
-        readonly Remembered: {
+        readonly RememberResult: {
             readonly characters_removed: number;
-            readonly conflicts: readonly components["schemas"]["Disagreement"][];
+            readonly conflicts: readonly components["schemas"]["ConflictRef"][];
             readonly event: components["schemas"]["Event"];
             readonly secrets: components["schemas"]["Secrets"];
             readonly type_guessed: boolean;
@@ -2936,8 +3028,16 @@ export interface components {
                 readonly path: string;
             }[];
         };
-        readonly Resumed: {
+        readonly ResumeResult: {
             readonly resumed: readonly components["schemas"]["Pause"][];
+        };
+        readonly RetryReport: {
+            readonly artifacts: number;
+            readonly changes: number;
+            readonly consolidated: boolean;
+            readonly notes: readonly string[];
+            readonly raw: readonly (readonly (number | string)[])[];
+            readonly summarized: readonly number[];
         };
         readonly Review: {
             readonly body: string;
@@ -2950,15 +3050,33 @@ export interface components {
             readonly state: "open" | "accepted" | "edited" | "retry";
             readonly ts: string;
         };
+        readonly ReviewResult: {
+            readonly period: string;
+            readonly version: number | null;
+        };
         readonly Reviews: {
             readonly reviews: readonly components["schemas"]["Review"][];
         };
-        readonly Rolled: {
+        readonly RevokedToken: {
+            readonly id: string;
+            readonly revoked: boolean;
+        };
+        readonly RollupPlan: {
+            readonly due: readonly {
+                readonly messages: number;
+                readonly period: string;
+                /** @enum {string} */
+                readonly tier: "session" | "day" | "week" | "month" | "year";
+                readonly why: string;
+            }[];
+            readonly waiting: readonly components["schemas"]["Deferred"][];
+        };
+        readonly RollupReport: {
             readonly deferred: readonly {
                 readonly period: string;
                 readonly why: string;
             }[];
-            readonly files: components["schemas"]["Files"];
+            readonly files: components["schemas"]["SummaryFiles"];
             readonly flagged: readonly {
                 readonly period: string;
                 readonly why: string;
@@ -2976,8 +3094,8 @@ export interface components {
             }[];
             readonly silent?: string;
         };
-        readonly RolledUp: {
-            readonly rolled: components["schemas"]["Rolled"];
+        readonly RollupResult: {
+            readonly rolled: components["schemas"]["RollupReport"];
         };
         readonly Run: {
             readonly attempts: number;
@@ -3013,16 +3131,27 @@ export interface components {
             readonly runs: readonly components["schemas"]["Run"][];
             readonly spent_today: components["schemas"]["SpentToday"];
         };
-        readonly Saved: {
+        readonly SavedState: {
             readonly saved: {
                 readonly entered: boolean;
                 readonly snapshot: string;
                 readonly state: string;
-                readonly taken: components["schemas"]["Taken"];
+                readonly taken: components["schemas"]["CaptureReport"];
                 readonly title: string | null;
                 readonly ts: string;
                 readonly why_not?: string;
             };
+        };
+        readonly ScheduledRun: {
+            readonly at: string;
+            readonly date: string;
+            readonly job: string;
+        };
+        readonly SearchResults: {
+            /** @enum {string} */
+            readonly by: "words" | "meaning";
+            readonly hits: readonly components["schemas"]["Hit"][];
+            readonly unknown: readonly string[];
         };
         /** @description Number of redacted secrets, by kind. */
         readonly Secrets: {
@@ -3074,17 +3203,13 @@ export interface components {
             /** @description The version of their summary; 0 if there is none. */
             readonly version: readonly number[];
         };
-        readonly SessionTaken: {
+        readonly SessionReport: {
             readonly session: {
                 readonly shape: string;
                 readonly skipped: readonly (readonly (number | string)[])[];
-                readonly taken: components["schemas"]["Taken"];
+                readonly taken: components["schemas"]["CaptureReport"];
                 readonly turns: number;
             };
-        };
-        readonly Settled: {
-            readonly period: string;
-            readonly version: number | null;
         };
         readonly Similar: {
             readonly compared?: number;
@@ -3097,36 +3222,22 @@ export interface components {
                 readonly shared: readonly string[];
             }[];
         };
-        readonly SimilarMerged: {
-            readonly left_out: number;
-            readonly lines: readonly {
-                readonly periods: readonly string[];
-                readonly text: string;
-            }[];
-            readonly periods: readonly string[];
-            readonly repeated: number;
-            readonly text: string;
-        };
         readonly Snapshot: {
             readonly at: string;
             readonly id: string;
             readonly note: string;
         };
-        readonly SnapshotMade: {
+        readonly SnapshotResult: {
             readonly snapshot: components["schemas"]["Snapshot"] | null;
         };
         readonly Snapshots: {
             readonly snapshots: readonly components["schemas"]["Snapshot"][];
         };
-        readonly SpaceErased: {
-            readonly erased: boolean;
-            readonly user: string;
-        };
         readonly SpaceQuota: {
             readonly quota: components["schemas"]["Quota"];
             readonly user: string | null;
         };
-        readonly SpaceShown: {
+        readonly SpaceUsage: {
             readonly bytes: number;
             readonly limits: components["schemas"]["Quota"];
             readonly messages_today: number;
@@ -3152,13 +3263,13 @@ export interface components {
             readonly active: {
                 readonly [key: string]: number;
             };
-            readonly conflicts: readonly components["schemas"]["Disagreement"][];
+            readonly conflicts: readonly components["schemas"]["ConflictRef"][];
             readonly days_captured: number;
-            readonly due: readonly components["schemas"]["Entry"][];
+            readonly due: readonly components["schemas"]["LedgerEntry"][];
             readonly integrity: components["schemas"]["Integrity"];
             readonly jobs_due: readonly string[];
             readonly now: string;
-            readonly oldest_open: readonly components["schemas"]["Entry"][];
+            readonly oldest_open: readonly components["schemas"]["LedgerEntry"][];
             readonly open: number;
             readonly p0: number;
             readonly space?: string;
@@ -3166,14 +3277,6 @@ export interface components {
             readonly vault: string;
             readonly wrong: readonly string[];
             readonly zone: string;
-        };
-        readonly Story: {
-            readonly chain: readonly components["schemas"]["Entry"][];
-            readonly conflicts: readonly components["schemas"]["Disagreement"][];
-            readonly entry: components["schemas"]["Entry"];
-            readonly place: string;
-            readonly related: readonly components["schemas"]["Entry"][];
-            readonly stands_for: readonly components["schemas"]["Entry"][];
         };
         readonly Summaries: {
             readonly summaries: readonly components["schemas"]["Summary"][];
@@ -3193,25 +3296,12 @@ export interface components {
             readonly tier: string;
             readonly version: number;
         };
-        readonly Taken: {
-            readonly complaints: readonly string[];
-            /** @description What was stored incompletely */
-            readonly cut?: readonly string[];
-            readonly forgotten?: number;
-            readonly new: number;
-            /** @description Messages of speakers who are not known to be the owner, by name */
-            readonly others?: {
-                readonly [key: string]: number;
-            };
-            readonly own_bytes: number;
-            readonly passed_over: number;
-            readonly revised: readonly string[];
-            readonly same: number;
-            readonly secrets: components["schemas"]["Secrets"];
-            readonly withheld?: number;
-        };
-        readonly TakenIn: {
-            readonly taken: components["schemas"]["Taken"];
+        readonly SummaryFiles: {
+            readonly adopted: readonly string[];
+            readonly archived: number;
+            readonly left?: readonly string[];
+            readonly restored: number;
+            readonly written: number;
         };
         readonly Token: {
             readonly expires: string | null;
@@ -3227,22 +3317,8 @@ export interface components {
             /** @description The end user whose space it is bound to; null for all spaces. */
             readonly user: string | null;
         };
-        readonly TokenMade: {
-            /** @description The token's secret; returned only once. */
-            readonly secret: string;
-            readonly token: components["schemas"]["Token"];
-        };
-        readonly TokenRevoked: {
-            readonly id: string;
-            readonly revoked: boolean;
-        };
         readonly Tokens: {
             readonly tokens: readonly components["schemas"]["Token"][];
-        };
-        readonly ToolAnswer: {
-            readonly content: string;
-            readonly is_error: boolean;
-            readonly secrets?: components["schemas"]["Secrets"];
         };
         readonly ToolVersions: {
             readonly path: string;
@@ -3254,33 +3330,6 @@ export interface components {
                 readonly to?: string;
                 readonly ts: string;
             }[];
-        };
-        readonly Trail: {
-            readonly chain: readonly components["schemas"]["Entry"][];
-            readonly conflicts: readonly components["schemas"]["Disagreement"][];
-            readonly entry: components["schemas"]["Entry"];
-            readonly ledger: string;
-            readonly place: string;
-            readonly quote?: string;
-            readonly related: readonly components["schemas"]["Entry"][];
-            readonly source: components["schemas"]["TrailSource"];
-            readonly stands_for: readonly components["schemas"]["Entry"][];
-        };
-        readonly TrailSource: {
-            readonly context?: readonly (readonly (number | string)[])[];
-            readonly conversation?: string;
-            readonly id?: string;
-            /** @enum {string} */
-            readonly kind: "live" | "file" | "record" | "gone" | "elsewhere";
-            readonly line?: number | null;
-            readonly name?: string;
-            readonly origin?: string;
-            readonly path?: string;
-            readonly speaker?: string;
-            readonly text?: string;
-            readonly ts?: string;
-            /** @description The conversation goes on without this message */
-            readonly withdrawn?: boolean;
         };
         readonly Trends: {
             readonly left_out: number;
@@ -3316,14 +3365,9 @@ export interface components {
                 readonly patterns: readonly string[];
             }[];
         };
-        readonly TriggersKept: {
+        readonly TriggersSaved: {
             readonly added: number;
             readonly path: string;
-        };
-        readonly Trouble: {
-            readonly event: string;
-            readonly ts: string;
-            readonly what: string;
         };
         /** @description A line of the turn log. */
         readonly Turn: {
@@ -3361,7 +3405,7 @@ export interface components {
         } | {
             readonly messages: readonly components["schemas"]["TurnMessage"][];
         };
-        readonly UndoneOrNot: {
+        readonly UndoResult: {
             readonly undone: {
                 readonly before?: string;
                 readonly files: readonly {
@@ -3374,14 +3418,10 @@ export interface components {
             } | null;
         };
         readonly UserExport: {
-            readonly conversations: readonly components["schemas"]["ConversationLine"][];
+            readonly conversations: readonly components["schemas"]["ConversationSummary"][];
             readonly files: {
                 readonly [key: string]: string;
             };
-            readonly user: string;
-        };
-        readonly UserForgotten: {
-            readonly forgotten: boolean;
             readonly user: string;
         };
         readonly Users: {
@@ -3390,46 +3430,6 @@ export interface components {
                 /** @description Null for a space that was created by an older version and not used since. */
                 readonly user: string | null;
             }[];
-        };
-        readonly Verdict: {
-            readonly bytes: number;
-            readonly checked_at: string;
-            readonly checks: readonly {
-                readonly check: string;
-                readonly ok: boolean;
-            }[];
-            readonly events: number;
-            readonly findings: readonly components["schemas"]["Finding"][];
-            readonly mended: readonly string[];
-            readonly noticed: components["schemas"]["Noticed"];
-            readonly ok: boolean;
-        };
-        readonly Why: components["schemas"]["Trail"] | components["schemas"]["Because"];
-        readonly Words: {
-            readonly messages: readonly {
-                readonly bytes: number;
-                readonly conversation: string;
-                /** @description Whether `text` is cut off. */
-                readonly cut: boolean;
-                readonly has_parts: boolean;
-                readonly id: string;
-                readonly kind: string;
-                readonly name: string | null;
-                readonly origin: string;
-                readonly role: string;
-                readonly session: string | null;
-                /** @description The speaker, if it is not the owner */
-                readonly speaker?: string;
-                readonly text: string;
-                readonly title: string | null;
-                readonly trust: string;
-                readonly ts: string;
-                /** @description The conversation goes on without this message: it was edited or deleted */
-                readonly withdrawn?: boolean;
-                readonly words: number;
-            }[];
-            readonly offset: number;
-            readonly total: number;
         };
         readonly Zoom: {
             readonly messages?: readonly components["schemas"]["Message"][];
@@ -3544,7 +3544,7 @@ export interface operations {
                     readonly [name: string]: unknown;
                 };
                 content: {
-                    readonly "application/json": components["schemas"]["Backfilled"];
+                    readonly "application/json": components["schemas"]["BackfillReport"];
                 };
             };
             readonly 400: components["responses"]["Refused"];
@@ -3619,7 +3619,7 @@ export interface operations {
                     readonly [name: string]: unknown;
                 };
                 content: {
-                    readonly "application/json": components["schemas"]["Ics"];
+                    readonly "application/json": components["schemas"]["CalendarFile"];
                 };
             };
             /** @description Not modified: the ETag equals If-None-Match */
@@ -3693,7 +3693,7 @@ export interface operations {
                     readonly [name: string]: unknown;
                 };
                 content: {
-                    readonly "application/json": components["schemas"]["CompactedNow"];
+                    readonly "application/json": components["schemas"]["CompactionResult"];
                 };
             };
             /** @description Not modified: the ETag equals If-None-Match */
@@ -3735,7 +3735,7 @@ export interface operations {
                     readonly [name: string]: unknown;
                 };
                 content: {
-                    readonly "application/json": components["schemas"]["CompactedNow"];
+                    readonly "application/json": components["schemas"]["CompactionResult"];
                 };
             };
             readonly 400: components["responses"]["Refused"];
@@ -3804,7 +3804,7 @@ export interface operations {
                     readonly [name: string]: unknown;
                 };
                 content: {
-                    readonly "application/json": components["schemas"]["Fine"];
+                    readonly "application/json": components["schemas"]["ConfigCheck"];
                 };
             };
             /** @description Not modified: the ETag equals If-None-Match */
@@ -3878,7 +3878,7 @@ export interface operations {
                     readonly [name: string]: unknown;
                 };
                 content: {
-                    readonly "application/json": components["schemas"]["NightOutlook"];
+                    readonly "application/json": components["schemas"]["ConsolidationPlan"];
                 };
             };
             /** @description Not modified: the ETag equals If-None-Match */
@@ -3995,7 +3995,7 @@ export interface operations {
                     readonly [name: string]: unknown;
                 };
                 content: {
-                    readonly "application/json": components["schemas"]["Forgotten"];
+                    readonly "application/json": components["schemas"]["DeletedConversation"];
                 };
             };
             readonly 400: components["responses"]["Refused"];
@@ -4162,7 +4162,7 @@ export interface operations {
                     readonly [name: string]: unknown;
                 };
                 content: {
-                    readonly "application/json": components["schemas"]["Changes"];
+                    readonly "application/json": components["schemas"]["FactChanges"];
                 };
             };
             /** @description Not modified: the ETag equals If-None-Match */
@@ -4300,7 +4300,7 @@ export interface operations {
                     readonly [name: string]: unknown;
                 };
                 content: {
-                    readonly "application/json": components["schemas"]["Promoted"];
+                    readonly "application/json": components["schemas"]["PromotedFact"];
                 };
             };
             readonly 400: components["responses"]["Refused"];
@@ -4340,7 +4340,7 @@ export interface operations {
                     readonly [name: string]: unknown;
                 };
                 content: {
-                    readonly "application/json": components["schemas"]["Reflected"];
+                    readonly "application/json": components["schemas"]["RetryReport"];
                 };
             };
             readonly 400: components["responses"]["Refused"];
@@ -4561,7 +4561,7 @@ export interface operations {
                     readonly [name: string]: unknown;
                 };
                 content: {
-                    readonly "application/json": components["schemas"]["Words"];
+                    readonly "application/json": components["schemas"]["PeriodMessages"];
                 };
             };
             /** @description Not modified: the ETag equals If-None-Match */
@@ -4604,7 +4604,7 @@ export interface operations {
                     readonly [name: string]: unknown;
                 };
                 content: {
-                    readonly "application/json": components["schemas"]["Because"];
+                    readonly "application/json": components["schemas"]["ProvenanceList"];
                 };
             };
             /** @description Not modified: the ETag equals If-None-Match */
@@ -4801,7 +4801,7 @@ export interface operations {
                     readonly [name: string]: unknown;
                 };
                 content: {
-                    readonly "application/json": components["schemas"]["Remembered"];
+                    readonly "application/json": components["schemas"]["RememberResult"];
                 };
             };
             readonly 400: components["responses"]["Refused"];
@@ -4836,7 +4836,7 @@ export interface operations {
                     readonly [name: string]: unknown;
                 };
                 content: {
-                    readonly "application/json": components["schemas"]["Story"];
+                    readonly "application/json": components["schemas"]["EventDetails"];
                 };
             };
             /** @description Not modified: the ETag equals If-None-Match */
@@ -4895,7 +4895,7 @@ export interface operations {
                     readonly [name: string]: unknown;
                 };
                 content: {
-                    readonly "application/json": components["schemas"]["Acts"];
+                    readonly "application/json": components["schemas"]["ActResults"];
                 };
             };
             readonly 400: components["responses"]["Refused"];
@@ -4945,7 +4945,7 @@ export interface operations {
                     readonly [name: string]: unknown;
                 };
                 content: {
-                    readonly "application/json": components["schemas"]["Acts"];
+                    readonly "application/json": components["schemas"]["ActResults"];
                 };
             };
             readonly 400: components["responses"]["Refused"];
@@ -5042,7 +5042,7 @@ export interface operations {
                     readonly [name: string]: unknown;
                 };
                 content: {
-                    readonly "application/json": components["schemas"]["Acts"];
+                    readonly "application/json": components["schemas"]["ActResults"];
                 };
             };
             readonly 400: components["responses"]["Refused"];
@@ -5097,7 +5097,7 @@ export interface operations {
                     readonly [name: string]: unknown;
                 };
                 content: {
-                    readonly "application/json": components["schemas"]["Forgot"];
+                    readonly "application/json": components["schemas"]["ForgetReport"];
                 };
             };
             readonly 400: components["responses"]["Refused"];
@@ -5226,7 +5226,7 @@ export interface operations {
                     readonly [name: string]: unknown;
                 };
                 content: {
-                    readonly "application/json": components["schemas"]["Imported"];
+                    readonly "application/json": components["schemas"]["ImportReport"];
                 };
             };
             readonly 400: components["responses"]["Refused"];
@@ -5392,7 +5392,7 @@ export interface operations {
                     readonly [name: string]: unknown;
                 };
                 content: {
-                    readonly "application/json": components["schemas"]["Ran"];
+                    readonly "application/json": components["schemas"]["JobResults"];
                 };
             };
             readonly 400: components["responses"]["Refused"];
@@ -5537,7 +5537,7 @@ export interface operations {
                     readonly [name: string]: unknown;
                 };
                 content: {
-                    readonly "application/json": components["schemas"]["Logged"];
+                    readonly "application/json": components["schemas"]["LogResult"];
                 };
             };
             readonly 400: components["responses"]["Refused"];
@@ -5580,7 +5580,7 @@ export interface operations {
                     readonly [name: string]: unknown;
                 };
                 content: {
-                    readonly "application/json": components["schemas"]["LoggedIn"];
+                    readonly "application/json": components["schemas"]["LoginResult"];
                 };
             };
             readonly 400: components["responses"]["Refused"];
@@ -5648,7 +5648,7 @@ export interface operations {
                     readonly [name: string]: unknown;
                 };
                 content: {
-                    readonly "application/json": components["schemas"]["LoggedOut"];
+                    readonly "application/json": components["schemas"]["LogoutResult"];
                 };
             };
             readonly 400: components["responses"]["Refused"];
@@ -5743,7 +5743,7 @@ export interface operations {
                     readonly [name: string]: unknown;
                 };
                 content: {
-                    readonly "application/json": components["schemas"]["Marked"];
+                    readonly "application/json": components["schemas"]["DayMarks"];
                 };
             };
             readonly 400: components["responses"]["Refused"];
@@ -5806,7 +5806,7 @@ export interface operations {
                     readonly [name: string]: unknown;
                 };
                 content: {
-                    readonly "application/json": components["schemas"]["ToolAnswer"];
+                    readonly "application/json": components["schemas"]["MemoryToolResult"];
                 };
             };
             readonly 400: components["responses"]["Refused"];
@@ -5927,7 +5927,7 @@ export interface operations {
                     readonly [name: string]: unknown;
                 };
                 content: {
-                    readonly "application/json": components["schemas"]["MergeDone"];
+                    readonly "application/json": components["schemas"]["MergeReport"];
                 };
             };
             readonly 400: components["responses"]["Refused"];
@@ -6024,7 +6024,7 @@ export interface operations {
                     readonly [name: string]: unknown;
                 };
                 content: {
-                    readonly "application/json": components["schemas"]["TakenIn"];
+                    readonly "application/json": components["schemas"]["CaptureResult"];
                 };
             };
             readonly 400: components["responses"]["Refused"];
@@ -6086,7 +6086,7 @@ export interface operations {
                     readonly [name: string]: unknown;
                 };
                 content: {
-                    readonly "application/json": components["schemas"]["Migrated"];
+                    readonly "application/json": components["schemas"]["MigrationReport"];
                 };
             };
             readonly 400: components["responses"]["Refused"];
@@ -6120,7 +6120,7 @@ export interface operations {
                     readonly [name: string]: unknown;
                 };
                 content: {
-                    readonly "application/json": components["schemas"]["ModelChecked"];
+                    readonly "application/json": components["schemas"]["ModelCheck"];
                 };
             };
             readonly 400: components["responses"]["Refused"];
@@ -6527,7 +6527,7 @@ export interface operations {
                     readonly [name: string]: unknown;
                 };
                 content: {
-                    readonly "application/json": components["schemas"]["PageSaved"];
+                    readonly "application/json": components["schemas"]["PageSaveResult"];
                 };
             };
             readonly 400: components["responses"]["Refused"];
@@ -6658,7 +6658,7 @@ export interface operations {
                     readonly [name: string]: unknown;
                 };
                 content: {
-                    readonly "application/json": components["schemas"]["PageThen"];
+                    readonly "application/json": components["schemas"]["PageVersion"];
                 };
             };
             /** @description Not modified: the ETag equals If-None-Match */
@@ -6695,7 +6695,7 @@ export interface operations {
                     readonly [name: string]: unknown;
                 };
                 content: {
-                    readonly "application/json": components["schemas"]["Paused"];
+                    readonly "application/json": components["schemas"]["PauseList"];
                 };
             };
             /** @description Not modified: the ETag equals If-None-Match */
@@ -6748,7 +6748,7 @@ export interface operations {
                     readonly [name: string]: unknown;
                 };
                 content: {
-                    readonly "application/json": components["schemas"]["Paused"];
+                    readonly "application/json": components["schemas"]["PauseList"];
                 };
             };
             readonly 400: components["responses"]["Refused"];
@@ -6780,7 +6780,7 @@ export interface operations {
                     readonly [name: string]: unknown;
                 };
                 content: {
-                    readonly "application/json": components["schemas"]["Pruned"];
+                    readonly "application/json": components["schemas"]["PruneResult"];
                 };
             };
             /** @description Not modified: the ETag equals If-None-Match */
@@ -6822,7 +6822,7 @@ export interface operations {
                     readonly [name: string]: unknown;
                 };
                 content: {
-                    readonly "application/json": components["schemas"]["Pruned"];
+                    readonly "application/json": components["schemas"]["PruneResult"];
                 };
             };
             readonly 400: components["responses"]["Refused"];
@@ -6915,7 +6915,7 @@ export interface operations {
                     readonly [name: string]: unknown;
                 };
                 content: {
-                    readonly "application/json": components["schemas"]["Acts"];
+                    readonly "application/json": components["schemas"]["ActResults"];
                 };
             };
             readonly 400: components["responses"]["Refused"];
@@ -6958,7 +6958,7 @@ export interface operations {
                     readonly [name: string]: unknown;
                 };
                 content: {
-                    readonly "application/json": components["schemas"]["Acts"];
+                    readonly "application/json": components["schemas"]["ActResults"];
                 };
             };
             readonly 400: components["responses"]["Refused"];
@@ -7083,7 +7083,7 @@ export interface operations {
                     readonly [name: string]: unknown;
                 };
                 content: {
-                    readonly "application/json": components["schemas"]["Reindexed"];
+                    readonly "application/json": components["schemas"]["ReindexReport"];
                 };
             };
             readonly 400: components["responses"]["Refused"];
@@ -7202,7 +7202,7 @@ export interface operations {
                     readonly [name: string]: unknown;
                 };
                 content: {
-                    readonly "application/json": components["schemas"]["Resumed"];
+                    readonly "application/json": components["schemas"]["ResumeResult"];
                 };
             };
             readonly 400: components["responses"]["Refused"];
@@ -7291,7 +7291,7 @@ export interface operations {
                     readonly [name: string]: unknown;
                 };
                 content: {
-                    readonly "application/json": components["schemas"]["Settled"];
+                    readonly "application/json": components["schemas"]["ReviewResult"];
                 };
             };
             readonly 400: components["responses"]["Refused"];
@@ -7328,7 +7328,7 @@ export interface operations {
                     readonly [name: string]: unknown;
                 };
                 content: {
-                    readonly "application/json": components["schemas"]["Outlook"];
+                    readonly "application/json": components["schemas"]["RollupPlan"];
                 };
             };
             /** @description Not modified: the ETag equals If-None-Match */
@@ -7382,7 +7382,7 @@ export interface operations {
                     readonly [name: string]: unknown;
                 };
                 content: {
-                    readonly "application/json": components["schemas"]["RolledUp"];
+                    readonly "application/json": components["schemas"]["RollupResult"];
                 };
             };
             readonly 400: components["responses"]["Refused"];
@@ -7519,7 +7519,7 @@ export interface operations {
                     readonly [name: string]: unknown;
                 };
                 content: {
-                    readonly "application/json": components["schemas"]["Found"];
+                    readonly "application/json": components["schemas"]["SearchResults"];
                 };
             };
             /** @description Not modified: the ETag equals If-None-Match */
@@ -7618,7 +7618,7 @@ export interface operations {
                     readonly [name: string]: unknown;
                 };
                 content: {
-                    readonly "application/json": components["schemas"]["SessionTaken"];
+                    readonly "application/json": components["schemas"]["SessionReport"];
                 };
             };
             readonly 400: components["responses"]["Refused"];
@@ -7695,7 +7695,7 @@ export interface operations {
                     readonly [name: string]: unknown;
                 };
                 content: {
-                    readonly "application/json": components["schemas"]["SimilarMerged"];
+                    readonly "application/json": components["schemas"]["MergedSimilar"];
                 };
             };
             /** @description Not modified: the ETag equals If-None-Match */
@@ -7784,7 +7784,7 @@ export interface operations {
                     readonly [name: string]: unknown;
                 };
                 content: {
-                    readonly "application/json": components["schemas"]["SnapshotMade"];
+                    readonly "application/json": components["schemas"]["SnapshotResult"];
                 };
             };
             readonly 400: components["responses"]["Refused"];
@@ -7855,7 +7855,7 @@ export interface operations {
                     readonly [name: string]: unknown;
                 };
                 content: {
-                    readonly "application/json": components["schemas"]["SpaceShown"];
+                    readonly "application/json": components["schemas"]["SpaceUsage"];
                 };
             };
             /** @description Not modified: the ETag equals If-None-Match */
@@ -7892,7 +7892,7 @@ export interface operations {
                     readonly [name: string]: unknown;
                 };
                 content: {
-                    readonly "application/json": components["schemas"]["SpaceErased"];
+                    readonly "application/json": components["schemas"]["ErasedSpace"];
                 };
             };
             readonly 400: components["responses"]["Refused"];
@@ -8032,7 +8032,7 @@ export interface operations {
                     readonly [name: string]: unknown;
                 };
                 content: {
-                    readonly "application/json": components["schemas"]["Saved"];
+                    readonly "application/json": components["schemas"]["SavedState"];
                 };
             };
             readonly 400: components["responses"]["Refused"];
@@ -8205,7 +8205,7 @@ export interface operations {
                     readonly [name: string]: unknown;
                 };
                 content: {
-                    readonly "application/json": components["schemas"]["TokenMade"];
+                    readonly "application/json": components["schemas"]["IssuedToken"];
                 };
             };
             readonly 400: components["responses"]["Refused"];
@@ -8237,7 +8237,7 @@ export interface operations {
                     readonly [name: string]: unknown;
                 };
                 content: {
-                    readonly "application/json": components["schemas"]["TokenRevoked"];
+                    readonly "application/json": components["schemas"]["RevokedToken"];
                 };
             };
             readonly 400: components["responses"]["Refused"];
@@ -8281,7 +8281,7 @@ export interface operations {
                     readonly [name: string]: unknown;
                 };
                 content: {
-                    readonly "application/json": components["schemas"]["TokenMade"];
+                    readonly "application/json": components["schemas"]["IssuedToken"];
                 };
             };
             readonly 400: components["responses"]["Refused"];
@@ -8399,7 +8399,7 @@ export interface operations {
                     readonly [name: string]: unknown;
                 };
                 content: {
-                    readonly "application/json": components["schemas"]["TriggersKept"];
+                    readonly "application/json": components["schemas"]["TriggersSaved"];
                 };
             };
             readonly 400: components["responses"]["Refused"];
@@ -8439,7 +8439,7 @@ export interface operations {
                     readonly [name: string]: unknown;
                 };
                 content: {
-                    readonly "application/json": components["schemas"]["UndoneOrNot"];
+                    readonly "application/json": components["schemas"]["UndoResult"];
                 };
             };
             readonly 400: components["responses"]["Refused"];
@@ -8505,7 +8505,7 @@ export interface operations {
                     readonly [name: string]: unknown;
                 };
                 content: {
-                    readonly "application/json": components["schemas"]["UserForgotten"];
+                    readonly "application/json": components["schemas"]["DeletedUser"];
                 };
             };
             readonly 400: components["responses"]["Refused"];
@@ -8579,7 +8579,7 @@ export interface operations {
                     readonly [name: string]: unknown;
                 };
                 content: {
-                    readonly "application/json": components["schemas"]["Verdict"];
+                    readonly "application/json": components["schemas"]["IntegrityReport"];
                 };
             };
             readonly 400: components["responses"]["Refused"];
@@ -8614,7 +8614,7 @@ export interface operations {
                     readonly [name: string]: unknown;
                 };
                 content: {
-                    readonly "application/json": components["schemas"]["Why"];
+                    readonly "application/json": components["schemas"]["ProvenanceResult"];
                 };
             };
             /** @description Not modified: the ETag equals If-None-Match */
@@ -8715,7 +8715,7 @@ export interface operations {
                     readonly [name: string]: unknown;
                 };
                 content: {
-                    readonly "application/json": components["schemas"]["Saved"];
+                    readonly "application/json": components["schemas"]["SavedState"];
                 };
             };
             readonly 400: components["responses"]["Refused"];

@@ -3,7 +3,7 @@ import { useCallback, useEffect, useRef, useState } from 'preact/hooks';
 import type { components, paths } from './api.gen.ts';
 import { Store } from './store.ts';
 
-/** The schemas of the API: `Schema['Entry']`. */
+/** The schemas of the API: `Schema['LedgerEntry']`. */
 export type Schema = components['schemas'];
 
 type Method = 'get' | 'post' | 'delete' | 'put';

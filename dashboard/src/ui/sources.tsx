@@ -14,7 +14,7 @@ function Highlighted({ text, quote }: { text: string; quote: string | undefined 
 }
 
 /** One source, down to the message; `quote` is the relevant part. */
-export function Source({ source, quote }: { source: Schema['TrailSource']; quote?: string | undefined }): JSX.Element {
+export function Source({ source, quote }: { source: Schema['OriginalSource']; quote?: string | undefined }): JSX.Element {
   switch (source.kind) {
     case 'record':
       return (

@@ -792,7 +792,7 @@ fn find_cues(words: &[ClassifiedWord<'_>]) -> SentenceCues {
         {
             cues.marks.insert(SentenceKind::Commitment);
         }
-        // `I have always loved it` is no rule; `Never deploy on Fridays` is.
+        // `I have always loved it` is not a rule; `Never deploy on Fridays` is.
         let imperative =
             at == 0 || ["must", "should", "shall", "please", "p0", "p1"].contains(&before(1));
         if imperative && ["never", "always", "nie", "immer"].contains(&word.text) {
@@ -1474,12 +1474,12 @@ mod tests {
         SourceText { text, weight: 1.0, speaker: None }
     }
 
-    fn pressed(texts: &[&str], room: ExtractLimits) -> ExtractiveSummary {
+    fn summarize_texts(texts: &[&str], room: ExtractLimits) -> ExtractiveSummary {
         summarize(&texts.iter().copied().map(source).collect::<Vec<_>>(), room)
     }
 
     fn lines(texts: &[&str], room: ExtractLimits) -> Vec<String> {
-        pressed(texts, room).lines.into_iter().map(|line| line.text).collect()
+        summarize_texts(texts, room).lines.into_iter().map(|line| line.text).collect()
     }
 
     #[test]
@@ -1546,7 +1546,7 @@ mod tests {
     fn a_dump_is_passed_over_unless_nothing_else_is_said() {
         let dump = "word ".repeat(200);
         assert_eq!(plain_sentences(&format!("Said.\n{dump}")), ["Said."]);
-        assert_eq!(pressed(&[&format!("Said something.\n{dump}")], ROOM).left_out, 1);
+        assert_eq!(summarize_texts(&[&format!("Said something.\n{dump}")], ROOM).left_out, 1);
         let alone = plain_sentences(&dump);
         assert_eq!(alone.len(), 1);
         assert!(
@@ -1639,8 +1639,8 @@ mod tests {
 
     // K7
     #[test]
-    fn a_day_is_told_without_a_model_by_what_mattered_in_it() {
-        let day = pressed(DAY, ROOM);
+    fn a_day_without_a_model_is_summarized_by_its_important_sentences() {
+        let day = summarize_texts(DAY, ROOM);
         let first: Vec<(SentenceKind, usize)> =
             day.lines.iter().take(5).map(|line| (line.kind, line.source)).collect();
         for expected in
@@ -1667,7 +1667,7 @@ mod tests {
     #[test]
     fn the_same_day_gives_the_same_words_everywhere() {
         let room = ExtractLimits { headline_bytes: 130, body_bytes: 320, lines: 3 };
-        let day = pressed(DAY, room);
+        let day = summarize_texts(DAY, room);
         assert_eq!(
             day.headline,
             "After some back and forth with Priya we decided to move the logs to their own volume and to keep them for 14 days."
@@ -1688,15 +1688,15 @@ mod tests {
             "The server crashed at 9:00 because of a full disk.",
             "We decided to buy a larger disk for 200 euros.",
         ];
-        assert_eq!(pressed(&texts, ROOM).headline, texts.join(" "));
-        let narrow = pressed(&texts[..1], ExtractLimits { headline_bytes: 30, ..ROOM });
+        assert_eq!(summarize_texts(&texts, ROOM).headline, texts.join(" "));
+        let narrow = summarize_texts(&texts[..1], ExtractLimits { headline_bytes: 30, ..ROOM });
         assert_eq!(narrow.headline, "The server crashed at 9:00...");
         assert_eq!(
-            pressed(&["- Use tea for Mira", "- Use rum for Ole"], ROOM).headline,
+            summarize_texts(&["- Use tea for Mira", "- Use rum for Ole"], ROOM).headline,
             "Use tea for Mira. Use rum for Ole."
         );
         let long_item = format!("- [P1] {}", "One more. ".repeat(12));
-        assert_eq!(pressed(&[&long_item], ROOM).headline, "[P1] One more. One more.");
+        assert_eq!(summarize_texts(&[&long_item], ROOM).headline, "[P1] One more. One more.");
     }
 
     #[test]
@@ -1762,7 +1762,7 @@ mod tests {
             &["ok", "danke", "Guten Morgen, Mira!"],
             &["Sure."],
         ] {
-            let found = pressed(texts, ROOM);
+            let found = summarize_texts(texts, ROOM);
             assert_eq!(
                 (found.headline.as_str(), found.lines.len()),
                 (plain_sentences(texts[0])[0].as_str(), 1),
@@ -1770,11 +1770,11 @@ mod tests {
             );
             assert!(found.left_out > 0 || texts.len() == 1);
         }
-        assert_eq!(pressed(&["ok", "danke", "Rabat"], ROOM).headline, "Rabat");
+        assert_eq!(summarize_texts(&["ok", "danke", "Rabat"], ROOM).headline, "Rabat");
     }
 
     #[test]
-    fn odd_sources_are_pressed_as_well() {
+    fn odd_sources_are_summarized_too() {
         for (text, headline) in [
             ("Postgres", "Postgres"),
             ("🎉🎉", "🎉🎉"),
@@ -1785,12 +1785,12 @@ mod tests {
             ),
             ("the of and", "the of and"),
         ] {
-            let found = pressed(&[text], ROOM);
+            let found = summarize_texts(&[text], ROOM);
             assert_eq!(found.headline, headline);
             assert!(!found.lines.is_empty());
         }
-        assert_eq!(pressed(&[], ROOM), ExtractiveSummary::default());
-        assert_eq!(pressed(&["", "\n\n", "---"], ROOM), ExtractiveSummary::default());
+        assert_eq!(summarize_texts(&[], ROOM), ExtractiveSummary::default());
+        assert_eq!(summarize_texts(&["", "\n\n", "---"], ROOM), ExtractiveSummary::default());
         for weight in [f32::NAN, f32::INFINITY, -1.0, 0.0] {
             assert_eq!(
                 summarize(&[SourceText { weight, ..source("One fact stands.") }], ROOM).headline,
@@ -1800,7 +1800,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tool_is_heard_less_and_a_weight_more() {
+    fn tool_output_scores_lower_and_weighted_sources_higher() {
         let report = "The nightly import of customer records read 4,211 rows.";
         let word = "The customer asked for a call about the nightly import.";
         let first = |sources: [SourceText<'_>; 2]| summarize(&sources, ROOM).lines[0].source;
@@ -1836,13 +1836,13 @@ mod tests {
             .collect();
         let mut texts: Vec<&str> = told.iter().map(String::as_str).collect();
         texts.insert(5_000, "[P1] The depot closes in June.");
-        let found = pressed(&texts, ROOM);
+        let found = summarize_texts(&texts, ROOM);
         assert_eq!(found.lines[0].text, "[P1] The depot closes in June.");
         assert_eq!(found.lines.len() + found.left_out, 10_001);
     }
 
     /// The text without blanks and removed marks.
-    fn squashed(text: &str) -> String {
+    fn without_blanks(text: &str) -> String {
         text.chars()
             .filter(|c| !c.is_whitespace() && !c.is_control() && !"*_>".contains(*c))
             .collect()
@@ -1886,7 +1886,7 @@ mod tests {
             let mut unmarked = false;
             for line in &found.lines {
                 let said = line.text.strip_suffix("...").unwrap_or(&line.text);
-                prop_assert!(squashed(&texts[line.source]).contains(&squashed(said)), "{:?} is not in {:?}", line, texts);
+                prop_assert!(without_blanks(&texts[line.source]).contains(&without_blanks(said)), "{:?} is not in {:?}", line, texts);
                 prop_assert!(!line.text.contains(['\n', '\r', '\t']) && line.text.trim() == line.text && !line.text.is_empty());
                 let lower = line.text.to_lowercase();
                 let words: Vec<String> = lower.unicode_words().map(str::to_owned).collect();
@@ -1906,7 +1906,7 @@ mod tests {
         fn any_text_is_split_and_marked_without_trouble(text in "\\PC{0,300}|(\\PC|\n){0,200}", bytes in 0_usize..80) {
             for sentence in plain_sentences(&text) {
                 prop_assert!(sentence.chars().count() <= MAX_SENTENCE_CHARS);
-                prop_assert!(squashed(&text).contains(&squashed(sentence.strip_suffix("...").unwrap_or(&sentence))), "{}", sentence);
+                prop_assert!(without_blanks(&text).contains(&without_blanks(sentence.strip_suffix("...").unwrap_or(&sentence))), "{}", sentence);
                 prop_assert!(truncate_at_word(&sentence, bytes).len() <= bytes);
                 _ = classify_sentence(&sentence);
             }

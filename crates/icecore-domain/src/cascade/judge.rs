@@ -522,8 +522,8 @@ mod tests {
         check("It happened on 2026-03-13.", Some("2026-03-13"));
         check("It happened on March 4.", Some("4"));
         check("It moved 9,500 rows.", Some("9,500"));
-        check("", Some("says nothing"));
-        check("- .", Some("says nothing"));
+        check("", Some("it is empty"));
+        check("- .", Some("it is empty"));
         check(&"Postgres ".repeat(60), Some("at most 400 bytes"));
     }
 

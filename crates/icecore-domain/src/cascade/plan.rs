@@ -670,7 +670,7 @@ mod tests {
             self.known.zone.moment(self.known.zone.instant_at(civil.date(), civil.time()))
         }
 
-        fn say(&mut self, local: &str, conversation: &str) {
+        fn add_message(&mut self, local: &str, conversation: &str) {
             let ts = self.moment(local);
             self.records.push(Record {
                 ts,
@@ -703,7 +703,7 @@ mod tests {
                 (last(Job::Week), last(Job::Month), now);
         }
 
-        fn press(&mut self, due: &DueSummary) {
+        fn record_summary(&mut self, due: &DueSummary) {
             let words = if self.same_words {
                 due.period.to_string()
             } else {
@@ -733,7 +733,7 @@ mod tests {
             let mut pressed = Vec::new();
             for &tier in Tier::ALL {
                 for due in self.known.plan_tier(tier, None).due {
-                    self.press(&due);
+                    self.record_summary(&due);
                     pressed.push(due.period.to_string());
                 }
             }
@@ -752,7 +752,7 @@ mod tests {
         /// One message at noon of each of these days.
         fn said_daily(days: Days) -> Self {
             let mut story = Self::new();
-            days.iter().for_each(|day| story.say(&format!("{day}T12:00"), "work"));
+            days.iter().for_each(|day| story.add_message(&format!("{day}T12:00"), "work"));
             story
         }
     }
@@ -765,7 +765,7 @@ mod tests {
         let mut story = Story::said_daily(Days { first: date(2025, 1, 6), last: date(2026, 2, 1) });
         story.run("2026-03-05T03:00");
         assert_eq!(story.run("2026-03-06T03:00"), NOTHING);
-        story.say("2025-03-12T18:00", "phone");
+        story.add_message("2025-03-12T18:00", "phone");
         assert_eq!(story.waiting(Tier::Day), ["2025-03-12 for the session phone of 2025-03-12"]);
         assert_eq!(story.waiting(Tier::Week), ["2025-W11 for the session phone of 2025-03-12"]);
         assert_eq!(story.waiting(Tier::Month), ["2025-03 for 2025-W11"]);
@@ -784,7 +784,7 @@ mod tests {
         let mut story = Story::said_daily(Days { first: date(2026, 1, 5), last: date(2026, 1, 7) });
         story.same_words = true;
         story.run("2026-02-05T03:00");
-        story.say("2026-01-06T13:00", "work");
+        story.add_message("2026-01-06T13:00", "work");
         assert_eq!(
             story.run("2026-02-06T03:00"),
             ["2026-01-06_session_01", "2026-01-06", "2026-W02", "2026-01"]
@@ -795,7 +795,7 @@ mod tests {
 
     // P12
     #[test]
-    fn the_week_so_far_is_pressed_on_sunday_evening_and_again_only_if_something_came() {
+    fn the_current_week_is_summarized_on_sunday_evening_and_again_only_after_new_sources() {
         // Records after the weekly job, and what the runs of that evening and of the next nights
         // write.
         type Runs<'a> = [&'a [&'a str]; 3];
@@ -814,7 +814,7 @@ mod tests {
                 "not before its time"
             );
             assert_eq!(story.run("2026-02-15T22:15"), ["2026-W07"]);
-            said.iter().for_each(|at| story.say(at, "late"));
+            said.iter().for_each(|at| story.add_message(at, "late"));
             assert_eq!(story.run("2026-02-15T23:50"), evening);
             let mut night = night.to_vec();
             if said.is_empty() {
@@ -863,7 +863,7 @@ mod tests {
         }
         // A missing week blocks only its month.
         story.run("2026-05-04T03:00");
-        story.say("2026-02-11T09:00", "late");
+        story.add_message("2026-02-11T09:00", "late");
         assert_eq!(story.waiting(Tier::Month), ["2026-02 for 2026-W07"]);
     }
 
@@ -888,8 +888,8 @@ mod tests {
     #[test]
     fn a_session_that_crosses_midnight_is_two() {
         let mut story = Story::new();
-        story.say("2026-02-12T23:50", "work");
-        story.say("2026-02-13T00:10", "work");
+        story.add_message("2026-02-12T23:50", "work");
+        story.add_message("2026-02-13T00:10", "work");
         assert_eq!(
             story.run("2026-02-13T00:20"),
             ["2026-02-12_session_01", "2026-02-12"],
@@ -903,9 +903,9 @@ mod tests {
     }
 
     #[test]
-    fn what_goes_on_is_pressed_only_if_somebody_asks() {
+    fn an_unfinished_period_is_summarized_only_on_request() {
         let mut story = Story::new();
-        story.say("2026-02-13T10:00", "work");
+        story.add_message("2026-02-13T10:00", "work");
         story.clock("2026-02-13T10:05");
         assert_eq!(story.known.plan_tier(Tier::Session, None), RollupPlan::default());
         let asked = |tier| Some(PlanRequest { tier, days: None });
@@ -917,7 +917,7 @@ mod tests {
             );
             let due = story.known.plan_tier(tier, asked(tier)).due;
             assert_eq!(due.len(), 1, "{tier}");
-            due.iter().for_each(|due| story.press(due));
+            due.iter().for_each(|due| story.record_summary(due));
         }
     }
 
@@ -928,7 +928,7 @@ mod tests {
             Story::said_daily(Days { first: date(2026, 2, 10), last: date(2026, 2, 10) });
         story.known.has_model = true;
         story.run("2026-02-11T03:00");
-        story.say("2026-02-10T20:00", "late");
+        story.add_message("2026-02-10T20:00", "late");
         story.run("2026-02-11T04:00");
         let day: Period = "2026-02-10".parse().unwrap();
         let source = story.known.heads.get(day).unwrap().source;
@@ -947,7 +947,7 @@ mod tests {
             [(day, true)]
         );
         story.run("2026-02-12T04:00");
-        story.say("2026-02-10T21:00", "later");
+        story.add_message("2026-02-10T21:00", "later");
         let pressed = story.run("2026-02-12T05:00");
         assert_eq!(pressed, ["2026-02-10_session_03", "2026-02-10"]);
         assert_eq!(story.known.heads.get(day).map(|head| head.provisional), Some(false));
@@ -960,7 +960,7 @@ mod tests {
             Story::said_daily(Days { first: date(2026, 2, 9), last: date(2026, 2, 12) });
         story.run("2026-02-13T03:00");
         story.known.has_model = true;
-        story.say("2026-02-10T20:00", "late");
+        story.add_message("2026-02-10T20:00", "late");
         story.clock("2026-02-13T04:00");
         let due: Vec<(String, &str)> = story
             .known
@@ -985,22 +985,22 @@ mod tests {
     #[test]
     fn a_session_keeps_its_number_and_no_number_is_given_twice() {
         let mut story = Story::new();
-        story.say("2026-02-10T10:00", "b");
-        story.say("2026-02-10T11:00", "c");
+        story.add_message("2026-02-10T10:00", "b");
+        story.add_message("2026-02-10T11:00", "c");
         assert_eq!(
             story.run("2026-02-10T12:00"),
             ["2026-02-10_session_01", "2026-02-10_session_02"]
         );
         // A session that began earlier is imported later; another one grows.
-        story.say("2026-02-10T09:00", "a");
-        story.say("2026-02-10T11:30", "c");
+        story.add_message("2026-02-10T09:00", "a");
+        story.add_message("2026-02-10T11:30", "c");
         assert_eq!(
             story.run("2026-02-11T03:00"),
             ["2026-02-10_session_03", "2026-02-10_session_02", "2026-02-10"]
         );
         // The records of the last session are gone; its number stays taken.
         story.records.retain(|record| record.conversation != "a");
-        story.say("2026-02-10T08:00", "d");
+        story.add_message("2026-02-10T08:00", "d");
         assert_eq!(story.run("2026-02-12T03:00")[0], "2026-02-10_session_04");
     }
 
@@ -1051,7 +1051,7 @@ mod tests {
                 // A part is imported between two runs, in any order.
                 let later = rest.split_off(rest.len() * (at + 1) / runs.len().max(1) / 2);
                 for (after, hour, who) in std::mem::replace(&mut rest, later) {
-                    story.say(&format!("{}T{hour:02}:07", day(after)), ["a", "b", "c", "d"][usize::from(who)]);
+                    story.add_message(&format!("{}T{hour:02}:07", day(after)), ["a", "b", "c", "d"][usize::from(who)]);
                 }
                 let now = format!("{}T{hour:02}:31", day(*after));
                 story.run(&now);

@@ -50,7 +50,8 @@ pub struct TierColumns {
     /// The bytes of the records.
     pub bytes: Vec<u64>,
     /// The coarsest summary tier: 0 none, 1 sessions, 2 days, 3 weeks, 4 months, 5 years.
-    pub pressed: Vec<u8>,
+    #[serde(rename = "pressed")]
+    pub summary_tiers: Vec<u8>,
     /// The sum of `PROVISIONAL_BIT`, `FLAGGED_BIT`, `BY_HAND_BIT` and `FORGOTTEN_BIT`.
     pub state: Vec<u8>,
     /// 0 dull, 1 ordinary, 2 important.
@@ -148,10 +149,10 @@ fn importance_code(importance: Importance) -> u8 {
 }
 
 /// The coarsest tier whose summary covers a day.
-fn summarized_level(pressed: &BTreeSet<Period>, day: Date, has_sessions: bool) -> u8 {
-    let covered = [Tier::Year, Tier::Month, Tier::Week, Tier::Day]
-        .into_iter()
-        .find(|&tier| Period::covering(tier, day).is_some_and(|period| pressed.contains(&period)));
+fn summarized_level(summarized: &BTreeSet<Period>, day: Date, has_sessions: bool) -> u8 {
+    let covered = [Tier::Year, Tier::Month, Tier::Week, Tier::Day].into_iter().find(|&tier| {
+        Period::covering(tier, day).is_some_and(|period| summarized.contains(&period))
+    });
     covered.map_or(u8::from(has_sessions), tier_level)
 }
 
@@ -160,7 +161,7 @@ struct TimelineRow<'a> {
     period: String,
     days: Days,
     said: PeriodVolume,
-    pressed: u8,
+    summary_tier: u8,
     head: Option<&'a SummaryHead>,
     state: u8,
     importance: u8,
@@ -168,13 +169,13 @@ struct TimelineRow<'a> {
 
 impl TierColumns {
     fn push(&mut self, origin: Date, row: TimelineRow<'_>) {
-        let TimelineRow { period, days, said, pressed, head, state, importance } = row;
+        let TimelineRow { period, days, said, summary_tier, head, state, importance } = row;
         self.period.push(period);
         self.first.push(days_between(origin, days.first));
         self.days.push(days.len());
         self.messages.push(said.messages);
         self.bytes.push(said.bytes);
-        self.pressed.push(pressed);
+        self.summary_tiers.push(summary_tier);
         self.state.push(state);
         self.importance.push(importance);
         self.version.push(head.map_or(0, |head| head.version));
@@ -221,7 +222,7 @@ pub fn build_timeline(ground: TimelineInput<'_>, within: Option<Days>, tiers: &[
     // A year begins on the Monday of its first week, possibly before its first record.
     let coarse = Period::covering(Tier::Year, first).map_or(first, |year| year.days().first);
     let origin = coarse.min(first);
-    let pressed: BTreeSet<Period> = ground
+    let summarized: BTreeSet<Period> = ground
         .heads
         .iter()
         .map(|head| head.period)
@@ -249,7 +250,7 @@ pub fn build_timeline(ground: TimelineInput<'_>, within: Option<Days>, tiers: &[
             let Some(period) = Period::covering(tier, day) else { continue };
             let (sum, far) = periods.entry((period.days().first, period)).or_default();
             sum.add(*said);
-            *far = (*far).max(summarized_level(&pressed, day, false));
+            *far = (*far).max(summarized_level(&summarized, day, false));
         }
         for head in ground.heads.iter().filter(|head| head.period.tier() == tier) {
             let (_, far) = periods.entry((head.period.days().first, head.period)).or_default();
@@ -269,7 +270,7 @@ pub fn build_timeline(ground: TimelineInput<'_>, within: Option<Days>, tiers: &[
                     period: period.to_string(),
                     days: period.days(),
                     said,
-                    pressed: far,
+                    summary_tier: far,
                     head,
                     state,
                     importance,
@@ -299,13 +300,21 @@ pub fn build_timeline(ground: TimelineInput<'_>, within: Option<Days>, tiers: &[
                 sessions: 1,
                 events: 0,
             };
-            let far = summarized_level(&pressed, day, head.is_some());
+            let far = summarized_level(&summarized, day, head.is_some());
             let name = head.map_or_else(String::new, |head| head.period.to_string());
             let (days, state, importance) =
                 (Days { first: day, last: day }, state(head), importance(Period::Day(day), head));
             told.layer.push(
                 origin,
-                TimelineRow { period: name, days, said, pressed: far, head, state, importance },
+                TimelineRow {
+                    period: name,
+                    days,
+                    said,
+                    summary_tier: far,
+                    head,
+                    state,
+                    importance,
+                },
             );
             told.conversation.push(names.intern(&stat.key.conversation));
             told.name.push(
@@ -438,7 +447,7 @@ mod tests {
         assert_eq!((day.first, day.days), (vec![1, 46, 47, 53], vec![1; 4]));
         assert_eq!((day.messages, day.bytes), (vec![4, 5, 1, 0], vec![400, 500, 100, 0]));
         assert_eq!((day.sessions, day.events), (vec![1, 2, 1, 0], vec![0, 5, 0, 1]));
-        assert_eq!(day.pressed, [2, 3, 3, 0]);
+        assert_eq!(day.summary_tiers, [2, 3, 3, 0]);
         assert_eq!(day.state, [PROVISIONAL_BIT, PROVISIONAL_BIT | FLAGGED_BIT, 0, 0]);
         assert_eq!((day.importance, day.version), (vec![1, 1, 0, 1], vec![2, 2, 0, 0]));
         assert_eq!((day.headline, day.body), (vec![20, 20, 0, 0], vec![200, 200, 0, 0]));
@@ -449,7 +458,7 @@ mod tests {
             (week.messages, week.days, week.first),
             (vec![4, 6, 0], vec![7; 3], vec![0, 42, 49])
         );
-        assert_eq!((week.state, week.pressed), (vec![0, BY_HAND_BIT, 0], vec![2, 3, 0]));
+        assert_eq!((week.state, week.summary_tiers), (vec![0, BY_HAND_BIT, 0], vec![2, 3, 0]));
         assert_eq!(
             (month.period, month.messages, month.state),
             (vec!["2026-01".into(), "2026-02".into()], vec![4, 6], vec![0, FLAGGED_BIT])
@@ -461,7 +470,7 @@ mod tests {
         let session = core.layers.session.unwrap();
         assert_eq!(session.layer.period, ["", "2026-02-13_session_01", "", ""]);
         assert_eq!(
-            (session.layer.pressed, session.layer.messages),
+            (session.layer.summary_tiers, session.layer.messages),
             (vec![2, 3, 3, 3], vec![4, 2, 3, 1])
         );
         assert_eq!(
@@ -476,7 +485,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_asked_for_is_told() {
+    fn the_timeline_contains_only_the_requested_range() {
         let sessions =
             [stat(date(2026, 2, 13), "app", None, 2), stat(date(2026, 3, 13), "app", None, 2)];
         let (marks, flagged) = (BTreeMap::new(), BTreeSet::new());

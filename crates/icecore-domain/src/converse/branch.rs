@@ -332,7 +332,7 @@ mod tests {
     }
 
     /// Exchanges as letters: the question, then the reply; `.` stands for a different reply.
-    fn shown(sent: &str, recorded: &str) -> Vec<usize> {
+    fn visible_positions(sent: &str, recorded: &str) -> Vec<usize> {
         let (sent, recorded): (Vec<&str>, Vec<&str>) =
             (sent.split_whitespace().collect(), recorded.split_whitespace().collect());
         let fit = |one: usize, other: usize| match (sent[one], recorded[other]) {
@@ -361,7 +361,7 @@ mod tests {
             ("sS cC", "aA bB cC", &[0, 1, 2]),
             // The first was edited, the rest kept.
             ("xX bB", "aA bB", &[1]),
-            // Begun elsewhere; one turn was not recorded.
+            // The chat began elsewhere; one turn was not recorded.
             ("xX yY aA", "aA", &[0]),
             ("aA xX bB", "aA bB", &[0, 1]),
             // A reply in other words is the same exchange; of two candidates the right one is
@@ -371,7 +371,7 @@ mod tests {
             // Nothing in common.
             ("xX yY", "aA bB", &[]),
         ] {
-            assert_eq!(shown(sent, recorded), expected, "{sent} / {recorded}");
+            assert_eq!(visible_positions(sent, recorded), expected, "{sent} / {recorded}");
         }
     }
 

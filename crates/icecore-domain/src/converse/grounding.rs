@@ -523,7 +523,7 @@ fn polarity_conflict(
     None
 }
 
-/// A name at the start of the entry, where its capital letter is no evidence.
+/// A name at the start of the entry, where its capital letter is not evidence.
 fn leading_name<'a>(entry: &str, tokens: &'a [StatementToken]) -> Option<&'a StatementToken> {
     let first = tokens.first().filter(|token| {
         token.class == WordClass::Content && !REPORTING_WORDS.contains(&token.lower.as_str())

@@ -207,7 +207,7 @@ mod tests {
 
     /// Builds messages from `u`ser, `a`ssistant and `s`ystem, and with tools `c`all and `r`esult,
     /// each followed by its text.
-    fn sent<'a>(lines: &[&'a str]) -> Vec<ClientMessage<'a>> {
+    fn client_messages<'a>(lines: &[&'a str]) -> Vec<ClientMessage<'a>> {
         let one = |line: &&'a str| {
             let (role, has_tools) = match &line[..1] {
                 "u" => ("user", false),
@@ -244,7 +244,7 @@ mod tests {
             (&[], 0, 0, "", false),
             (&["s only this"], 1, 0, "", false),
         ] {
-            let new = detect_new_turn(&sent(lines));
+            let new = detect_new_turn(&client_messages(lines));
             assert_eq!(
                 (new.from, new.before, new.asked.as_str(), new.has_tool_calls),
                 (from, before, asked, goes_on),
@@ -293,7 +293,7 @@ mod tests {
     #[test]
     fn a_history_is_read_exchange_by_exchange() {
         let exchanges = |lines: &[&str]| -> Vec<(usize, String, String)> {
-            let all = sent(lines);
+            let all = client_messages(lines);
             let found = sent_exchanges(&all[..detect_new_turn(&all).from]);
             found.into_iter().map(|one| (one.before, one.asked, one.replied)).collect()
         };
@@ -315,9 +315,9 @@ mod tests {
         ] {
             assert_eq!(exchanges(lines), expected, "{lines:?}");
         }
-        let call = first_tool_call(&sent(&["u weather?", "c looking", "r 12"])).unwrap();
+        let call = first_tool_call(&client_messages(&["u weather?", "c looking", "r 12"])).unwrap();
         assert_eq!((call.asked.as_str(), call.replied.as_str()), ("weather?", "looking"));
-        assert_eq!(first_tool_call(&sent(&["u a", "a {"])), None);
+        assert_eq!(first_tool_call(&client_messages(&["u a", "a {"])), None);
     }
 
     // C1
@@ -355,7 +355,7 @@ mod tests {
 
     // C1
     #[test]
-    fn tasks_of_front_ends_are_told_from_questions() {
+    fn tasks_of_front_ends_are_distinguished_from_questions() {
         assert!(is_background_task(
             "### Task:\nGenerate a concise title.\n### Chat History:\n<chat_history>\nUSER: hi\n</chat_history>"
         ));

@@ -396,7 +396,7 @@ mod tests {
 
     // C1
     #[test]
-    fn the_last_line_of_a_turn_counts_and_bad_lines_are_told() {
+    fn the_last_line_of_a_turn_counts_and_bad_lines_are_reported() {
         let raw = TurnLine::raw(
             1,
             moment(),

@@ -51,7 +51,7 @@ pub struct SourcePassage<'a> {
     /// The speaker, if it is not the owner.
     pub speaker: Option<&'a str>,
     /// When it was said; relative days such as `tomorrow` are resolved from here.
-    pub said: Moment,
+    pub said_at: Moment,
     pub session: Option<String>,
     /// Where its statements hold.
     pub scope: Scope,
@@ -413,18 +413,20 @@ pub(crate) mod testing {
         Moment::parse("2026-02-13T18:00:00+01:00").unwrap().moment
     }
 
+    /// A passage of the user's, with that origin.
     pub fn piece(text: &str, origin: Origin) -> SourcePassage<'_> {
         SourcePassage {
             source: "memory/messages/2026-02-13.jsonl#m17".into(),
             text,
             origin,
             speaker: None,
-            said: now(),
+            said_at: now(),
             session: Some("s1".into()),
             scope: Scope::Everywhere,
         }
     }
 
+    /// A proposal with an exact quote.
     pub fn proposal(kind: EventType, priority: Priority, content: &str, quote: &str) -> Proposal {
         Proposal {
             kind,
@@ -506,7 +508,7 @@ mod tests {
 
     // L13
     #[test]
-    fn what_cannot_be_used_is_told_and_the_rest_taken() {
+    fn unusable_proposals_are_reported_and_the_rest_accepted() {
         let (found, complaints) = read(
             r#"{"events":[
               {"type":"todo","priority":"P1","content":"a","quote":"a","source":1},

@@ -55,7 +55,7 @@ fn propose_from_sentence(
         if piece.origin == Origin::Assistant {
             None
         } else {
-            implicit_marker(sentence, piece.said.day())
+            implicit_marker(sentence, piece.said_at.day())
         }
     })?;
     let cleaned = sanitize::clean(marked.text).text;
@@ -78,7 +78,7 @@ fn propose_from_sentence(
         tags: marked.tag.map(str::to_owned).into_iter().collect(),
         quote: sentence.text.to_owned(),
         passage: at,
-        due: if owed { due_dates::due_date(marked.text, piece.said.day()) } else { None },
+        due: if owed { due_dates::due_date(marked.text, piece.said_at.day()) } else { None },
         waiting_on: if owed { waiting_on(marked.text) } else { None },
         supersedes: Vec::new(),
     })

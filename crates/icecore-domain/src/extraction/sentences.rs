@@ -18,6 +18,7 @@ pub(crate) struct Sentence<'a> {
 }
 
 impl Sentence<'_> {
+    /// Whether the sentence is a question.
     pub fn is_question(&self) -> bool {
         is_question(self.text)
     }

@@ -105,7 +105,7 @@ struct ParsedPassage<'a> {
     /// Its text without injected blocks.
     text: Cow<'a, str>,
     folded: OnceCell<NormalizedText>,
-    said: OnceCell<SourceIndex>,
+    spoken: OnceCell<SourceIndex>,
     stems: OnceCell<BTreeSet<String>>,
     named: OnceCell<String>,
     days: OnceCell<BTreeSet<Date>>,
@@ -117,14 +117,14 @@ impl<'a> ParsedPassage<'a> {
             piece,
             text: capture_filter::strip_blocks(piece.text).text,
             folded: OnceCell::new(),
-            said: OnceCell::new(),
+            spoken: OnceCell::new(),
             stems: OnceCell::new(),
             named: OnceCell::new(),
             days: OnceCell::new(),
         }
     }
 
-    fn normalized(&self) -> &NormalizedText {
+    fn normalized_text(&self) -> &NormalizedText {
         self.folded.get_or_init(|| NormalizedText::new(&self.text))
     }
 
@@ -137,7 +137,7 @@ impl<'a> ParsedPassage<'a> {
     }
 
     fn speech_profile(&self) -> &SourceIndex {
-        self.said.get_or_init(|| SourceIndex::from_text(&self.text_with_speaker()))
+        self.spoken.get_or_init(|| SourceIndex::from_text(&self.text_with_speaker()))
     }
 
     fn stems(&self) -> &BTreeSet<String> {
@@ -151,7 +151,7 @@ impl<'a> ParsedPassage<'a> {
     }
 
     fn days(&self) -> &BTreeSet<Date> {
-        let said = self.piece.said.day();
+        let said = self.piece.said_at.day();
         self.days.get_or_init(|| {
             due_dates::named_days(&self.text, said).into_iter().map(|named| named.day).collect()
         })
@@ -191,15 +191,15 @@ fn validate_one(
 
 /// Finds the proposal's quote in its passage, or in the only other passage that contains it.
 fn locate_quote(
-    kept: &mut Proposal,
+    proposal: &mut Proposal,
     sources: &[ParsedPassage<'_>],
     changes: &mut Vec<String>,
 ) -> Result<String, String> {
-    let wanted = NormalizedText::new(&kept.quote);
+    let wanted = NormalizedText::new(&proposal.quote);
     let wanted = wanted.text.trim();
     let within = |source: &ParsedPassage<'_>| {
         source
-            .normalized()
+            .normalized_text()
             .find_normalized(wanted)
             .map(|span| enclosing_sentence(&source.text, span).to_owned())
     };
@@ -209,7 +209,7 @@ fn locate_quote(
     if wanted.len() > MAX_SEARCHED_QUOTE_BYTES {
         return Err(format!("its quote is longer than {MAX_SEARCHED_QUOTE_BYTES} bytes"));
     }
-    if let Some(sentence) = sources.get(kept.passage).and_then(within) {
+    if let Some(sentence) = sources.get(proposal.passage).and_then(within) {
         return Ok(sentence);
     }
     let mut others =
@@ -219,9 +219,9 @@ fn locate_quote(
             changes.push(format!(
                 "its quote is in source {}, not in {}",
                 at + 1,
-                kept.passage.saturating_add(1)
+                proposal.passage.saturating_add(1)
             ));
-            kept.passage = at;
+            proposal.passage = at;
             Ok(sentence)
         }
         _ => Err("its quote is not in the source".into()),
@@ -229,8 +229,8 @@ fn locate_quote(
 }
 
 /// Normalizes the content to one sanitized paragraph of limited length.
-fn normalize_content(kept: &mut Proposal, changes: &mut Vec<String>) {
-    let cleaned = sanitize::clean(&kept.content);
+fn normalize_content(proposal: &mut Proposal, changes: &mut Vec<String>) {
+    let cleaned = sanitize::clean(&proposal.content);
     let content = collapse_spaces(&cleaned.text);
     if cleaned.removed > 0 {
         changes.push(format!("{} control characters removed", cleaned.removed));
@@ -238,10 +238,10 @@ fn normalize_content(kept: &mut Proposal, changes: &mut Vec<String>) {
     if content.len() > MAX_CONTENT_BYTES {
         changes.push(format!("shortened from {} bytes to {MAX_CONTENT_BYTES}", content.len()));
     }
-    kept.content = budget::truncate_at_word(&content, MAX_CONTENT_BYTES);
-    let tags = kept.tags.len();
+    proposal.content = budget::truncate_at_word(&content, MAX_CONTENT_BYTES);
+    let tags = proposal.tags.len();
     let mut own: Vec<String> =
-        kept.tags.iter().map(|tag| sanitize::one_line(tag.trim()).to_lowercase()).collect();
+        proposal.tags.iter().map(|tag| sanitize::one_line(tag.trim()).to_lowercase()).collect();
     own.retain(|tag| !tag.is_empty() && tag.len() <= MAX_FIELD_BYTES);
     own.sort();
     own.dedup();
@@ -249,16 +249,16 @@ fn normalize_content(kept: &mut Proposal, changes: &mut Vec<String>) {
     if own.len() < tags {
         changes.push(format!("{} tags dropped: duplicate, too long or too many", tags - own.len()));
     }
-    kept.tags = own;
-    if !kept.supersedes.is_empty() {
+    proposal.tags = own;
+    if !proposal.supersedes.is_empty() {
         changes.push("ignored what it replaces: a proposal may not decide that".into());
-        kept.supersedes.clear();
+        proposal.supersedes.clear();
     }
 }
 
-fn check_is_statement(kept: &Proposal, sentence: &str) -> Result<(), String> {
-    let words = kept.content.unicode_words().count();
-    let pair = kept
+fn check_is_statement(proposal: &Proposal, sentence: &str) -> Result<(), String> {
+    let words = proposal.content.unicode_words().count();
+    let pair = proposal
         .content
         .split_once(':')
         .is_some_and(|(key, value)| !key.trim().is_empty() && !value.trim().is_empty());
@@ -268,17 +268,17 @@ fn check_is_statement(kept: &Proposal, sentence: &str) -> Result<(), String> {
     if words < 3 && !(pair && words >= 2) {
         return Err("it is too short to be understood later".into());
     }
-    if is_question(&kept.content) {
+    if is_question(&proposal.content) {
         return Err("it is a question".into());
     }
-    let flat_content = normalize_sentence(&kept.content);
+    let flat_content = normalize_sentence(&proposal.content);
     if strip_phrase(&flat_content, markers::GREETINGS)
         .is_some_and(|rest| rest.split_whitespace().count() <= 3)
     {
         return Err("it is a greeting".into());
     }
     // A request to be reminded may be a question; otherwise a question states nothing.
-    let requested = matches!(kept.kind, EventType::Commitment | EventType::Preference);
+    let requested = matches!(proposal.kind, EventType::Commitment | EventType::Preference);
     if is_question(sentence) && !requested {
         return Err("its source is a question".into());
     }
@@ -297,7 +297,7 @@ fn check_is_statement(kept: &Proposal, sentence: &str) -> Result<(), String> {
                 "vielleicht",
             ],
         ) || strip_phrase(&flat_sentence, &["if", "even if", "suppose", "wenn", "falls"]).is_some();
-    if kept.kind == EventType::Decision
+    if proposal.kind == EventType::Decision
         && conditional
         && !has_phrase(
             &flat_content,
@@ -310,7 +310,7 @@ fn check_is_statement(kept: &Proposal, sentence: &str) -> Result<(), String> {
 }
 
 /// Rejects injected text that comes back in transcripts; it is not new.
-fn check_not_injected(kept: &Proposal) -> Result<(), String> {
+fn check_not_injected(proposal: &Proposal) -> Result<(), String> {
     let ours = |text: &str| {
         text.match_indices("EVT-").any(|(at, _)| {
             let id = text[at + 4..]
@@ -322,7 +322,7 @@ fn check_not_injected(kept: &Proposal) -> Result<(), String> {
             id >= 12 && marked && (text[..at].ends_with('[') || end.len() == 1)
         })
     };
-    let marked = [&kept.content, &kept.quote]
+    let marked = [&proposal.content, &proposal.quote]
         .into_iter()
         .any(|text| ours(text) || capture_filter::strip_blocks(text).blocks > 0);
     if marked { Err("it is text that icecore injected".into()) } else { Ok(()) }
@@ -330,28 +330,30 @@ fn check_not_injected(kept: &Proposal) -> Result<(), String> {
 
 /// Only the owner may tell an assistant how to behave.
 fn check_no_instructions(
-    kept: &mut Proposal,
+    proposal: &mut Proposal,
     origin: Origin,
     sentence: &str,
     changes: &mut Vec<String>,
 ) -> Result<(), String> {
-    let orders = [kept.content.as_str(), kept.quote.as_str(), sentence].into_iter().any(|text| {
-        // Quotation marks do not make an instruction harmless here.
-        let bare: String = text
-            .chars()
-            .filter(|c| {
-                !matches!(
-                    c,
-                    '"' | '“' | '”' | '„' | '«' | '»' | '`' | '*' | '_' | '\u{200b}'..='\u{200f}'
-                )
-            })
-            .collect();
-        let folded: String = compose(&bare).collect();
-        let words = normalize_sentence(&folded);
-        has_phrase(&words, markers::INSTRUCTION_PHRASES)
-            || (Trust::from_origin(origin) == Trust::Low
-                && has_phrase(&words, markers::PERSUASION_PHRASES))
-    });
+    let orders =
+        [proposal.content.as_str(), proposal.quote.as_str(), sentence].into_iter().any(|text| {
+            // Quotation marks do not make an instruction harmless here.
+            let bare: String = text
+                .chars()
+                .filter(|c| {
+                    !matches!(
+                        c,
+                        '"' | '“' | '”' | '„' | '«' | '»' | '`' | '*' | '_' | '\u{200b}'
+                            ..='\u{200f}'
+                    )
+                })
+                .collect();
+            let folded: String = compose(&bare).collect();
+            let words = normalize_sentence(&folded);
+            has_phrase(&words, markers::INSTRUCTION_PHRASES)
+                || (Trust::from_origin(origin) == Trust::Low
+                    && has_phrase(&words, markers::PERSUASION_PHRASES))
+        });
     if !orders {
         return Ok(());
     }
@@ -360,15 +362,15 @@ fn check_no_instructions(
             Err("it tells the assistant how to behave, but is not from the owner".into())
         }
         Origin::User | Origin::File => {
-            if kept.kind == EventType::Fact
+            if proposal.kind == EventType::Fact
                 && has_phrase(
-                    &normalize_sentence(&kept.content),
+                    &normalize_sentence(&proposal.content),
                     &["you must", "from now on", "you should always", "you should never"],
                 )
             {
                 changes
                     .push("changed to a preference: it tells the assistant how to behave".into());
-                kept.kind = EventType::Preference;
+                proposal.kind = EventType::Preference;
             }
             Ok(())
         }
@@ -384,11 +386,11 @@ const REPORTING_WORDS: &[&str] = &[
 
 /// Checks that the source supports the proposal.
 fn check_supported(
-    kept: &Proposal,
+    proposal: &Proposal,
     source: &ParsedPassage<'_>,
     sentence: &str,
 ) -> Result<(), String> {
-    let said = source.piece.said.day();
+    let said = source.piece.said_at.day();
     let day = Days { first: said, last: said };
     let case = DraftCriteria {
         days: day,
@@ -398,15 +400,15 @@ fn check_supported(
         sources: "",
         count: 0,
     };
-    let mut made_up = find_invented_in(&case, source.speech_profile(), &kept.content);
+    let mut made_up = find_invented_in(&case, source.speech_profile(), &proposal.content);
     // The proposal may write out a date that the source gives in other words.
     made_up.retain(|word| !word.parse::<Date>().is_ok_and(|day| source.days().contains(&day)));
-    made_up.extend(unsupported_leading_name(&kept.content, source));
+    made_up.extend(unsupported_leading_name(&proposal.content, source));
     if !made_up.is_empty() {
         made_up.truncate(6);
         return Err(format!("its source does not contain: {}", made_up.join(", ")));
     }
-    let profile = StatementProfile::new(&kept.content);
+    let profile = StatementProfile::new(&proposal.content);
     let telling: Vec<&String> =
         profile.stems.iter().filter(|stem| !REPORTING_WORDS.contains(&stem.as_str())).collect();
     let there = telling.iter().filter(|stem| source.stems().contains(**stem)).count();
@@ -416,13 +418,13 @@ fn check_supported(
             telling.len()
         ));
     }
-    if has_negation(&kept.content) != has_negation_about(sentence, &profile) {
+    if has_negation(&proposal.content) != has_negation_about(sentence, &profile) {
         return Err("it contradicts its source".into());
     }
     Ok(())
 }
 
-/// A name at the start of the content that the source lacks; a capital letter alone is no evidence
+/// A name at the start of the content that the source lacks; a capital letter alone is not evidence
 /// there.
 fn unsupported_leading_name(content: &str, source: &ParsedPassage<'_>) -> Option<String> {
     let mut words = content.split_whitespace();
@@ -494,55 +496,58 @@ fn has_negation_about(sentence: &str, about: &StatementProfile) -> bool {
 
 /// Removes a due date, `waiting_on` or entity that the source does not support.
 fn check_details(
-    kept: &mut Proposal,
+    proposal: &mut Proposal,
     source: &ParsedPassage<'_>,
     now: Moment,
     changes: &mut Vec<String>,
 ) {
-    if let Some(due) = kept.due {
+    if let Some(due) = proposal.due {
         let written = source.speech_profile().has_number(&due.to_string())
             && source.text.contains(&due.to_string());
-        let ahead = due >= source.piece.said.day().min(now.day());
+        let ahead = due >= source.piece.said_at.day().min(now.day());
         if !ahead || !(written || source.days().contains(&due)) {
             changes.push(format!("removed the due date {due}: not in the source"));
-            kept.due = None;
+            proposal.due = None;
         }
     }
-    if let Some(waiting) = &kept.waiting_on
+    if let Some(waiting) = &proposal.waiting_on
         && (waiting.len() > MAX_FIELD_BYTES || !source.contains_name(waiting))
     {
         changes.push("removed `waiting_on`: not in the source".into());
-        kept.waiting_on = None;
+        proposal.waiting_on = None;
     }
-    if let Some(entity) = &kept.entity
+    if let Some(entity) = &proposal.entity
         && (entity.len() > MAX_FIELD_BYTES || !source.contains_name(entity))
     {
         let shown: String = sanitize::one_line(entity).chars().take(40).collect();
         changes.push(format!("removed the entity `{shown}`: not in the source"));
-        kept.entity = None;
+        proposal.entity = None;
     }
-    if kept.entity.is_none() && kept.entity_kind.take().is_some() {
+    if proposal.entity.is_none() && proposal.entity_kind.take().is_some() {
         changes.push("removed the entity kind: there is no entity".into());
     }
-    if kept.entity_kind == Some(EntityKind::Person)
-        && kept.entity.as_deref().is_some_and(|name| name.contains(|c: char| c.is_ascii_digit()))
+    if proposal.entity_kind == Some(EntityKind::Person)
+        && proposal
+            .entity
+            .as_deref()
+            .is_some_and(|name| name.contains(|c: char| c.is_ascii_digit()))
     {
         changes.push("a name with digits is no person's".into());
-        kept.entity_kind = None;
+        proposal.entity_kind = None;
     }
 }
 
 /// Limits type and priority to what the words and their origin justify.
 fn limit_type_and_priority(
-    kept: &mut Proposal,
+    proposal: &mut Proposal,
     piece: &SourcePassage<'_>,
     sentence: &str,
     changes: &mut Vec<String>,
 ) {
     let origin = piece.origin;
-    if kept.kind == EventType::Commitment && !is_actionable(kept) {
+    if proposal.kind == EventType::Commitment && !is_actionable(proposal) {
         changes.push("changed to a fact: there is nothing to do".into());
-        kept.kind = EventType::Fact;
+        proposal.kind = EventType::Fact;
     }
     let hard = has_listed_phrase(&normalize_sentence(sentence), WordList::ModalPhrase);
     let most = match Trust::from_origin(origin) {
@@ -562,7 +567,7 @@ fn limit_type_and_priority(
             }
         }
     };
-    if kept.priority < most {
+    if proposal.priority < most {
         changes.push(match Trust::from_origin(origin) {
             Trust::Low => format!("priority limited to {most}: low-trust source"),
             Trust::Medium if origin == Origin::Assistant => {
@@ -570,53 +575,59 @@ fn limit_type_and_priority(
             }
             _ => format!("priority limited to {most}: no word like `must` or `never`"),
         });
-        kept.priority = most;
+        proposal.priority = most;
     }
-    let is_rule =
-        matches!(kept.kind, EventType::Constraint | EventType::Preference | EventType::Procedure);
+    let is_rule = matches!(
+        proposal.kind,
+        EventType::Constraint | EventType::Preference | EventType::Procedure
+    );
     // What another person promises is not the owner's commitment.
-    let is_theirs = piece.speaker.is_some() && kept.kind == EventType::Commitment;
+    let is_theirs = piece.speaker.is_some() && proposal.kind == EventType::Commitment;
     if Trust::from_origin(origin) == Trust::Low && (is_rule || is_theirs) {
         changes.push(format!(
             "a {} from a low-trust source becomes a fact to be confirmed",
-            kept.kind
+            proposal.kind
         ));
-        kept.kind = EventType::Fact;
-        kept.tags.retain(|tag| tag != UNCONFIRMED_TAG);
-        kept.tags.truncate(MAX_TAGS - 1);
-        kept.tags.push(UNCONFIRMED_TAG.into());
-        kept.tags.sort();
+        proposal.kind = EventType::Fact;
+        proposal.tags.retain(|tag| tag != UNCONFIRMED_TAG);
+        proposal.tags.truncate(MAX_TAGS - 1);
+        proposal.tags.push(UNCONFIRMED_TAG.into());
+        proposal.tags.sort();
     }
-    if kept.kind != EventType::Commitment
-        && (kept.due.take().is_some() | kept.waiting_on.take().is_some())
+    if proposal.kind != EventType::Commitment
+        && (proposal.due.take().is_some() | proposal.waiting_on.take().is_some())
     {
         changes.push("removed the due date and `waiting_on`: only commitments have them".into());
     }
 }
 
 /// Attributes another person's words to that person, even if they are confirmed later.
-fn attribute_to_speaker(kept: &mut Proposal, piece: &SourcePassage<'_>, changes: &mut Vec<String>) {
+fn attribute_to_speaker(
+    proposal: &mut Proposal,
+    piece: &SourcePassage<'_>,
+    changes: &mut Vec<String>,
+) {
     let Some(speaker) = piece.speaker else { return };
-    if !kept.content.to_lowercase().starts_with(&format!("{} ", speaker.to_lowercase())) {
+    if !proposal.content.to_lowercase().starts_with(&format!("{} ", speaker.to_lowercase())) {
         changes
             .push(format!("attributed to {}, who is not the owner", sanitize::one_line(speaker)));
-        kept.content = budget::truncate_at_word(
-            &format!("{speaker} said: {}", kept.content),
+        proposal.content = budget::truncate_at_word(
+            &format!("{speaker} said: {}", proposal.content),
             MAX_CONTENT_BYTES,
         );
     }
 }
 
 /// Whether it is something to do.
-fn is_actionable(kept: &Proposal) -> bool {
-    let words = normalize_sentence(&kept.content);
-    let stems = StatementProfile::new(&kept.content).stems;
+fn is_actionable(proposal: &Proposal) -> bool {
+    let words = normalize_sentence(&proposal.content);
+    let stems = StatementProfile::new(&proposal.content).stems;
     #[rustfmt::skip]
     const OWED: &[&str] = &[
         "to", "will", "must", "need", "needs", "promise", "promised", "owe", "owes", "due", "deadline", "todo", "remind", "waiting",
         "follow up", "werde", "werden", "muss", "müssen", "bis", "soll",
     ];
-    kept.due.is_some()
+    proposal.due.is_some()
         || has_phrase(&words, OWED)
         || markers::ACTION_VERBS
             .iter()
@@ -629,7 +640,7 @@ fn is_actionable(kept: &Proposal) -> bool {
 
 /// Checks whether the proposal is new, and which event it replaces.
 fn check_novelty(
-    mut kept: Proposal,
+    mut proposal: Proposal,
     mut changes: Vec<String>,
     sentence: &str,
     sources: &[ParsedPassage<'_>],
@@ -637,24 +648,24 @@ fn check_novelty(
     batch: &StatementIndex<usize>,
     likeness: Option<SimilarityFn<'_>>,
 ) -> ProposalVerdict {
-    let entity = kept.entity.clone().unwrap_or_default();
-    if let Some((earlier, Equivalence::Same)) = batch.find(&kept.content, &entity, likeness) {
+    let entity = proposal.entity.clone().unwrap_or_default();
+    if let Some((earlier, Equivalence::Same)) = batch.find(&proposal.content, &entity, likeness) {
         return ProposalVerdict::DuplicateInBatch(earlier);
     }
-    match known.find_with(&kept.content, &entity, likeness) {
+    match known.find_with(&proposal.content, &entity, likeness) {
         Some((id, Equivalence::Same)) => return ProposalVerdict::Duplicate(id),
         Some((id, Equivalence::Update)) => {
-            let origin = sources.get(kept.passage).map(|source| source.piece.origin);
+            let origin = sources.get(proposal.passage).map(|source| source.piece.origin);
             let trusted = matches!(origin, Some(Origin::User | Origin::File));
             // Otherwise both stay, and the conflict is shown.
             if trusted && mentions_change(&normalize_sentence(sentence)) {
                 changes.push(format!("its quote says that {id} has changed"));
-                kept.supersedes = vec![id];
+                proposal.supersedes = vec![id];
             }
         }
         _ => {}
     }
-    ProposalVerdict::Keep(kept, changes)
+    ProposalVerdict::Keep(proposal, changes)
 }
 
 #[cfg(test)]

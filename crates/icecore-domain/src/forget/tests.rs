@@ -31,7 +31,6 @@ fn check(scrub: &Scrub, path: &str, text: &str, becomes: Option<&str>) {
     }
 }
 
-// C.1 row 17
 #[test]
 fn lines_with_the_words_go_and_others_stay() {
     let scrub = scrub();
@@ -106,7 +105,6 @@ fn event(number: u32, content: &str) -> Event {
         .with_id(EventId::new(moment().day(), number))
 }
 
-// C.1 row 17
 #[test]
 fn an_event_keeps_when_and_loses_what() {
     let lines: Vec<String> = [
@@ -171,7 +169,6 @@ fn record(id: &str, text: &str) -> Record {
     }
 }
 
-// C.1 row 17
 #[test]
 fn a_record_stays_readable_and_loses_its_words() {
     let path = "memory/messages/2026-02-13.jsonl";
@@ -197,7 +194,6 @@ fn a_record_stays_readable_and_loses_its_words() {
     assert_eq!(gone.fate(path, two.to_line().as_bytes()), FileFate::Gone);
 }
 
-// C.1 row 17
 #[test]
 fn a_summary_goes_up_to_its_version() {
     let summary = |version: u32| Summary {
@@ -242,7 +238,7 @@ fn a_summary_goes_up_to_its_version() {
     check(&scrub, place.as_str(), &summary(3).to_markdown(), None);
 }
 
-// P13, C.1 row 17
+// P13
 #[test]
 fn what_icecore_did_not_write_loses_forgotten_words_only() {
     let day = Period::Day(moment().day());
@@ -339,7 +335,7 @@ fn turns_and_what_was_learnt_in_them_go() {
     };
 }
 
-// C.1 row 17: restoring an old backup applies the tombstones again
+// Restoring an old backup applies the tombstones again
 #[test]
 fn a_tombstone_knows_what_it_has_no_words_for() {
     let scrub = Scrub {
@@ -355,7 +351,7 @@ fn a_tombstone_knows_what_it_has_no_words_for() {
         "{line}"
     );
     let stones = Tombstones::parse(format!("{line}\n").as_bytes());
-    assert_eq!(stones.unfinished().count(), 1);
+    assert_eq!(stones.unfinished_tombstones().count(), 1);
     assert!(
         stones.needles().is_contained_in("… the launch\ncode seven alpha …")
             && !stones.needles().is_contained_in("launch code seven")
@@ -366,12 +362,11 @@ fn a_tombstone_knows_what_it_has_no_words_for() {
     let finished = Tombstones::parse(
         format!("{line}\n{}\n", done_line(&stone.id, "2026-02-13T09:30:00+01:00")).as_bytes(),
     );
-    assert_eq!(finished.unfinished().count(), 0);
+    assert_eq!(finished.unfinished_tombstones().count(), 0);
     assert!(Tombstones::parse(b"").is_empty() && finished.unfinished_scrub().is_empty());
 }
 
 proptest! {
-    // C.1 row 17
     #[test]
     fn no_text_keeps_the_words_and_other_lines_keep_every_byte(lines in prop::collection::vec("[a-z \\\\\"é]{0,12}|.{0,8}launch CODE seven\\.alpha.{0,8}", 0..8)) {
         let text = lines.join("\n");

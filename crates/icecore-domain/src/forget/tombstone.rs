@@ -192,14 +192,14 @@ impl Tombstones {
     }
 
     /// The tombstones whose forgetting was interrupted.
-    pub fn unfinished(&self) -> impl Iterator<Item = &Tombstone> {
+    pub fn unfinished_tombstones(&self) -> impl Iterator<Item = &Tombstone> {
         self.stones.iter().filter(|stone| !self.finished.contains(&stone.id))
     }
 
     /// What the unfinished forgettings still have to remove.
     pub fn unfinished_scrub(&self) -> Scrub {
         let mut scrub = Scrub::default();
-        self.unfinished().for_each(|stone| stone.add_to(&mut scrub));
+        self.unfinished_tombstones().for_each(|stone| stone.add_to(&mut scrub));
         scrub
     }
 

@@ -92,7 +92,7 @@ impl ClaudeCodeReader {
     fn add_turn(
         &mut self,
         place: ImportPosition,
-        mut said: IncomingMessage,
+        mut incoming: IncomingMessage,
         strand: TurnStrand,
         projects: ProjectLookup<'_>,
         into: &mut ImportBatch,
@@ -103,37 +103,39 @@ impl ClaudeCodeReader {
         if helper.is_some_and(|helper| helper.starts_with("acompact")) {
             return into.count_skipped("compact summary", 1);
         }
-        if said.role == Some(Role::Tool) {
+        if incoming.role == Some(Role::Tool) {
             return into.count_skipped("command output", 1);
         }
-        if said.role == Some(Role::User)
-            && GENERATED_PROMPTS.iter().any(|mark| said.text.trim_start().starts_with(mark))
+        if incoming.role == Some(Role::User)
+            && GENERATED_PROMPTS.iter().any(|mark| incoming.text.trim_start().starts_with(mark))
         {
             return into.count_skipped("command", 1);
         }
-        if said.text.trim().is_empty() {
+        if incoming.text.trim().is_empty() {
             return into.count_skipped("empty", 1);
         }
-        said.conversation = ImportFormat::ClaudeCode.default_conversation().map(str::to_owned);
+        incoming.conversation = ImportFormat::ClaudeCode.default_conversation().map(str::to_owned);
         if let Some(project) = about.folder.as_deref().and_then(projects) {
-            said.extra.push(("project".into(), to_json_string(&project)));
+            incoming.extra.push(("project".into(), to_json_string(&project)));
         }
         if strand == TurnStrand::Side {
-            let session = said.session.take().unwrap_or_default();
+            let session = incoming.session.take().unwrap_or_default();
             let helper = helper.unwrap_or("side");
-            said.extra.push((PARENT_SESSION_FIELD.into(), to_json_string(&session)));
-            said.session = Some(helper_session(&session, helper));
+            incoming.extra.push((PARENT_SESSION_FIELD.into(), to_json_string(&session)));
+            incoming.session = Some(helper_session(&session, helper));
         }
         let message = about.message.clone();
         let known = self.waiting.iter_mut().find(|waiting| {
-            message.is_some() && waiting.message == message && waiting.said.session == said.session
+            message.is_some()
+                && waiting.message == message
+                && waiting.said.session == incoming.session
         });
         if let Some(known) = known {
             known.said.text.push_str("\n\n");
-            known.said.text.push_str(&said.text);
+            known.said.text.push_str(&incoming.text);
             return;
         }
-        self.waiting.push_back(WaitingMessage { message, place, said });
+        self.waiting.push_back(WaitingMessage { message, place, said: incoming });
         if self.waiting.len() > MAX_WAITING_MESSAGES
             && let Some(first) = self.waiting.pop_front()
         {

@@ -87,13 +87,13 @@ impl CodexReader {
     fn add_turn(
         &mut self,
         place: ImportPosition,
-        said: IncomingMessage,
+        message: IncomingMessage,
         strand: TurnStrand,
         into: &mut ImportBatch,
     ) {
         match (strand, self.telling) {
             (TurnStrand::Echo, MessageSource::Unknown) => {
-                self.shown.push((place, said));
+                self.shown.push((place, message));
                 if self.shown.len() > MAX_WAITING_MESSAGES {
                     self.finish(into);
                 }
@@ -105,9 +105,9 @@ impl CodexReader {
                 self.telling = MessageSource::Items;
                 into.count_skipped("duplicate message", self.shown.len());
                 self.shown.clear();
-                into.add_message(place.number, said);
+                into.add_message(place.number, message);
             }
-            _ => into.add_message(place.number, said),
+            _ => into.add_message(place.number, message),
         }
     }
 

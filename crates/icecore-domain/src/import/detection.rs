@@ -6,7 +6,7 @@ use crate::transcript::JsonObject;
 /// The number of bytes at the beginning of a file that detection needs.
 pub const HEAD_BYTES: usize = 256 * 1024;
 
-/// Types of Claude Code lines that may come first in a file and are no messages.
+/// Types of Claude Code lines that may come first in a file and are not messages.
 const CLAUDE_CODE_LINE_TYPES: [&str; 16] = [
     "summary",
     "system",

@@ -312,7 +312,7 @@ mod tests {
     use proptest::prelude::*;
     use serde_json::Value;
 
-    fn told(
+    fn scan_elements(
         document: &[u8],
         lists: &'static [&'static str],
         chunk: usize,
@@ -336,7 +336,7 @@ mod tests {
             expected.iter().map(|one| one.map(str::to_owned)).collect();
         for chunk in 1..=document.len().max(1) {
             assert_eq!(
-                told(document.as_bytes(), lists, chunk),
+                scan_elements(document.as_bytes(), lists, chunk),
                 expected,
                 "{document} in pieces of {chunk}"
             );
@@ -372,20 +372,23 @@ mod tests {
     // P1
     #[test]
     fn what_is_broken_costs_itself() {
-        assert_eq!(told(b"[1,{\"a\":", &[], 3), [Ok("1".to_owned()), Err(ElementError::CutOff)]);
+        assert_eq!(
+            scan_elements(b"[1,{\"a\":", &[], 3),
+            [Ok("1".to_owned()), Err(ElementError::CutOff)]
+        );
         let deep = format!("[{}{},7]", "[".repeat(MAX_DEPTH + 1), "]".repeat(MAX_DEPTH + 1));
         assert_eq!(
-            told(deep.as_bytes(), &[], 64),
+            scan_elements(deep.as_bytes(), &[], 64),
             [Err(ElementError::TooDeep), Ok("7".to_owned())]
         );
         assert_eq!(
-            told(b"[\"\xff\",7]", &[], 64),
+            scan_elements(b"[\"\xff\",7]", &[], 64),
             [Err(ElementError::NotText), Ok("7".to_owned())]
         );
-        assert_eq!(told(b"nothing", &[], 64), [Err(ElementError::NotJson)]);
+        assert_eq!(scan_elements(b"nothing", &[], 64), [Err(ElementError::NotJson)]);
         let long = format!("[\"{}\",7]", "x".repeat(MAX_PIECE_BYTES));
         assert_eq!(
-            told(long.as_bytes(), &[], 1 << 20),
+            scan_elements(long.as_bytes(), &[], 1 << 20),
             [Err(ElementError::TooLong), Ok("7".to_owned())]
         );
     }
@@ -412,16 +415,15 @@ mod tests {
         #[test]
         fn any_list_comes_apart_into_its_elements(list in prop::collection::vec(json(), 0..6), pretty: bool, chunk in 1..40_usize) {
             let text = if pretty { serde_json::to_string_pretty(&list) } else { serde_json::to_string(&list) }.unwrap();
-            let found: Vec<Value> = told(text.as_bytes(), &[], chunk).into_iter().map(|one| serde_json::from_str(&one.unwrap()).unwrap()).collect();
+            let found: Vec<Value> = scan_elements(text.as_bytes(), &[], chunk).into_iter().map(|one| serde_json::from_str(&one.unwrap()).unwrap()).collect();
             prop_assert_eq!(found, list);
         }
 
-        // C1 row 16
         #[test]
         fn no_bytes_make_it_fall(bytes in prop::collection::vec(prop_oneof![prop::sample::select(b"[]{},:\"\\ a1\n".to_vec()), any::<u8>()], 0..200), chunk in 1..20_usize) {
-            let found = told(&bytes, &[], chunk);
-            prop_assert_eq!(&found, &told(&bytes, &[], 1_000));
-            told(&bytes, &["a"], chunk);
+            let found = scan_elements(&bytes, &[], chunk);
+            prop_assert_eq!(&found, &scan_elements(&bytes, &[], 1_000));
+            scan_elements(&bytes, &["a"], chunk);
         }
     }
 }

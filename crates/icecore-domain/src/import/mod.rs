@@ -148,8 +148,8 @@ impl ImportBatch {
         }
     }
 
-    fn add_message(&mut self, number: usize, said: IncomingMessage) {
-        self.messages.push((number, said));
+    fn add_message(&mut self, number: usize, message: IncomingMessage) {
+        self.messages.push((number, message));
     }
 
     /// Adds the messages and complaints of a line reader.

@@ -192,7 +192,7 @@ mod tests {
 
     // Y11
     #[test]
-    fn of_a_time_its_week_its_decisions_and_what_is_still_open_are_told() {
+    fn a_lookback_shows_the_week_its_decisions_and_open_items() {
         let vista = LookbackPeriod {
             name: "then".into(),
             days: "2025-W07".parse::<Week>().unwrap().days(),

@@ -656,7 +656,7 @@ mod tests {
         counter
     }
 
-    fn named(trends: &Trends) -> Vec<(&str, usize)> {
+    fn topic_counts(trends: &Trends) -> Vec<(&str, usize)> {
         trends.topics.iter().map(|topic| (topic.name.as_str(), topic.occasions)).collect()
     }
 
@@ -678,7 +678,7 @@ mod tests {
             "Paid the electrician.",
         ])
         .into_trends(20);
-        assert_eq!(named(&trends), [("refactored auth", 3)], "{trends:#?}");
+        assert_eq!(topic_counts(&trends), [("refactored auth", 3)], "{trends:#?}");
         let topic = &trends.topics[0];
         assert_eq!(
             (topic.first, topic.last, topic.shape),
@@ -705,7 +705,7 @@ mod tests {
             "Hello, hello, I think things are going well.",
         ])
         .into_trends(20);
-        assert_eq!(named(&trends), [("harbour permits", 3)]);
+        assert_eq!(topic_counts(&trends), [("harbour permits", 3)]);
     }
 
     // Y11
@@ -748,7 +748,7 @@ mod tests {
             })
             .collect();
         let trends = weekly(&said.iter().map(String::as_str).collect::<Vec<_>>()).into_trends(20);
-        assert_eq!(named(&trends), [("sauna", 5)]);
+        assert_eq!(topic_counts(&trends), [("sauna", 5)]);
     }
 
     // Y11
@@ -837,7 +837,7 @@ mod tests {
             "Heute war nichts los.",
         ])
         .into_trends(5);
-        assert_eq!(named(&trends), [("Genehmigungen", 3)]);
+        assert_eq!(topic_counts(&trends), [("Genehmigungen", 3)]);
     }
 
     // Y11
@@ -875,7 +875,7 @@ mod tests {
             .filter(|topic| topic.shape == TopicKind::Phrase)
             .map(|topic| topic.name.as_str())
             .collect();
-        assert_eq!(phrases, ["Quartz quarry"], "{:?}", named(&trends));
+        assert_eq!(phrases, ["Quartz quarry"], "{:?}", topic_counts(&trends));
     }
 
     // Y11

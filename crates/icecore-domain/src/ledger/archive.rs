@@ -307,13 +307,13 @@ pub fn ledger_with_archives(ledger: &[u8], archives: &[&[u8]]) -> Ledger {
 mod tests {
     use super::*;
     use crate::id::EventId;
-    use crate::ledger::compact::tests::{append, event, moment, said, steps};
+    use crate::ledger::compact::tests::{append, event, event_states, moment, steps};
     use crate::ledger::compact::{self, CompactionLimits, CompactionMode};
     use crate::ledger::tests::story;
     use jiff::civil::date;
     use proptest::prelude::*;
 
-    fn written(words: &str) -> Vec<String> {
+    fn ledger_lines(words: &str) -> Vec<String> {
         story(words).iter().map(line::format_line).collect()
     }
 
@@ -321,7 +321,7 @@ mod tests {
     #[test]
     fn what_left_at_a_moment_is_read_from_the_end() {
         let (first, last) = (at("2026-02-13T03:00:00+01:00"), at("2026-02-14T03:00:00+01:00"));
-        let lines = written("f f f");
+        let lines = ledger_lines("f f f");
         let lines: Vec<&[u8]> = lines.iter().map(String::as_bytes).collect();
         let mut text = format_batch(first, ArchiveReason::Compaction, &lines[..1]);
         text.extend(format_batch(last, ArchiveReason::Compaction, &lines[1..]));
@@ -365,7 +365,7 @@ mod tests {
     // L15
     #[test]
     fn no_event_in_an_archive_is_lost() {
-        let [one, two, three] = <[String; 3]>::try_from(written("f f f")).unwrap();
+        let [one, two, three] = <[String; 3]>::try_from(ledger_lines("f f f")).unwrap();
         let (then, later) = ("2026-03-01T03:00:00+01:00", "2026-04-01T03:00:00+02:00");
         let batch = |when: &str, lines: &[&str]| {
             let lines: Vec<&[u8]> = lines.iter().map(|line| line.trim_end().as_bytes()).collect();
@@ -473,7 +473,7 @@ mod tests {
     // L15
     #[test]
     fn the_past_is_put_together_from_ledger_and_archive() {
-        let lines = written("f s1 f");
+        let lines = ledger_lines("f s1 f");
         let (when, until) = (at("2026-03-01T03:00:00+01:00"), at("2026-02-20T00:00:00+01:00"));
         let archive =
             format_batch(when, ArchiveReason::Compaction, &[lines[0].trim_end().as_bytes()]);
@@ -492,7 +492,10 @@ mod tests {
         assert_eq!(all.chain(all.entries()[0].event.id).len(), 2);
         // A run that died before the ledger was rewritten: counted once, in its place.
         let both = ledger_as_of(lines.concat().as_bytes(), &[&archive, &archive], when.timestamp());
-        assert_eq!(said(&both), said(&Ledger::parse(lines.concat().as_bytes(), None)));
+        assert_eq!(
+            event_states(&both),
+            event_states(&Ledger::parse(lines.concat().as_bytes(), None))
+        );
         // ... and archived the line again afterwards: until then it was in the ledger.
         let again = format_batch(
             at("2026-03-02T03:00:00+01:00"),
@@ -521,7 +524,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(300))]
         // L14, L15
         #[test]
-        fn the_ledger_can_be_told_as_it_was_at_any_moment(plan in steps(40), runs in prop::collection::vec((1_usize..12, 0_u8..3), 1..8)) {
+        fn the_ledger_can_be_rebuilt_as_of_any_moment(plan in steps(40), runs in prop::collection::vec((1_usize..12, 0_u8..3), 1..8)) {
             let (mut text, mut day) = (Vec::new(), date(2026, 1, 1));
             let mut files: [Vec<u8>; 2] = [Vec::new(), Vec::new()];
             let mut events = Vec::new();
@@ -564,7 +567,7 @@ mod tests {
                 prop_assert_eq!(parse_archive(archive).complaints, Vec::<String>::new());
             }
             for (when, copy) in &copies {
-                prop_assert_eq!(said(&ledger_as_of(&text, &archives, *when)), said(&Ledger::parse(copy, None)), "{}", when);
+                prop_assert_eq!(event_states(&ledger_as_of(&text, &archives, *when)), event_states(&Ledger::parse(copy, None)), "{}", when);
             }
             let ids: HashSet<EventId> = copies.iter().flat_map(|(_, copy)| {
                 Ledger::parse(copy, None).entries().iter().map(|entry| entry.event.id).collect::<Vec<_>>()

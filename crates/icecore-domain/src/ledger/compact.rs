@@ -7,7 +7,6 @@
 //! The invariant: **compaction never changes the state of a retained event.** Every event that
 //! determines its state is retained too. All steps are linear in the number of events; shrinking to
 //! the limit adds a logarithmic factor.
-//! limit: times the logarithm).
 
 use std::collections::{HashMap, HashSet};
 
@@ -770,7 +769,7 @@ pub(crate) mod tests {
     }
 
     /// The state of each event.
-    pub(crate) fn said(ledger: &Ledger) -> Vec<(Event, EventState, Moment, bool)> {
+    pub(crate) fn event_states(ledger: &Ledger) -> Vec<(Event, EventState, Moment, bool)> {
         ledger
             .entries()
             .iter()
@@ -805,9 +804,11 @@ pub(crate) mod tests {
         prop_assert_eq!(ids.len(), plan.compacted.len() + plan.pruned.len());
         let (kept, gone) = split_ledger(text, &ids);
         let after = Ledger::parse(&kept, None);
-        let expected: Vec<_> =
-            said(&before).into_iter().filter(|(event, ..)| !ids.contains(&event.id)).collect();
-        prop_assert_eq!(said(&after), expected);
+        let expected: Vec<_> = event_states(&before)
+            .into_iter()
+            .filter(|(event, ..)| !ids.contains(&event.id))
+            .collect();
+        prop_assert_eq!(event_states(&after), expected);
         for entry in before.entries().iter().filter(|entry| ids.contains(&entry.event.id)) {
             let active = entry.event.is_statement() && entry.state.is_active();
             prop_assert!(entry.event.priority != Priority::P0, "{}", entry.event.id);
@@ -1049,7 +1050,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_very_long_promise_is_told_in_short() {
+    fn a_very_long_promise_is_shortened() {
         let long = "ü".repeat(30_000);
         let mut events = story("c x1");
         events[0].draft.content = long.clone();

@@ -355,15 +355,15 @@ mod tests {
         }
     }
 
-    fn written(words: &str) -> Vec<String> {
+    fn ledger_lines(words: &str) -> Vec<String> {
         story(words).iter().map(line::format_line).collect()
     }
 
     // L12
     #[test]
     fn each_kind_of_damage_is_found() {
-        check(&written("f s1 c x3 r2").concat(), &[]);
-        let three = written("f f f");
+        check(&ledger_lines("f s1 c x3 r2").concat(), &[]);
+        let three = ledger_lines("f f f");
         check(
             &[&three[0], &three[2]].map(String::as_str).concat(),
             &["EVT-20260213-002 is missing"],
@@ -379,17 +379,20 @@ mod tests {
             &[three[0].as_str(), "not json\n", &three[1]].concat(),
             &["line 2 is not a JSON object"],
         );
-        check(&written("f s9 f").concat(), &["supersedes EVT-20260213-009, which does not exist"]);
-        check(&written("f s3 f").concat(), &["comes after it"]);
-        check(&written("f s2").concat(), &["supersedes itself"]);
-        check(&written("f x7").concat(), &["refers to EVT-20260213-007"]);
-        check(&written("f r").concat(), &["has the act retract but names no event"]);
+        check(
+            &ledger_lines("f s9 f").concat(),
+            &["supersedes EVT-20260213-009, which does not exist"],
+        );
+        check(&ledger_lines("f s3 f").concat(), &["comes after it"]);
+        check(&ledger_lines("f s2").concat(), &["supersedes itself"]);
+        check(&ledger_lines("f x7").concat(), &["refers to EVT-20260213-007"]);
+        check(&ledger_lines("f r").concat(), &["has the act retract but names no event"]);
     }
 
     // L12
     #[test]
     fn archived_and_known_ids_leave_no_gap() {
-        let text = written("f f s1")[1..].concat();
+        let text = ledger_lines("f f s1")[1..].concat();
         let ledger = Ledger::parse(text.as_bytes(), None);
         let first = EventId::new(ledger.entries()[0].event.id.day(), 1);
         assert_eq!(check_ledger(&ledger, &HashSet::from([first]), &BTreeSet::new()), []);

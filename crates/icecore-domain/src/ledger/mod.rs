@@ -671,7 +671,7 @@ pub(crate) mod tests {
 
         // L3: incremental reading equals reading everything, wherever the text is split
         #[test]
-        fn reading_on_equals_reading_anew(plan in proptest::collection::vec((0_usize..7, 1_usize..20), 1..20), parts in proptest::collection::vec(0_usize..20, 0..3)) {
+        fn reading_appended_lines_equals_reading_everything(plan in proptest::collection::vec((0_usize..7, 1_usize..20), 1..20), parts in proptest::collection::vec(0_usize..20, 0..3)) {
             let words: Vec<String> = plan.iter().map(|&(what, n)| format!("{}{n}", ["f", "c", "s", "x", "k", "r", "r"][what])).collect();
             let mut lines: Vec<String> = story(&words.join(" ")).iter().map(line::format_line).collect();
             lines.insert(lines.len() / 2, "not an event\n".into());

@@ -24,6 +24,7 @@ pub(super) struct IdentifiedLines<'a> {
 }
 
 impl<'a> IdentifiedLines<'a> {
+    /// Parses the lines of a file.
     pub fn parse(text: &'a [u8]) -> Self {
         let mut named = Self::default();
         for bytes in lines::content_lines(text) {

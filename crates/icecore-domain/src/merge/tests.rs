@@ -12,17 +12,17 @@ fn event(id: &str, time: &str, content: &str, rest: &str) -> String {
     )
 }
 
-fn joined(lines: &[&str]) -> Vec<u8> {
+fn join_lines(lines: &[&str]) -> Vec<u8> {
     lines.iter().flat_map(|line| [line.as_bytes(), b"\n"].concat()).collect()
 }
 
-fn merged(
+fn merge_lines(
     path: &str,
     base: &[&str],
     ours: &[&str],
     theirs: &[&str],
 ) -> Result<Vec<String>, MergeConflict> {
-    let (base, ours, theirs) = (joined(base), joined(ours), joined(theirs));
+    let (base, ours, theirs) = (join_lines(base), join_lines(ours), join_lines(theirs));
     match merge_file(path, MergeInput { base: &base, ours: &ours, theirs: &theirs }, false)? {
         MergedFile::Whole(bytes) => {
             Ok(String::from_utf8(bytes).unwrap().lines().map(str::to_owned).collect())
@@ -33,8 +33,12 @@ fn merged(
 
 /// The merge in both directions has the same result.
 fn check(path: &str, base: &[&str], ours: &[&str], theirs: &[&str], wanted: &[&str]) {
-    assert_eq!(merged(path, base, ours, theirs).unwrap(), wanted, "{path}");
-    assert_eq!(merged(path, base, theirs, ours).unwrap(), wanted, "{path}, the other way round");
+    assert_eq!(merge_lines(path, base, ours, theirs).unwrap(), wanted, "{path}");
+    assert_eq!(
+        merge_lines(path, base, theirs, ours).unwrap(),
+        wanted,
+        "{path}, the other way round"
+    );
 }
 
 #[test]
@@ -49,7 +53,7 @@ fn the_ledger_has_what_either_added_and_neither_took_out() {
     check(ledger, &[one, two], &[two, three], &[two, four], &[two, three, four]);
     // Both added it: it exists once.
     check(ledger, &[one], &[one, two, three], &[one, two, four], &[one, two, three, four]);
-    // A line that is no event is a line.
+    // A line that is not an event is a line.
     check(ledger, &[one, "what?"], &[one, two], &[one, "what?", three], &[one, two, three]);
 }
 
@@ -73,7 +77,7 @@ fn what_was_forgotten_wins() {
 #[test]
 fn an_id_never_means_two_things() {
     let (here, there) = (&*event("001", "09:00", "here", ""), &*event("001", "09:01", "there", ""));
-    let clash = merged(layout::LEDGER, &[], &[here], &[there]).unwrap_err();
+    let clash = merge_lines(layout::LEDGER, &[], &[here], &[there]).unwrap_err();
     let told = clash.to_string();
     for word in ["EVT-20260213-001", "“here”", "“there”", "icecore merge"] {
         assert!(told.contains(word), "{told}");
@@ -84,12 +88,12 @@ fn an_id_never_means_two_things() {
     // Both sides edited one event.
     let base = &*event("001", "09:00", "as it was", "");
     assert!(matches!(
-        merged(layout::LEDGER, &[base], &[here], &[there]),
+        merge_lines(layout::LEDGER, &[base], &[here], &[there]),
         Err(MergeConflict::Changed { .. })
     ));
     // Edited and archived.
     assert!(matches!(
-        merged(layout::LEDGER, &[base], &[here], &[]),
+        merge_lines(layout::LEDGER, &[base], &[here], &[]),
         Err(MergeConflict::Changed { .. })
     ));
 }
@@ -126,7 +130,7 @@ fn archives_have_each_line_in_one_batch() {
         &[early, one, gone, one_less, three],
     );
     // Pruned on one machine, compacted on the other.
-    let file = |name: &str, lines: &[&str]| (name.parse::<DocPath>().unwrap(), joined(lines));
+    let file = |name: &str, lines: &[&str]| (name.parse::<DocPath>().unwrap(), join_lines(lines));
     let files =
         [file("memory/archive/2026-Q1.jsonl", &[early, one, two]), file(path, &[late, two, three])];
     let changed = dedup_archives(&files);
@@ -164,7 +168,7 @@ fn summaries_keep_every_version_under_a_number_of_its_own() {
         summary.to_line().trim_end().to_owned()
     };
     let (ours, theirs) = (day(1, "03:00", "ours"), day(1, "03:30", "theirs"));
-    let out = merged(layout::SUMMARIES, &[], &[&ours], &[&theirs]).unwrap();
+    let out = merge_lines(layout::SUMMARIES, &[], &[&ours], &[&theirs]).unwrap();
     let versions: Vec<(u32, String)> = out
         .iter()
         .map(|line| crate::summary::Summary::parse_line(line.as_bytes()).unwrap())
@@ -331,8 +335,8 @@ fn every_file_is_merged_by_its_kind() {
 
 #[test]
 fn our_ids_give_way_with_everything_that_names_them() {
-    let base = joined(&[&event("001", "08:00", "known to both", "")]);
-    let with = |lines: &[&str]| [base.clone(), joined(lines)].concat();
+    let base = join_lines(&[&event("001", "08:00", "known to both", "")]);
+    let with = |lines: &[&str]| [base.clone(), join_lines(lines)].concat();
     let ours = with(&[
         &event("002", "09:00", "ours", ""),
         &event("003", "09:10", "ours too", r#","supersedes":"EVT-20260213-002""#),
@@ -385,7 +389,7 @@ fn our_ids_give_way_with_everything_that_names_them() {
 fn a_checkpoint_says_what_both_have_done() {
     let one = r#"{"last_processed_event_id":"EVT-20260213-009","last_run_ts":"2026-02-13T03:00:00+01:00","events_processed":9,"distilled":{"sessions":{"a":1,"b":1},"logs":{}}}"#;
     let other = r#"{"last_run_ts":"2026-02-12T03:00:00+01:00","distilled":{"sessions":{"a":2,"c":1},"logs":{}}}"#;
-    let out = merged(layout::CHECKPOINT, &[], &[one], &[other]).unwrap().concat();
+    let out = merge_lines(layout::CHECKPOINT, &[], &[one], &[other]).unwrap().concat();
     let out: serde_json::Value = serde_json::from_str(&out).unwrap();
     assert_eq!(out["last_run_ts"], "2026-02-12T03:00:00+01:00");
     assert_eq!(out["distilled"]["sessions"], serde_json::json!({"b": 1, "c": 1}));

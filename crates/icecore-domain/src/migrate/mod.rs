@@ -203,7 +203,7 @@ pub fn render_report(plan: &MigrationPlan) -> String {
     out.push_str(&counted("documents extended", &|step| {
         matches!(step, MigrationStep::Merge { .. })
     }));
-    out.push_str(&counted("events learned", &|step| matches!(step, MigrationStep::Learn { .. })));
+    out.push_str(&counted("events extracted", &|step| matches!(step, MigrationStep::Learn { .. })));
     out.push_str(&counted("states recorded", &|step| matches!(step, MigrationStep::Record { .. })));
     out.push_str(&counted("old files moved to the archive", &|step| {
         matches!(step, MigrationStep::Move { .. })

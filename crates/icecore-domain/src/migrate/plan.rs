@@ -89,7 +89,7 @@ fn classify_files(found: &[SourceFile]) -> Vec<(OldFileKind, &SourceFile)> {
 enum Availability {
     Free,
     Same,
-    Taken,
+    Occupied,
 }
 
 pub(super) struct Planner<'a> {
@@ -335,13 +335,13 @@ impl<'a> Planner<'a> {
             return if claimed == place && *hash == Hash::of(bytes) {
                 Availability::Same
             } else {
-                Availability::Taken
+                Availability::Occupied
             };
         }
         match (self.vault.documents)(place) {
             None => Availability::Free,
             Some(there) if there == bytes => Availability::Same,
-            Some(_) => Availability::Taken,
+            Some(_) => Availability::Occupied,
         }
     }
 
@@ -359,7 +359,7 @@ impl<'a> Planner<'a> {
     fn keep_at(&mut self, found: &SourceFile, place: Option<DocPath>) -> Option<DocPath> {
         let place = place?;
         match self.availability(&place, &found.bytes) {
-            Availability::Taken => return None,
+            Availability::Occupied => return None,
             Availability::Same => {}
             Availability::Free => self.plan.steps.push(MigrationStep::Keep {
                 from: found.path.clone(),
@@ -392,7 +392,7 @@ impl<'a> Planner<'a> {
         let to = [Some(first), second]
             .into_iter()
             .flatten()
-            .find(|place| self.availability(place, &found.bytes) != Availability::Taken)?;
+            .find(|place| self.availability(place, &found.bytes) != Availability::Occupied)?;
         self.reserve(&to, &found.bytes);
         self.moved.insert(found.path.clone());
         self.plan.steps.push(MigrationStep::Move { from: found.path.clone(), to: to.clone() });

@@ -1,7 +1,7 @@
 //! Parsing of old files: statements in Markdown, lines of an older ledger, an index of topic files,
 //! summaries of days.
 //!
-//! Parsing never fails. What is no statement stays text, and every old text is stored whole
+//! Parsing never fails. What is not a statement stays text, and every old text is stored whole
 //! elsewhere.
 
 use std::collections::BTreeSet;
@@ -113,7 +113,7 @@ struct OpenItem {
 #[derive(Default)]
 struct StatementParser {
     which: StatementSelection,
-    /// The headings above the current line, outermost first. The document title is no context of a
+    /// The headings above the current line, outermost first. The document title is not a context of a
     /// line.
     headings: Vec<(usize, String, bool)>,
     titled: bool,
@@ -695,7 +695,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn told(text: &str, which: StatementSelection) -> Vec<String> {
+    fn describe_statements(text: &str, which: StatementSelection) -> Vec<String> {
         let show = |said: &Statement| {
             let entity =
                 said.entity.as_deref().map_or(String::new(), |entity| format!(" @{entity}"));
@@ -709,14 +709,14 @@ mod tests {
     }
 
     fn check(text: &str, expected: &[&str]) {
-        assert_eq!(told(text, StatementSelection::All), expected, "{text}");
+        assert_eq!(describe_statements(text, StatementSelection::All), expected, "{text}");
         assert_eq!(
-            told(&text.replace('\n', "\r\n"), StatementSelection::All),
+            describe_statements(&text.replace('\n', "\r\n"), StatementSelection::All),
             expected,
             "with CRLF: {text}"
         );
         assert_eq!(
-            told(&format!("\u{feff}{text}"), StatementSelection::All),
+            describe_statements(&format!("\u{feff}{text}"), StatementSelection::All),
             expected,
             "with BOM: {text}"
         );
@@ -823,7 +823,7 @@ mod tests {
     fn of_loose_notes_only_marked_lines_are_taken() {
         let text = "## Rules\n- never mind\n- [P1] keep this\nand this\n\n[P2] and a line\nnot this\n\n- Decided on oak\n- undecided on ash\n";
         assert_eq!(
-            told(text, StatementSelection::Marked),
+            describe_statements(text, StatementSelection::Marked),
             [
                 "3:P1 constraint [\"rules\"] keep this and this",
                 "6:P2 constraint [\"rules\"] and a line",

@@ -38,11 +38,11 @@ impl World {
         for (path, text) in files {
             world.old.insert((*path).to_owned(), text.as_bytes().to_vec());
         }
-        world.settled()
+        world.with_documents()
     }
 
     /// In place, the old files are documents.
-    fn settled(mut self) -> Self {
+    fn with_documents(mut self) -> Self {
         if self.in_place {
             let old = std::mem::take(&mut self.old);
             self.documents.extend(old);
@@ -317,7 +317,7 @@ const OLD: &[(&str, &str)] = &[
     (".obsidian/app.json", "{}\n"),
 ];
 
-fn told(step: &MigrationStep) -> String {
+fn describe_step(step: &MigrationStep) -> String {
     match step {
         MigrationStep::Keep { from, to, bytes } => {
             format!("keep {from} -> {to} ({} bytes)", bytes.len())
@@ -347,7 +347,7 @@ fn told(step: &MigrationStep) -> String {
 }
 
 fn steps(plan: &MigrationPlan) -> Vec<String> {
-    plan.steps.iter().map(told).collect()
+    plan.steps.iter().map(describe_step).collect()
 }
 
 // L18
@@ -431,7 +431,7 @@ fn in_place_old_files_move_once_they_are_kept_and_empty_folders_go() {
         ]
         .map(str::to_owned),
     );
-    let (plan, done) = check(&world.settled(), every);
+    let (plan, done) = check(&world.with_documents(), every);
     let told: Vec<String> = steps(&plan)
         .into_iter()
         .filter(|step| !step.starts_with("learn") && !step.starts_with("nothing"))
@@ -470,7 +470,7 @@ fn in_place_old_files_move_once_they_are_kept_and_empty_folders_go() {
             "remove summaries/weekly",
         ]
     );
-    // What is no memory is not moved.
+    // A file that is not a memory is not moved.
     for path in [
         "src/main.rs",
         "heartbeat-state.json",
@@ -524,9 +524,7 @@ fn what_the_vault_already_has_stays_and_the_other_stands_beside_it() {
     );
     assert_eq!(
         plan.complaints,
-        [
-            "SOUL.md: the vault's SOUL.md says something else; this one is kept as memory/archive/migrated/SOUL.md"
-        ]
+        ["SOUL.md: differs from the vault's SOUL.md; stored as memory/archive/migrated/SOUL.md"]
     );
 }
 
@@ -706,7 +704,7 @@ fn hostile_files_are_kept_as_they_are() {
     world.old.insert("big.txt".into(), "a line of text\n".repeat(800_000).into_bytes());
     world.old.insert("empty.md".into(), Vec::new());
     for in_place in [false, true] {
-        let world = World { in_place, ..world.clone() }.settled();
+        let world = World { in_place, ..world.clone() }.with_documents();
         let (plan, _) = check(&world, |steps| vec![steps / 2]);
         let left = plan
             .inventory
@@ -717,7 +715,7 @@ fn hostile_files_are_kept_as_they_are() {
         assert!(
             plan.complaints
                 .iter()
-                .any(|complaint| complaint.starts_with("MEMORY.md: not all of it is UTF-8")),
+                .any(|complaint| complaint.starts_with("MEMORY.md: not valid UTF-8")),
             "{:?}",
             plan.complaints
         );
@@ -742,7 +740,7 @@ fn the_report_counts_before_and_after() {
          | MEMORY.md | 2 | 18 | MEMORY.md: 2 | event: 1, text line: 1 |\n\
          | daily/2026-02-04.md | 2 | 9 | memory/2026-02-04.md: 2 | log line: 2 |\n\
          | **3 files** | 5 | 33 | in the vault: 4, left in place: 1, missing: 0 | event: 1, log line: 2, text line: 1 |\n\
-         \n## Steps\n\n- documents copied: 2\n- events learned: 1\n- files with nothing to do: 1\n\
+         \n## Steps\n\n- documents copied: 2\n- events extracted: 1\n- files with nothing to do: 1\n\
          \n## Needs attention\n\n- .env: 1 hidden file left in place\n"
     );
     assert!(render_report(&MigrationPlan::default()).contains("| **0 files** | 0 | 0 |"));
@@ -838,7 +836,7 @@ proptest! {
     ) {
         let had: BTreeMap<_, _> = had.into_iter().filter(|(path, _)| path.parse::<DocPath>().is_ok_and(|path| path.is_vault_file())).collect();
         let events = said.into_iter().map(|said| EventDraft::new(now(), EventType::Fact, Priority::P1, said)).collect();
-        let mut world = World { documents: had, old, events, in_place, undated, ignores_case: ignores_case && !in_place, ..World::default() }.settled();
+        let mut world = World { documents: had, old, events, in_place, undated, ignores_case: ignores_case && !in_place, ..World::default() }.with_documents();
         world.folders.insert("summaries/weekly".into());
         check(&world, every);
     }

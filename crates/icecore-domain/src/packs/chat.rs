@@ -224,7 +224,7 @@ mod tests {
 
     // C3
     #[test]
-    fn with_room_everything_is_told() {
+    fn with_a_large_budget_everything_is_shown() {
         let all = material(2, 5, 10);
         let chosen = select_material(&all, 4_000);
         assert_eq!(chosen.selected, ChatMaterial { older: Vec::new(), ..all });
@@ -247,7 +247,7 @@ mod tests {
         let squeezed = select_material(&material(20, 5, 5), 50);
         assert_eq!(squeezed.selected.hard.len(), 20);
         assert!(squeezed.selected.turns.is_empty() && squeezed.selected.facts.is_empty());
-        assert!(squeezed.left_out[0].why.contains("never left out"));
+        assert!(squeezed.left_out[0].why.contains("never omitted"));
         assert!(squeezed.left_out.len() >= 4);
     }
 

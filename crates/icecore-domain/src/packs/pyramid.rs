@@ -46,9 +46,9 @@ fn max_summary_tokens(summary: &Summary) -> usize {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct PyramidSelection {
     /// The selected summaries.
-    pub told: Vec<Period>,
+    pub summaries: Vec<Period>,
     /// Days with records that no summary covers.
-    pub untold: Vec<Date>,
+    pub uncovered_days: Vec<Date>,
 }
 
 /// The first day that is included in full: yesterday.
@@ -137,8 +137,9 @@ pub fn select_summaries(
         let begun = spans.partition_point(|span| span.first <= day);
         spans[..begun].last().is_some_and(|span| span.contains(day))
     };
-    let untold = recorded.iter().copied().filter(|&day| day < full && !is_told(day)).collect();
-    PyramidSelection { told, untold }
+    let uncovered_days =
+        recorded.iter().copied().filter(|&day| day < full && !is_told(day)).collect();
+    PyramidSelection { summaries: told, uncovered_days }
 }
 
 fn select_week(week: Week, there: &BTreeSet<Period>, tell: &mut dyn FnMut(Period)) {
@@ -169,9 +170,9 @@ pub struct PyramidInput {
     /// The records of yesterday and today, in order.
     pub records: Vec<Record>,
     /// The selected summaries, oldest first.
-    pub told: Vec<Summary>,
+    pub summaries: Vec<Summary>,
     /// Days that no summary covers yet.
-    pub untold: Vec<Date>,
+    pub uncovered_days: Vec<Date>,
 }
 
 /// The possible section titles of the history.
@@ -254,7 +255,7 @@ pub fn pyramid_pack(day: Date, from: &PyramidInput, room: usize) -> Pack {
     )
     .tokens;
     let room_inside = room.saturating_sub(frame);
-    let choices: Vec<SummaryOption> = from.told.iter().map(SummaryOption::new).collect();
+    let choices: Vec<SummaryOption> = from.summaries.iter().map(SummaryOption::new).collect();
     let of_past: usize = choices.iter().map(|choice| choice.whole_cost).sum();
     // The full text may use half of the budget, and whatever the past leaves.
     let full = fit_records(
@@ -268,7 +269,7 @@ pub fn pyramid_pack(day: Date, from: &PyramidInput, room: usize) -> Pack {
     let mut reserved: usize = choices.iter().map(SummaryOption::min_tokens).sum();
     let mut groups: [Vec<&str>; 4] = Default::default();
     let (mut reduced, mut gone, mut cited_past) = (Vec::new(), Vec::new(), Vec::new());
-    for (summary, choice) in from.told.iter().zip(&choices).rev() {
+    for (summary, choice) in from.summaries.iter().zip(&choices).rev() {
         reserved -= choice.min_tokens();
         let period = summary.period;
         let text = if choice.whole_cost + reserved <= rest
@@ -307,9 +308,9 @@ pub fn pyramid_pack(day: Date, from: &PyramidInput, room: usize) -> Pack {
     if !gone.is_empty() {
         left_out.push(Omission::new(format_span(&gone), why));
     }
-    if let (Some(first), Some(last)) = (from.untold.first(), from.untold.last()) {
+    if let (Some(first), Some(last)) = (from.uncovered_days.first(), from.uncovered_days.last()) {
         left_out.push(Omission::new(
-            format!("{} days from {first} to {last}", from.untold.len()),
+            format!("{} days from {first} to {last}", from.uncovered_days.len()),
             "not summarized yet",
         ));
     }
@@ -500,15 +501,15 @@ mod tests {
         let full = full_text_start(today);
         let mut by: std::collections::BTreeMap<Date, Vec<Period>> =
             std::collections::BTreeMap::new();
-        for &period in &telling.told {
+        for &period in &telling.summaries {
             assert!(there.contains(&period), "{period} is not there");
             assert!(period.days().last < full, "{period} tells of what is told in full on {today}");
             period.days().iter().for_each(|day| by.entry(day).or_default().push(period));
         }
         assert!(
-            telling.told.is_sorted_by_key(|period| (period.days().first, *period)),
+            telling.summaries.is_sorted_by_key(|period| (period.days().first, *period)),
             "{:?}",
-            telling.told
+            telling.summaries
         );
         for (day, by) in &by {
             assert!(
@@ -524,7 +525,7 @@ mod tests {
                 .count()
         };
         for &day in recorded.iter().filter(|day| **day < full) {
-            let untold = telling.untold.binary_search(&day).is_ok();
+            let untold = telling.uncovered_days.binary_search(&day).is_ok();
             assert_eq!(by.contains_key(&day), !untold, "{day} on {today}");
             assert!(
                 !untold || (!there.contains(&Period::Day(day)) && sessions(day) == 0),
@@ -533,13 +534,13 @@ mod tests {
             let told = by.get(&day).map_or(0, Vec::len);
             assert!(told <= 1 || told == sessions(day), "{day} on {today}");
         }
-        assert!(telling.untold.iter().all(|day| *day < full && recorded.contains(day)));
+        assert!(telling.uncovered_days.iter().all(|day| *day < full && recorded.contains(day)));
         telling
     }
 
     // Y2
     #[test]
-    fn on_every_date_of_three_years_every_day_is_told_once() {
+    fn on_every_date_of_three_years_every_day_is_covered_once() {
         let (first, last) = (date(2021, 11, 20), date(2026, 12, 31));
         let everything: BTreeSet<Date> = Days { first, last }.iter().collect();
         let mut all: Vec<(Date, Period)> =
@@ -551,9 +552,9 @@ mod tests {
             let there: BTreeSet<Period> =
                 all.iter().filter(|(last, _)| *last < today).map(|(_, period)| *period).collect();
             let telling = check(today, REACH, &there, &recorded);
-            assert_eq!(telling.untold, [], "{today}");
+            assert_eq!(telling.uncovered_days, [], "{today}");
             let mut counts = [0; 5];
-            for period in &telling.told {
+            for period in &telling.summaries {
                 counts[period.tier() as usize] += 1;
                 let ago = crate::calendar::days_between(period.days().last, today);
                 let expected = match period.tier() {
@@ -612,9 +613,9 @@ mod tests {
         let said = proptest::collection::vec((words(), words(), any::<bool>()), 1..8);
         let many = prop_oneof![2 => 0_usize..5, 1 => 0_usize..120];
         (proptest::collection::vec(words(), 0..12), many, said, 0_i32..5).prop_map(
-            |(texts, many, said, untold)| {
+            |(texts, many, said, uncovered_days)| {
                 let days: BTreeSet<Date> = (0..900).map(|back| after(TODAY, -back)).collect();
-                let told = select_summaries(TODAY, REACH, &all_of(&days), &days).told;
+                let told = select_summaries(TODAY, REACH, &all_of(&days), &days).summaries;
                 let told = told.iter().rev().take(many).rev().enumerate().map(|(at, &period)| {
                     let (headline, body, important) = &said[at % said.len()];
                     let importance =
@@ -627,8 +628,10 @@ mod tests {
                 });
                 PyramidInput {
                     records: records(TODAY, &texts),
-                    told: told.collect(),
-                    untold: (0..untold).map(|back| after(TODAY, -9 - back)).collect(),
+                    summaries: told.collect(),
+                    uncovered_days: (0..uncovered_days)
+                        .map(|back| after(TODAY, -9 - back))
+                        .collect(),
                     ..PyramidInput::default()
                 }
             },
@@ -645,7 +648,7 @@ mod tests {
     proptest! {
         // Y2
         #[test]
-        fn whatever_is_missing_no_day_is_told_twice_or_lost(
+        fn no_day_is_covered_twice_or_lost_whatever_is_missing(
             recorded in proptest::collection::btree_set(-30_i32..2_200, 0..90),
             seed in any::<u64>(),
             in_ten in 0_u8..=10,
@@ -658,7 +661,7 @@ mod tests {
             // Days with only a log have a summary and no records.
             let telling = select_summaries(TODAY, REACH, &there, &BTreeSet::new());
             for &period in there.iter().filter(|period| period.tier() == Tier::Day) {
-                prop_assert!(telling.told.iter().any(|told| told.days().contains(period.days().first)), "{period} is lost");
+                prop_assert!(telling.summaries.iter().any(|told| told.days().contains(period.days().first)), "{period} is lost");
             }
         }
 
@@ -679,11 +682,11 @@ mod tests {
             // Everything is included or reported as omitted.
             let cited: BTreeSet<&str> = pack.sources.iter().map(String::as_str).collect();
             prop_assert_eq!(cited.len(), pack.sources.len());
-            let missing = from.told.iter().filter(|told| !cited.contains(format!("{}#1", told.period).as_str())).count();
+            let missing = from.summaries.iter().filter(|told| !cited.contains(format!("{}#1", told.period).as_str())).count();
             let gone = pack.left_out.iter().find(|left| left.why.starts_with("the history has") && left.why.ends_with("tokens") && !left.what.starts_with("the bodies"));
             let said = gone.map_or(0, |left| left.what.split_once(" periods").map_or_else(|| left.what.split(", ").count(), |(number, _)| number.parse().unwrap()));
             prop_assert_eq!(missing, said);
-            prop_assert_eq!(from.untold.is_empty(), !pack.left_out.iter().any(|left| left.why == "not summarized yet"));
+            prop_assert_eq!(from.uncovered_days.is_empty(), !pack.left_out.iter().any(|left| left.why == "not summarized yet"));
             let shown = from.records.iter().filter(|record| pack.text.contains(&format!("{} {}] user", record.ts.day(), record.ts.clock_time()))).count();
             prop_assert!(shown == from.records.len() || pack.left_out.iter().any(|left| left.what.contains("message")));
             // No line is cut except where that is reported.
@@ -691,7 +694,7 @@ mod tests {
             known.extend(["<!-- icecore:end -->", "<!-- icecore:begin pyramid 2026-02-13 -->"].map(String::from));
             known.extend(SECTION_TITLES.map(|title| format!("## {title}")));
             from.records.iter().for_each(|record| known.extend(lines_of(&format_record(record))));
-            for told in &from.told {
+            for told in &from.summaries {
                 known.extend(lines_of(&format!("### {}\n{}", told.period.title(), summary_text(told))));
                 let headline = collapse_spaces(&told.headline);
                 known.extend(lines_of(&format!("- {}: {headline}\n{headline}", told.period)));
@@ -727,7 +730,7 @@ mod tests {
             let days: BTreeSet<Date> = (0..=sessions / 3).map(|back| after(TODAY, -back)).collect();
             let there =
                 all_of(&days).into_iter().filter(|period| period.days().last < TODAY).collect();
-            let told = check(TODAY, REACH, &there, &days).told;
+            let told = check(TODAY, REACH, &there, &days).summaries;
             let told = told
                 .iter()
                 .map(|&period| summary(period, &text(4), &format!("- {}\n", text(2)).repeat(80)))
@@ -735,7 +738,7 @@ mod tests {
             let records = records(TODAY, &vec![text(4); 200]);
             let pack = pyramid_pack(
                 TODAY,
-                &PyramidInput { told, records, ..PyramidInput::default() },
+                &PyramidInput { summaries: told, records, ..PyramidInput::default() },
                 20_000,
             );
             assert!(pack.tokens <= 20_000);
@@ -752,8 +755,11 @@ mod tests {
             .map(|n| format!("This is what was said as number {n}. {}", "And so on. ".repeat(40)))
             .collect();
         let told = vec![summary("2026-01".parse().unwrap(), "A month.", "- a\n")];
-        let from =
-            PyramidInput { records: records(TODAY, &texts), told, ..PyramidInput::default() };
+        let from = PyramidInput {
+            records: records(TODAY, &texts),
+            summaries: told,
+            ..PyramidInput::default()
+        };
         for room in [200, 2_000, 20_000] {
             let pack = pyramid_pack(TODAY, &from, room);
             assert!(pack.text.contains("number 399"), "{room}");

@@ -589,7 +589,7 @@ mod tests {
 
     const DAY: Date = date(2026, 2, 13);
 
-    fn said(days_ago: i32) -> Moment {
+    fn moment_days_ago(days_ago: i32) -> Moment {
         let day = DAY.checked_sub(days_ago.days()).unwrap();
         Moment::parse(&format!("{day}T09:30:00+01:00")).unwrap().moment
     }
@@ -601,7 +601,7 @@ mod tests {
         priority: Priority,
         content: &str,
     ) -> LedgerEntry {
-        let ts = said(days_ago);
+        let ts = moment_days_ago(days_ago);
         LedgerEntry::from_event(
             EventDraft::new(ts, kind, priority, content).with_id(EventId::new(ts.day(), number)),
             1,
@@ -613,11 +613,11 @@ mod tests {
         entry
     }
 
-    fn tagged(entry: LedgerEntry, tag: &str) -> LedgerEntry {
+    fn with_tag(entry: LedgerEntry, tag: &str) -> LedgerEntry {
         with(entry, |draft| draft.tags.push(tag.into()))
     }
 
-    fn known<'a>(
+    fn recall_input<'a>(
         statements: &'a [LedgerEntry],
         open: &'a [LedgerEntry],
         about: &'a BTreeMap<String, String>,
@@ -637,7 +637,7 @@ mod tests {
     fn of(statements: &[LedgerEntry]) -> Pack {
         recall_pack(
             DAY,
-            &known(statements, &[], &BTreeMap::new()),
+            &recall_input(statements, &[], &BTreeMap::new()),
             SectionWords::DEFAULT,
             DecayLimits::DEFAULT,
         )
@@ -690,15 +690,15 @@ mod tests {
         let statements = [
             entry(3, 1, EventType::Fact, Priority::P0, "My name is Ana"),
             entry(2, 1, EventType::Constraint, Priority::P0, "Never deploy\n on Fridays"),
-            tagged(entry(40, 1, EventType::Preference, Priority::P1, "Old words"), "mantra"),
-            tagged(entry(4, 1, EventType::Preference, Priority::P1, "More with less"), "mantra"),
+            with_tag(entry(40, 1, EventType::Preference, Priority::P1, "Old words"), "mantra"),
+            with_tag(entry(4, 1, EventType::Preference, Priority::P1, "More with less"), "mantra"),
             entry(42, 1, EventType::Fact, Priority::P1, "The budget is 500 EUR"),
             entry(61, 1, EventType::Fact, Priority::P1, "The office is in Hamburg"),
             entry(5, 1, EventType::Decision, Priority::P2, "Decided on Postgres"),
             entry(0, 1, EventType::Decision, Priority::P3, "Decided on tea"),
             entry(1, 1, EventType::Procedure, Priority::P2, "Run just check, then push"),
             with(
-                tagged(entry(9, 1, EventType::Fact, Priority::P1, "Shopify 1234"), "account"),
+                with_tag(entry(9, 1, EventType::Fact, Priority::P1, "Shopify 1234"), "account"),
                 |draft| draft.entity = Some("shop".into()),
             ),
         ];
@@ -719,7 +719,7 @@ mod tests {
             ("client_x".to_owned(), "A bakery\nin Kiel.".to_owned()),
             ("other".into(), "Nothing.".into()),
         ]);
-        let mut known = known(&statements, &open, &about);
+        let mut known = recall_input(&statements, &open, &about);
         let troubles = ["The ledger has a gap.".to_owned()];
         (known.troubles, known.quarantined, known.not_loaded) = (&troubles, 2, 7);
         let pack = recall_pack(DAY, &known, SectionWords::DEFAULT, DecayLimits::DEFAULT);
@@ -761,7 +761,7 @@ mod tests {
 
     // L5
     #[test]
-    fn what_faded_is_told_where_it_matters_today() {
+    fn a_stale_statement_is_shown_when_it_matters_today() {
         let faded = |change: fn(&mut EventDraft)| {
             with(entry(80, 1, EventType::Fact, Priority::P2, "The bakery has two ovens"), change)
         };
@@ -774,7 +774,7 @@ mod tests {
                      log: &str,
                      told: bool| {
             let (statements, open) = ([faded(statement)], open(commitment));
-            let known = RecallInput { log, ..known(&statements, &open, &about) };
+            let known = RecallInput { log, ..recall_input(&statements, &open, &about) };
             let pack = recall_pack(DAY, &known, SectionWords::DEFAULT, DecayLimits::DEFAULT);
             assert_eq!(pack.text.contains("two ovens"), told, "{}", pack.text);
             assert_eq!(pack.text.contains("⚠️ STALE 80 d (EVT-"), told);
@@ -849,7 +849,7 @@ mod tests {
         };
         let conflicts = [conflict(&ids), conflict(&ids[1..]), conflict(&[ids[0], unknown])];
         let about = BTreeMap::new();
-        let known = RecallInput { conflicts: &conflicts, ..known(&statements, &[], &about) };
+        let known = RecallInput { conflicts: &conflicts, ..recall_input(&statements, &[], &about) };
         let told = section(
             &recall_pack(DAY, &known, SectionWords::DEFAULT, DecayLimits::DEFAULT),
             CONTEXT_SECTION,
@@ -875,7 +875,7 @@ mod tests {
         let about = BTreeMap::new();
         let pack = recall_pack(
             DAY,
-            &known(&[], &open, &about),
+            &recall_input(&[], &open, &about),
             SectionWords::DEFAULT,
             DecayLimits::DEFAULT,
         );
@@ -889,7 +889,7 @@ mod tests {
         assert!(told[0].ends_with(&format!("({})", open[0].event.id)));
         let tiny = SectionWords { open: 0, buffer: 0, ..SectionWords::DEFAULT };
         let told = section(
-            &recall_pack(DAY, &known(&[], &open, &about), tiny, DecayLimits::DEFAULT),
+            &recall_pack(DAY, &recall_input(&[], &open, &about), tiny, DecayLimits::DEFAULT),
             OPEN_SECTION,
         );
         assert_eq!(
@@ -961,7 +961,7 @@ mod tests {
     }
 
     #[test]
-    fn only_p0_is_told_at_any_length() {
+    fn only_p0_statements_are_never_shortened() {
         let long = "é ".repeat(61);
         let endless = "x".repeat(9_000);
         let statements = [
@@ -969,7 +969,7 @@ mod tests {
             entry(1, 2, EventType::Procedure, Priority::P1, &endless),
             entry(1, 3, EventType::Constraint, Priority::P0, &endless),
             entry(1, 4, EventType::Procedure, Priority::P0, "P0 too"),
-            tagged(entry(1, 5, EventType::Fact, Priority::P0, &long), "mantra"),
+            with_tag(entry(1, 5, EventType::Fact, Priority::P0, &long), "mantra"),
         ];
         let pack = of(&statements);
         let told = section(&pack, PROCEDURES_SECTION);
@@ -1107,9 +1107,9 @@ mod tests {
         ids.collect()
     }
 
-    /// The same content as it may stand in a pack.
-    fn shown(content: &str) -> String {
-        let line = crate::sanitize::one_line(&icecore_text::normalize::collapse_spaces(&content));
+    /// The content as a pack contains it.
+    fn pack_text(content: &str) -> String {
+        let line = crate::sanitize::one_line(&icecore_text::normalize::collapse_spaces(content));
         capture_filter::escape_markers(&line).into_owned()
     }
 
@@ -1126,7 +1126,7 @@ mod tests {
             let conflict = |some: &[LedgerEntry]| Conflict { about: log.clone(), events: some.iter().map(|entry| entry.event.id).collect() };
             let conflicts: Vec<Conflict> = all.chunks(3).take(4).map(conflict).collect();
             let about = BTreeMap::from([("apollo".to_owned(), log.clone())]);
-            let known = known(&all, &open, &about);
+            let known = recall_input(&all, &open, &about);
             let known = RecallInput { conflicts: &conflicts, log: &log, troubles: &troubles, quarantined, ..known };
             let pack = recall_pack(DAY, &known, SectionWords::DEFAULT, DecayLimits::DEFAULT);
 
@@ -1139,13 +1139,13 @@ mod tests {
             prop_assert_eq!((stripped.text.trim(), stripped.blocks), ("", 1));
 
             let p0 = |entry: &&LedgerEntry| entry.event.priority == Priority::P0;
-            let rules: usize = all.iter().filter(p0).map(|entry| budget::count_words(&shown(&entry.event.content)) + 3).sum();
+            let rules: usize = all.iter().filter(p0).map(|entry| budget::count_words(&pack_text(&entry.event.content)) + 3).sum();
             prop_assert!(pack.words <= 3_000 || rules > 1_500, "{} words, {} of them P0", pack.words, rules);
             prop_assert_eq!(pack.words > 3_000, pack.text.contains("with it this pack is longer than its 3000)"));
             let mantra = |entry: &&LedgerEntry| may_be_seen(entry) && !entry.is_open_loop() && entry.event.tags.iter().any(|tag| tag == "mantra");
             let newest = all.iter().filter(mantra).max_by_key(|entry| by_age(entry)).map(|entry| entry.event.id);
             for entry in all.iter().filter(p0).filter(|entry| may_be_seen(entry) && Some(entry.event.id) != newest) {
-                prop_assert!(pack.text.contains(&shown(&entry.event.content)), "{:?}", entry.event.content);
+                prop_assert!(pack.text.contains(&pack_text(&entry.event.content)), "{:?}", entry.event.content);
                 prop_assert!(pack.text.contains(&entry.event.id.to_string()));
             }
 
@@ -1196,7 +1196,7 @@ mod tests {
                 })
             }).collect();
             let about = BTreeMap::from([("apollo".to_owned(), "x ".repeat(90))]);
-            let known = RecallInput { troubles: &troubles, ..known(&all, &[], &about) };
+            let known = RecallInput { troubles: &troubles, ..recall_input(&all, &[], &about) };
             let pack = recall_pack(DAY, &known, SectionWords::DEFAULT, DecayLimits::DEFAULT);
             prop_assert!(pack.words <= 3_000, "{}", pack.words);
             prop_assert!(pack.sections[MANTRA_SECTION].words <= 20);
@@ -1209,7 +1209,7 @@ mod tests {
         ) {
             let about = BTreeMap::new();
             let (open, first) = (all.iter().filter(|entry| entry.is_open_loop()).cloned().collect::<Vec<_>>(), of(&all));
-            let again = recall_pack(DAY, &known(&other, &open, &about), SectionWords::DEFAULT, DecayLimits::DEFAULT);
+            let again = recall_pack(DAY, &recall_input(&other, &open, &about), SectionWords::DEFAULT, DecayLimits::DEFAULT);
             prop_assert_eq!(&first.text, &again.text);
             prop_assert_eq!(first, again);
         }
@@ -1218,7 +1218,7 @@ mod tests {
         #[test]
         fn a_condensed_pack_has_at_most_its_characters(all in entries(60), room in 0..9_000_usize) {
             let about = BTreeMap::new();
-            let known = known(&all, &[], &about);
+            let known = recall_input(&all, &[], &about);
             let (text, left_out, sources) = condensed_recall(DAY, &known, SectionWords::DEFAULT, DecayLimits::DEFAULT, room);
             prop_assert!(text.chars().count() <= room);
             prop_assert_eq!(distinct_ids(ids_in(&text)), sources);
@@ -1244,7 +1244,7 @@ mod tests {
             let [p0, mantra, open, waiting, focus, context, procedures, accounts, buffer] = rooms[..] else { unreachable!() };
             let words = SectionWords { p0, mantra, open, waiting, focus, context, procedures, accounts, buffer };
             let about = BTreeMap::new();
-            let pack = recall_pack(DAY, &known(&all, &[], &about), words, DecayLimits::DEFAULT);
+            let pack = recall_pack(DAY, &recall_input(&all, &[], &about), words, DecayLimits::DEFAULT);
             prop_assert!(pack.words <= words.total() || pack.left_out.iter().any(|left| left.what.starts_with("the limit of ")));
         }
 
@@ -1262,7 +1262,7 @@ mod tests {
     fn the_most_important_lines_survive_in_little_room() {
         let mut all = vec![
             entry(3, 1, EventType::Constraint, Priority::P0, "Never deploy on Fridays"),
-            tagged(entry(3, 2, EventType::Preference, Priority::P1, "More with less"), "mantra"),
+            with_tag(entry(3, 2, EventType::Preference, Priority::P1, "More with less"), "mantra"),
             entry(3, 3, EventType::Decision, Priority::P1, "Decided on Postgres"),
         ];
         all.extend((1..=30).map(|number| {
@@ -1277,7 +1277,7 @@ mod tests {
         let about = BTreeMap::new();
         let (text, left_out, _) = condensed_recall(
             DAY,
-            &known(&all, &[], &about),
+            &recall_input(&all, &[], &about),
             SectionWords::DEFAULT,
             DecayLimits::DEFAULT,
             2_000,
@@ -1302,7 +1302,7 @@ mod tests {
         );
         let (text, ..) = condensed_recall(
             DAY,
-            &known(&all, &[], &about),
+            &recall_input(&all, &[], &about),
             SectionWords::DEFAULT,
             DecayLimits::DEFAULT,
             100,
@@ -1311,7 +1311,7 @@ mod tests {
         // A complete pack is not called partial.
         let (text, left_out, _) = condensed_recall(
             DAY,
-            &known(&all[..1], &[], &about),
+            &recall_input(&all[..1], &[], &about),
             SectionWords::DEFAULT,
             DecayLimits::DEFAULT,
             2_000,

@@ -380,7 +380,7 @@ mod tests {
 
     // K3
     #[test]
-    fn a_state_leaves_with_its_whole_day_once_that_is_pressed() {
+    fn a_state_leaves_with_its_whole_day_once_that_is_summarized() {
         let today = date(2026, 2, 13);
         for (day, pressed, left) in [
             (date(2026, 2, 13), true, false),

@@ -449,7 +449,7 @@ pub(crate) mod tests {
     }
 
     /// Each of these periods, with random words; each body names its period.
-    fn told(
+    fn summaries_of(
         periods: impl IntoIterator<Item = Period>,
         said: &[(String, String)],
         at: &mut usize,
@@ -472,22 +472,26 @@ pub(crate) mod tests {
                 let at = &mut 0;
                 let week = |back: usize| Period::covering(Tier::Week, ago(7 * back)).unwrap();
                 UploadInput {
-                    month: told(month.then(|| "2026-01".parse().unwrap()), &said, at).pop(),
-                    weeks: told((0..weeks).rev().map(week), &said, at),
-                    days: told((1..=days).rev().map(|back| Period::Day(ago(back))), &said, at),
-                    open_sessions: told(
+                    month: summaries_of(month.then(|| "2026-01".parse().unwrap()), &said, at).pop(),
+                    weeks: summaries_of((0..weeks).rev().map(week), &said, at),
+                    days: summaries_of(
+                        (1..=days).rev().map(|back| Period::Day(ago(back))),
+                        &said,
+                        at,
+                    ),
+                    open_sessions: summaries_of(
                         (0..open).rev().map(|n| session(ago(n / 2 + 1), n % 2 + 1)),
                         &said,
                         at,
                     ),
-                    today: told((1..=today).map(|n| session(TODAY, n)), &said, at),
+                    today: summaries_of((1..=today).map(|n| session(TODAY, n)), &said, at),
                 }
             },
         )
     }
 
     /// The expected periods, by the requirement.
-    fn wanted(from: &UploadInput) -> Vec<&Summary> {
+    fn expected_summaries(from: &UploadInput) -> Vec<&Summary> {
         let after = from.month.as_ref().map_or(Date::MIN, |month| month.period.days().last);
         let weeks: Vec<&Summary> =
             from.weeks.iter().filter(|week| week.period.days().first > after).collect();
@@ -522,7 +526,7 @@ pub(crate) mod tests {
             "{} bytes in {room}",
             pack.text.len()
         );
-        let wanted = wanted(from);
+        let wanted = expected_summaries(from);
         if wanted.is_empty() {
             prop_assert!(pack.text.contains("icecore session add"), "no hint what to run");
             return Ok(pack);
@@ -687,16 +691,16 @@ pub(crate) mod tests {
             "It was decided to go on with the work on the cascade. ".repeat(words / 11)
         };
         let body = |period: Period, words: usize| format!("body-of-{period}\n{}", text(words));
-        let told = |name: &str, words: usize| {
+        let named = |name: &str, words: usize| {
             summary(name.parse().unwrap(), &text(44), &body(name.parse().unwrap(), words))
         };
         let own =
             |period: Period| summary(period, &format!("At last {}", text(44)), &body(period, 400));
         UploadInput {
-            month: Some(told("2026-01", 900)),
-            weeks: vec![told("2026-W06", 900), told("2026-W07", 900)],
+            month: Some(named("2026-01", 900)),
+            weeks: vec![named("2026-W06", 900), named("2026-W07", 900)],
             days: Vec::new(),
-            open_sessions: vec![told("2026-02-12_session_01", 400)],
+            open_sessions: vec![named("2026-02-12_session_01", 400)],
             today: (1..=sessions).map(|n| own(session(TODAY, n))).collect(),
         }
     }

@@ -31,11 +31,11 @@ pub struct WorkingContext<'a> {
     /// The project of the session.
     pub project: Option<&'a str>,
     /// What the user asked the summary to keep, verbatim.
-    pub wish: Option<&'a str>,
+    pub instructions: Option<&'a str>,
 }
 
 /// The working state that the records give; `None` if they give nothing.
-pub fn working_state(records: &[Record], around: &WorkingContext<'_>) -> Option<String> {
+pub fn working_state(records: &[Record], context: &WorkingContext<'_>) -> Option<String> {
     let said: Vec<&Record> = records
         .iter()
         .filter(|record| record.kind == RecordKind::Message && record.name.is_none())
@@ -51,10 +51,12 @@ pub fn working_state(records: &[Record], around: &WorkingContext<'_>) -> Option<
         record.role == Role::Assistant && record.parts.is_none() && !record.text.trim().is_empty()
     });
     let mut sections: Vec<(&str, Vec<String>)> = Vec::new();
-    if let Some(wish) = around.wish.map(str::trim).filter(|wish| !wish.is_empty()) {
+    if let Some(instructions) =
+        context.instructions.map(str::trim).filter(|instructions| !instructions.is_empty())
+    {
         sections.push((
             "To be kept",
-            vec![budget::truncate_at_word(&sanitize::one_line(wish), MAX_PROMPT_BYTES)],
+            vec![budget::truncate_at_word(&sanitize::one_line(instructions), MAX_PROMPT_BYTES)],
         ));
     }
     // The first prompt gives the topic, the last ones the current status.
@@ -78,11 +80,11 @@ pub fn working_state(records: &[Record], around: &WorkingContext<'_>) -> Option<
     if sections.is_empty() {
         return None;
     }
-    let project = around
+    let project = context
         .project
         .map_or(String::new(), |name| format!(" in project {}", sanitize::one_line(name)));
     let mut text =
-        format!("{STATE_TITLE}\n\nSession {}{project}.\n", sanitize::one_line(around.session));
+        format!("{STATE_TITLE}\n\nSession {}{project}.\n", sanitize::one_line(context.session));
     for (title, lines) in sections {
         text.push_str(&format!("\n## {title}\n"));
         lines.iter().for_each(|line| text.push_str(&format!("- {line}\n")));
@@ -180,7 +182,8 @@ mod tests {
             record(Role::Assistant, "[tool: Edit]", Some(edit)),
             record(Role::Assistant, "The port is 7431 now.", None),
         ];
-        let around = WorkingContext { session: "s1", project: Some("app"), wish: Some("the port") };
+        let around =
+            WorkingContext { session: "s1", project: Some("app"), instructions: Some("the port") };
         let state = working_state(&records, &around).unwrap();
         let expected = "# State before compaction\n\nSession s1 in project app.\n\n## To be kept\n- the port\n\n## Asked\n- use port 7431\n\n\
             ## Said last\n- The port is 7431 now.\n\n## Left to do\n- write tests (begun)\n\n## Files touched\n- /a/b.rs";
@@ -189,7 +192,7 @@ mod tests {
             (state_project(&state), state_project("my own state")),
             (Some(Some("app")), None)
         );
-        assert_eq!(working_state(&[], &WorkingContext { wish: None, ..around }), None);
+        assert_eq!(working_state(&[], &WorkingContext { instructions: None, ..around }), None);
     }
 
     proptest! {

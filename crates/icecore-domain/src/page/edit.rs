@@ -944,7 +944,7 @@ mod tests {
     }
 
     /// The events after the edits were recorded.
-    fn applied(key: &PageKey, events: &[Event], edits: &PageEdits) -> Vec<Event> {
+    fn apply_edits(key: &PageKey, events: &[Event], edits: &PageEdits) -> Vec<Event> {
         let mut all = events.to_vec();
         for (at, edit) in edits.drafts.iter().enumerate() {
             let target = edit.target().and_then(|id| events.iter().find(|event| event.id == id));
@@ -961,7 +961,7 @@ mod tests {
         all
     }
 
-    fn told(edits: &PageEdits) -> Vec<String> {
+    fn describe_edits(edits: &PageEdits) -> Vec<String> {
         let ids =
             |ids: &[EventId]| ids.iter().map(|id| format!(" {}", id.number())).collect::<String>();
         let tell = |edit: &PageEdit| match edit {
@@ -988,13 +988,13 @@ mod tests {
         assert!(text.contains(old), "{old} is not in {text}");
         let file = text.replacen(old, new, 1);
         let found = detect_edits(&apollo(), &file, &entries(&events), TODAY);
-        assert_eq!(told(&found), expected, "{file}");
-        let after = applied(&apollo(), &events, &found);
+        assert_eq!(describe_edits(&found), expected, "{file}");
+        let after = apply_edits(&apollo(), &events, &found);
         let again = detect_edits(&apollo(), &file, &entries(&after), TODAY);
-        assert_eq!(told(&again), [""; 0], "a second time: {file}");
+        assert_eq!(describe_edits(&again), [""; 0], "a second time: {file}");
         let rendered = render(&apollo(), &entries(&after)).text;
         assert_eq!(
-            told(&detect_edits(&apollo(), &rendered, &entries(&after), TODAY)),
+            describe_edits(&detect_edits(&apollo(), &rendered, &entries(&after), TODAY)),
             [""; 0],
             "{rendered}"
         );
@@ -1165,7 +1165,7 @@ mod tests {
 
     // L4
     #[test]
-    fn a_title_is_set_back_only_by_somebody_who_saw_the_newest() {
+    fn a_title_is_reverted_only_from_a_page_with_the_newest_title() {
         let titled = |number, content: &str, supersedes: Vec<EventId>| {
             let event = fact(number, content);
             EventDraft {
@@ -1180,12 +1180,12 @@ mod tests {
         let second = titled(2, "Second", vec![first.id]);
         let (old, new) = (entries(std::slice::from_ref(&first)), entries(&[first, second]));
         assert_eq!(
-            told(&detect_edits(&apollo(), &render(&apollo(), &old).text, &new, TODAY)),
+            describe_edits(&detect_edits(&apollo(), &render(&apollo(), &old).text, &new, TODAY)),
             [""; 0]
         );
         let back = render(&apollo(), &new).text.replace("# Second", "# First");
         assert_eq!(
-            told(&detect_edits(&apollo(), &back, &new, TODAY)),
+            describe_edits(&detect_edits(&apollo(), &back, &new, TODAY)),
             ["fact - [\"title\"] 2: First"]
         );
     }
@@ -1209,12 +1209,12 @@ mod tests {
             format!("{text}\n## Key Facts\n- {}\n- two\n", "x".repeat(MAX_CONTENT_BYTES + 1));
         let found = detect_edits(&apollo(), &long, &known, TODAY);
         assert_eq!(
-            (told(&found), found.complaints.len()),
+            (describe_edits(&found), found.complaints.len()),
             (vec!["fact Key Facts []: two".to_owned()], 1)
         );
         assert_eq!(detect_edits(&apollo(), "", &known, TODAY), PageEdits::default());
         assert_eq!(
-            told(&detect_edits(
+            describe_edits(&detect_edits(
                 &apollo(),
                 &format!("\u{feff}{}", text.replace('\n', "\r\n")),
                 &known,
@@ -1235,7 +1235,11 @@ mod tests {
         assert!(text.contains("1. run make\n2. push\n3. tell Mira\n   [source: live]"), "{text}");
         let check = |old: &str, new: &str, expected: &[&str]| {
             let file = text.replacen(old, new, 1);
-            assert_eq!(told(&detect_edits(&key, &file, &known, TODAY)), expected, "{file}");
+            assert_eq!(
+                describe_edits(&detect_edits(&key, &file, &known, TODAY)),
+                expected,
+                "{file}"
+            );
         };
         check(
             "2. push\n",
@@ -1481,7 +1485,7 @@ mod tests {
             }
             let file = lines.join("\n") + "\n";
             let found = detect_edits(&key, &file, &before, TODAY);
-            let after = applied(&key, &events, &found);
+            let after = apply_edits(&key, &events, &found);
             let rendered = render(&key, &entries(&after)).text;
             for (n, (_, line)) in written.iter().enumerate() {
                 let word = format!("novel{n}");
@@ -1511,7 +1515,7 @@ mod tests {
             for edit in &found.drafts {
                 prop_assert!(matches!(edit, PageEdit::Assert { supersedes, .. } if supersedes.is_empty()), "{:?}\nof\n{}\nfrom\n{}", edit, file, text);
             }
-            let after = entries(&applied(&key, &events, &found));
+            let after = entries(&apply_edits(&key, &events, &found));
             let rendered = collapse_whitespace(&render(&key, &after).text);
             for entry in PageContent::new(&key, &before).listed_statements() {
                 for line in content_lines(&item_text(&entry.event)) {
@@ -1538,7 +1542,7 @@ mod tests {
             let events = events(&key, &plans);
             let file = format!("{file}{more}");
             let found = detect_edits(&key, &file, &entries(&events), TODAY);
-            let after = applied(&key, &events, &found);
+            let after = apply_edits(&key, &events, &found);
             let rendered = render(&key, &entries(&after)).text;
             prop_assert_eq!(detect_edits(&key, &rendered, &entries(&after), TODAY).drafts, [], "{}", rendered);
         }

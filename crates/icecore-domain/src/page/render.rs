@@ -59,6 +59,7 @@ fn is_tagged(entry: &LedgerEntry, tag: &str) -> bool {
 }
 
 impl<'a> PageContent<'a> {
+    /// The content of a page, from the entries on it.
     pub fn new(key: &'a PageKey, entries: &'a [LedgerEntry]) -> Self {
         let mut all: Vec<&LedgerEntry> = entries.iter().collect();
         all.sort_by_key(|entry| (entry.event.ts, entry.event.id, entry.line));
@@ -147,6 +148,7 @@ impl<'a> PageContent<'a> {
         self.statements().find(|entry| !is_about_page(&entry.event))
     }
 
+    /// The title of the page.
     pub fn title(&self) -> String {
         if let Some(entry) = self.newest_tagged(TITLE_TAG) {
             return heading_name(&entry.event.content);
@@ -203,6 +205,7 @@ impl<'a> PageContent<'a> {
         self.all_statements().filter_map(|entry| entry.event.entity_kind).collect()
     }
 
+    /// Other names of the entity.
     pub fn aliases(&self) -> Vec<String> {
         self.newest_tagged(ALIASES_TAG)
             .map(|entry| parse_aliases(&entry.event.content))

@@ -492,7 +492,7 @@ mod tests {
         Question::parse(text, &voices, date(2026, 2, 13), &Analyzer::default())
     }
 
-    fn sought(text: &str) -> Vec<String> {
+    fn search_words(text: &str) -> Vec<String> {
         let mut found: Vec<String> = read(text).terms.into_iter().map(|asked| asked.word).collect();
         found.sort();
         found
@@ -511,7 +511,7 @@ mod tests {
             ("", &[]),
             ("()[]{}*\"", &[]),
         ] {
-            assert_eq!(sought(text), words, "{text}");
+            assert_eq!(search_words(text), words, "{text}");
         }
         assert_eq!(
             read("dance, dances and dancing")

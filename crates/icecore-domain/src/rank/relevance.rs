@@ -123,7 +123,7 @@ mod tests {
     use jiff::civil::date;
     use proptest::prelude::*;
 
-    fn found(prompt: &str, statements: &[&str]) -> Vec<usize> {
+    fn relevant_positions(prompt: &str, statements: &[&str]) -> Vec<usize> {
         let reader = Analyzer::default();
         let question = Question::parse(prompt, &[], date(2026, 2, 13), &reader);
         let statements: Vec<String> = statements.iter().map(|text| (*text).to_owned()).collect();
@@ -139,10 +139,10 @@ mod tests {
             "Der Müller liefert am Montag",
             "Never deploy on Fridays",
         ];
-        assert_eq!(found("which port did we pick?", &known), [0]);
-        assert_eq!(found("who looks at a policy?", &known), [1]);
-        assert_eq!(found("was liefert der Müller?", &known), [2]);
-        assert_eq!(found("can we deploy this today?", &known), [3]);
+        assert_eq!(relevant_positions("which port did we pick?", &known), [0]);
+        assert_eq!(relevant_positions("who looks at a policy?", &known), [1]);
+        assert_eq!(relevant_positions("was liefert der Müller?", &known), [2]);
+        assert_eq!(relevant_positions("can we deploy this today?", &known), [3]);
         for silent in [
             "ok",
             "go on",
@@ -152,7 +152,7 @@ mod tests {
             "what about the weather in Lisbon",
             "",
         ] {
-            assert_eq!(found(silent, &known), [0_usize; 0], "{silent}");
+            assert_eq!(relevant_positions(silent, &known), [0_usize; 0], "{silent}");
         }
     }
 
@@ -160,15 +160,15 @@ mod tests {
     fn a_word_that_stands_everywhere_is_not_enough() {
         let many: Vec<String> = (0..60).map(|n| format!("The project has part {n}")).collect();
         let many: Vec<&str> = many.iter().map(String::as_str).collect();
-        assert_eq!(found("how is the project", &many), [0_usize; 0]);
-        assert_eq!(found("how is part 17 of the project", &many).first(), Some(&17));
+        assert_eq!(relevant_positions("how is the project", &many), [0_usize; 0]);
+        assert_eq!(relevant_positions("how is part 17 of the project", &many).first(), Some(&17));
     }
 
     proptest! {
         #[test]
         fn skimming_never_fails_and_leaves_out_what_shares_nothing(prompt in "\\PC{0,80}", statements in prop::collection::vec("\\PC{0,60}", 0..20)) {
             let texts: Vec<&str> = statements.iter().map(String::as_str).collect();
-            for at in found(&prompt, &texts) {
+            for at in relevant_positions(&prompt, &texts) {
                 prop_assert!(at < texts.len());
             }
         }

@@ -24,7 +24,7 @@ const WINDOW_RADIUS: i32 = 2;
 const HALF_LIFE_DAYS: f32 = 10.0;
 /// This many hits are placed by score alone; this many are the best in whatever order; from there
 /// up to this many, each hit comes from a new group.
-const TOP_BY_SCORE: usize = 5;
+const TOP_SCORE_HITS: usize = 5;
 const TOP_HITS: usize = 10;
 const DIVERSE_HITS: usize = 20;
 /// This many of the best hits define the direction that `likeness` compares with.
@@ -555,16 +555,16 @@ pub fn diversify(
         let best = standing.entry(group(one)).or_insert(placed);
         *best = best.max(placed);
     }
-    let mut shown: HashSet<(u32, u32)> = ranked.iter().take(TOP_BY_SCORE).map(group).collect();
+    let mut shown: HashSet<(u32, u32)> = ranked.iter().take(TOP_SCORE_HITS).map(group).collect();
     let (mut early, mut middle, mut beside, mut late, mut rest) =
         (Vec::new(), Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for (at, mut one) in ranked.into_iter().enumerate() {
-        let is_new = at >= TOP_BY_SCORE && shown.insert(group(&one));
+        let is_new = at >= TOP_SCORE_HITS && shown.insert(group(&one));
         if !is_new || at >= TOP_HITS && !goes_on {
             // Likeness did not decide its position.
             one.1.features.likeness = 0.0;
         }
-        match (at < TOP_BY_SCORE, at < TOP_HITS, is_new) {
+        match (at < TOP_SCORE_HITS, at < TOP_HITS, is_new) {
             (true, ..) => early.push(one),
             (_, true, true) => middle.push(one),
             (_, true, false) => beside.push(one),

@@ -86,7 +86,7 @@ pub fn order_with_updates_first(told: &[RankedHit<'_>]) -> Vec<usize> {
 mod tests {
     use super::*;
 
-    fn told(text: &str, at: i64) -> RankedHit<'_> {
+    fn hit_at(text: &str, at: i64) -> RankedHit<'_> {
         RankedHit {
             score: 1.0,
             at,
@@ -102,13 +102,13 @@ mod tests {
     #[test]
     fn a_later_change_stands_above_what_it_changed() {
         let (old, new, other) = (
-            told("I live in Rome.", 1),
-            told("I live in Oslo now.", 9),
-            told("Do I live well now?", 20),
+            hit_at("I live in Rome.", 1),
+            hit_at("I live in Oslo now.", 9),
+            hit_at("Do I live well now?", 20),
         );
         assert_eq!(order_with_updates_first(&[old.clone(), other.clone(), new.clone()]), [2, 0, 1]);
         assert_eq!(order_with_updates_first(&[new.clone(), old.clone()]), [0, 1]);
-        // A change of another speaker or subject is no update.
+        // A change of another speaker or subject is not an update.
         assert_eq!(
             order_with_updates_first(&[
                 old.clone(),
@@ -124,7 +124,7 @@ mod tests {
             order_with_updates_first(&[old.clone(), RankedHit { score: 0.3, ..new.clone() }]),
             [0, 1]
         );
-        assert_eq!(order_with_updates_first(&[old, told("I live for music.", 9)]), [0, 1]);
+        assert_eq!(order_with_updates_first(&[old, hit_at("I live for music.", 9)]), [0, 1]);
         assert!(order_with_updates_first(&[]).is_empty());
     }
 }

@@ -1,6 +1,7 @@
 //! The marks that replace hidden secrets, and the key under which they are computed.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
 
@@ -9,6 +10,7 @@ use memchr::memmem;
 use sha2::Sha256;
 
 use super::{DASH, DIGIT, HEX, LOWER, run_length};
+use crate::hash::Hash;
 
 /// The beginning of every mark.
 pub(super) const MARK_PREFIX: &str = "[secret:";
@@ -60,6 +62,55 @@ impl MarkerKey {
 impl fmt::Debug for MarkerKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("MarkerKey(…)")
+    }
+}
+
+/// The mark of a secret as version 0.1 wrote it: its kind, and the first 32 bits of its SHA-256.
+pub(super) fn unkeyed_mark(kind: &str, secret: &[u8]) -> String {
+    format!("{MARK_PREFIX}{kind}:{}]", Hash::of(secret).short_hex())
+}
+
+/// The marks of version 0.1, by the marks under today's key. They recognize what that version
+/// stored, and must never be stored or shown themselves.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct UnkeyedMarks(BTreeMap<String, String>);
+
+impl UnkeyedMarks {
+    /// Adds the two marks of a secret.
+    pub fn insert(&mut self, mark: &str, unkeyed: &str) {
+        self.0.insert(mark.to_owned(), unkeyed.to_owned());
+    }
+
+    /// Adds the marks of another text.
+    pub fn merge(&mut self, other: Self) {
+        self.0.extend(other.0);
+    }
+
+    /// A text as version 0.1 stored it; borrowed if it has none of these marks.
+    pub fn apply<'a>(&self, text: &'a str) -> Cow<'a, str> {
+        let mut out = String::new();
+        let mut copied = 0;
+        if self.0.is_empty() {
+            return Cow::Borrowed(text);
+        }
+        for open in memmem::find_iter(text.as_bytes(), MARK_PREFIX.as_bytes()) {
+            let Some((length, _)) = mark_at(&text.as_bytes()[open..]) else { continue };
+            let Some(unkeyed) = self.0.get(&text[open..open + length]) else { continue };
+            out.push_str(&text[copied..open]);
+            out.push_str(unkeyed);
+            copied = open + length;
+        }
+        if copied == 0 {
+            return Cow::Borrowed(text);
+        }
+        out.push_str(&text[copied..]);
+        Cow::Owned(out)
+    }
+}
+
+impl fmt::Debug for UnkeyedMarks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("UnkeyedMarks(…)")
     }
 }
 

@@ -48,10 +48,10 @@ impl PromptQueue {
     pub(super) fn enqueue(
         &mut self,
         line: usize,
-        said: IncomingMessage,
+        message: IncomingMessage,
     ) -> Option<IncomingMessage> {
-        let is_typed = is_typed(&said.text);
-        self.waiting.push_back(QueuedPrompt { line, said, is_typed, is_sent: false });
+        let is_typed = is_typed(&message.text);
+        self.waiting.push_back(QueuedPrompt { line, said: message, is_typed, is_sent: false });
         if self.waiting.len() <= MAX_QUEUED_PROMPTS {
             return None;
         }
@@ -187,7 +187,7 @@ mod tests {
     }
 
     /// The messages as read for hooks and `session add` and as read for imports; both must agree.
-    fn said(lines: &[Value]) -> Vec<String> {
+    fn read_texts(lines: &[Value]) -> Vec<String> {
         let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
         let read = transcript::parse_transcript(
             &text,
@@ -235,37 +235,55 @@ mod tests {
         // Absorbed into the running turn: without an attachment, as older clients write it, and
         // with one before or after.
         assert_eq!(
-            said(&[first(), working(), put("also the tests"), taken("also the tests")]),
+            read_texts(&[first(), working(), put("also the tests"), taken("also the tests")]),
             queued
         );
         assert_eq!(
-            said(&[first(), working(), put("also the tests"), human(), taken("also the tests")]),
+            read_texts(&[
+                first(),
+                working(),
+                put("also the tests"),
+                human(),
+                taken("also the tests")
+            ]),
             queued
         );
         assert_eq!(
-            said(&[first(), working(), put("also the tests"), taken("also the tests"), human()]),
+            read_texts(&[
+                first(),
+                working(),
+                put("also the tests"),
+                taken("also the tests"),
+                human()
+            ]),
             queued
         );
-        assert_eq!(said(&[first(), working(), human()]), queued);
+        assert_eq!(read_texts(&[first(), working(), human()]), queued);
         let blocks = attachment(
             "09:01:00",
             json!([{ "type": "text", "text": "also the tests" }]),
             json!({}),
         );
-        assert_eq!(said(&[first(), working(), put("also the tests"), blocks]), queued);
+        assert_eq!(read_texts(&[first(), working(), put("also the tests"), blocks]), queued);
         // Never delivered: the session ended before.
-        assert_eq!(said(&[first(), working(), put("also the tests")]), queued);
+        assert_eq!(read_texts(&[first(), working(), put("also the tests")]), queued);
         // Delivered as an ordinary message.
         let sent = operation("09:02:00", "dequeue", None);
         let delivered = message("09:03:00", "user", "also  the tests");
         let later =
             ["09:00 user: begin", "09:00 assistant: I am at it.", "09:03 user: also  the tests"];
         assert_eq!(
-            said(&[first(), working(), put("also the tests"), sent.clone(), delivered.clone()]),
+            read_texts(&[
+                first(),
+                working(),
+                put("also the tests"),
+                sent.clone(),
+                delivered.clone()
+            ]),
             later
         );
         assert_eq!(
-            said(&[first(), working(), put("also the tests"), delivered, sent.clone()]),
+            read_texts(&[first(), working(), put("also the tests"), delivered, sent.clone()]),
             later
         );
         // Two of them in one message; the word `ok` within another word is not the prompt.
@@ -281,7 +299,7 @@ mod tests {
             both,
         ];
         assert_eq!(
-            said(&two),
+            read_texts(&two),
             ["09:00 user: begin", "09:03 user: also the tests\nand look it up", "09:01 user: ok"]
         );
         // The same words twice are two prompts.
@@ -292,7 +310,7 @@ mod tests {
             taken("go on"),
             attachment("09:01:00", json!("go on"), json!({})),
         ];
-        assert_eq!(said(&twice), ["09:01 user: go on", "09:01 user: go on"]);
+        assert_eq!(read_texts(&twice), ["09:01 user: go on", "09:01 user: go on"]);
     }
 
     #[test]
@@ -303,11 +321,11 @@ mod tests {
         let last = message("09:03:00", "user", "do that instead");
         let back = operation("09:02:00", "popAll", Some("do this"));
         assert_eq!(
-            said(&[put("do this"), put("and this"), back, last.clone()]),
+            read_texts(&[put("do this"), put("and this"), back, last.clone()]),
             ["09:03 user: do that instead"]
         );
         // Notices of the program, commands, and other agents' words.
-        assert_eq!(said(&[put(notice), last.clone()]), ["09:03 user: do that instead"]);
+        assert_eq!(read_texts(&[put(notice), last.clone()]), ["09:03 user: do that instead"]);
         let command = message("09:02:30", "user", "<command-name>/compact</command-name>");
         let sent = operation("09:02:00", "dequeue", None);
         let lines = [put("/compact"), sent.clone(), command.clone(), last.clone()];
@@ -326,7 +344,7 @@ mod tests {
                 attachment("09:01:00", json!("not mine"), more.clone()),
                 last.clone(),
             ];
-            let notices = said(&lines);
+            let notices = read_texts(&lines);
             let expected: &[&str] = if more["prompt"].is_string() {
                 &["09:03 user: do that instead", "09:01 user: not mine"]
             } else {
@@ -334,9 +352,9 @@ mod tests {
             };
             assert_eq!(notices, expected, "{more}");
         }
-        // A path is no command.
+        // A path is not a command.
         assert_eq!(
-            said(&[put("/etc/hosts is wrong"), last]),
+            read_texts(&[put("/etc/hosts is wrong"), last]),
             ["09:03 user: do that instead", "09:01 user: /etc/hosts is wrong"]
         );
     }

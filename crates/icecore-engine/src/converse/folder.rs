@@ -17,7 +17,7 @@ use icecore_domain::ledger::Ledger;
 use icecore_domain::packs::chat::ChatPackLine;
 use icecore_domain::record::Record;
 use icecore_domain::{page, sanitize};
-use icecore_store::{ContentVersion, Error as StoreError};
+use icecore_store::{ContentVersion, Error as StoreError, ErrorKind as StoreErrorKind};
 use serde::{Deserialize, Serialize};
 
 use super::branching::MAX_CANDIDATES;
@@ -165,7 +165,7 @@ pub struct DeletedConversation {
 }
 
 pub(super) fn doc_path(text: &str) -> Result<DocPath> {
-    Ok(text.parse().map_err(StoreError::Path)?)
+    Ok(text.parse().map_err(StoreError::from)?)
 }
 
 /// The context lines about artifacts, one per artifact with its versions.
@@ -264,7 +264,7 @@ impl Chats {
         change: impl Fn(&mut Vec<String>),
     ) -> Result<bool> {
         let place = opening_path(opening)?;
-        let mut last = StoreError::Conflict { what: place.to_string() };
+        let mut last = StoreError::conflict(place.to_string());
         for _ in 0..MAX_ATTEMPTS {
             let known = self.memory.store.document(&place).await?;
             let mut names = names_of_opening(known.as_deref().unwrap_or_default());
@@ -276,7 +276,7 @@ impl Chats {
                 .compare_and_swap(&place, text.as_bytes(), ContentVersion::of(known.as_deref()))
                 .await
             {
-                Err(moved @ StoreError::Conflict { .. }) => last = moved,
+                Err(moved @ StoreError { kind: StoreErrorKind::Conflict, .. }) => last = moved,
                 other => return other.map(|()| !names.is_empty()).map_err(Error::from),
             }
         }
@@ -314,7 +314,7 @@ impl Chats {
         mut lines: impl FnMut(&[u8]) -> String,
     ) -> Result<String> {
         let place = doc_path(place)?;
-        let mut last = StoreError::Conflict { what: place.to_string() };
+        let mut last = StoreError::conflict(place.to_string());
         for _ in 0..MAX_ATTEMPTS {
             let known = self.memory.store.document(&place).await?;
             let text = lines(known.as_deref().unwrap_or_default());
@@ -327,7 +327,7 @@ impl Chats {
                 .append_if_unchanged(&place, text.as_bytes(), ContentVersion::of(known.as_deref()))
                 .await
             {
-                Err(moved @ StoreError::Conflict { .. }) => last = moved,
+                Err(moved @ StoreError { kind: StoreErrorKind::Conflict, .. }) => last = moved,
                 other => return other.map(|()| text).map_err(Error::from),
             }
         }
@@ -364,7 +364,7 @@ impl Chats {
         }
         let name = sanitize::one_line(conversation);
         Err(Error::NotFound(format!(
-            "there is no conversation `{name}`; `icecore conversation list` shows those there are"
+            "there is no conversation `{name}`; `icecore conversation list` lists all"
         )))
     }
 

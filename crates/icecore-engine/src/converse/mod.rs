@@ -352,14 +352,14 @@ impl Chats {
 
     /// Prepares a turn: builds the context for the model. Waits a short time if the last turn is
     /// still being summarized.
-    pub async fn prepare_turn(&self, heard: ChatRequest) -> Result<PreparedChatTurn> {
+    pub async fn prepare_turn(&self, request: ChatRequest) -> Result<PreparedChatTurn> {
         let policy = &self.memory.policy.chat;
-        let texts: Vec<String> = heard
+        let texts: Vec<String> = request
             .messages
             .iter()
             .map(|message| self.memory.filter_without_report(&message.text))
             .collect();
-        let sent: Vec<ClientMessage<'_>> = heard
+        let sent: Vec<ClientMessage<'_>> = request
             .messages
             .iter()
             .zip(&texts)
@@ -369,7 +369,7 @@ impl Chats {
                 has_tools: message.has_tools,
             })
             .collect();
-        let named = heard
+        let named = request
             .conversation
             .as_deref()
             .and_then(turn_detection::conversation_name)
@@ -377,7 +377,7 @@ impl Chats {
         let new = turn_detection::detect_new_turn(&sent);
         let told = turn_detection::sent_exchanges(&sent[..new.from]);
         let is_named = named.is_some();
-        let shared_key = heard.shared_key.as_deref().and_then(turn_detection::conversation_name);
+        let shared_key = request.shared_key.as_deref().and_then(turn_detection::conversation_name);
         let conversation = match named {
             Some(name) => name,
             None => self.find_by_history(&sent, &told, &new, shared_key.as_deref()).await?,
@@ -401,10 +401,10 @@ impl Chats {
         if !told.is_empty() || !state.branches.is_empty() {
             self.read_recorded_exchanges(&conversation, state).await?;
         }
-        let shown = if heard.messages.is_empty() {
+        let shown = if request.messages.is_empty() {
             state.match_request(&SentHistory::new(&[]), &new, ClientHistory::Newest)
         } else {
-            state.match_request(&SentHistory::new(&told), &new, heard.history)
+            state.match_request(&SentHistory::new(&told), &new, request.history)
         };
         let mark = self.exchange_mark(&new, &sent);
         let again = repeated_exchange(&new, &state.recent)
@@ -419,7 +419,7 @@ impl Chats {
             }
         };
         // Nothing can replace a history that is not recorded.
-        let mode = heard.mode.unwrap_or_else(|| policy.mode());
+        let mode = request.mode.unwrap_or_else(|| policy.mode());
         let mode = if shown.is_recorded { mode } else { ChatMode::Augment };
 
         // Raw turns are those of the path in which both sides spoke.
@@ -456,8 +456,9 @@ impl Chats {
         };
         let tokens = memory.as_deref().map_or(0, budget::estimate_tokens)
             + window.iter().map(|(_, text)| budget::estimate_tokens(text)).sum::<usize>();
-        let said = heard.messages[new.from..].to_vec();
-        let others = self.other_speakers(&conversation, &heard.messages).await?.split_off(new.from);
+        let said = request.messages[new.from..].to_vec();
+        let others =
+            self.other_speakers(&conversation, &request.messages).await?.split_off(new.from);
         let own = turn_detection::user_text(
             sent[new.from..]
                 .iter()
@@ -555,26 +556,26 @@ impl Chats {
     /// [`Chats::reflect`] has run.
     pub async fn record_exchange(
         &self,
-        begun: &PreparedChatTurn,
+        prepared: &PreparedChatTurn,
         reply: &ChatReply,
     ) -> Result<Vec<String>> {
-        let conversation = &begun.conversation;
+        let conversation = &prepared.conversation;
         let now = self.memory.now();
         let room = self.open_conversation(conversation);
         let mut state = room.state.lock().await;
         let state = self.recent_exchanges(conversation, &mut state).await?;
         self.read_branches(conversation, state).await?;
-        if begun.follows.is_some() {
+        if prepared.follows.is_some() {
             self.read_recorded_exchanges(conversation, state).await?;
         }
-        let (turn, id) = record_position(begun, state, &room);
+        let (turn, id) = record_position(prepared, state, &room);
         let known = state.recent.iter().find(|exchange| exchange.id == id).cloned();
         let field = |name: &str, value: String| (name.to_owned(), value);
         let mut said: Vec<IncomingMessage> = Vec::new();
-        for (at, message) in begun.said.iter().enumerate() {
+        for (at, message) in prepared.said.iter().enumerate() {
             // An unknown role is stored as a name: it is not the owner.
             let role = Role::from_alias(&message.role);
-            let other = begun.others.get(at).cloned().flatten();
+            let other = prepared.others.get(at).cloned().flatten();
             let name = match role {
                 None => Some(message.role.clone()),
                 Some(Role::User) => message.name.clone(),
@@ -583,7 +584,7 @@ impl Chats {
             let parts = message.has_tools.then(|| message.raw.clone());
             let mut extra = vec![field("turn", turn.to_string())];
             if at == 0 {
-                extra.push(field("before", begun.new.before.to_string()));
+                extra.push(field("before", prepared.new.before.to_string()));
             }
             if other.is_some() {
                 extra.push(field(ASKS_FIELD, "true".into()));
@@ -609,7 +610,7 @@ impl Chats {
         }
         said.push(IncomingMessage {
             ts: Some(now),
-            id: Some(format!("{id}.{}", begun.said.len())),
+            id: Some(format!("{id}.{}", prepared.said.len())),
             role: Some(Role::Assistant),
             text: reply.text.clone(),
             parts: reply.parts.clone(),
@@ -629,25 +630,25 @@ impl Chats {
                 one.text.truncate(one.text.floor_char_boundary(MAX_TEXT_BYTES));
             }
         }
-        if begun.last_stored == 0 {
+        if prepared.last_stored == 0 {
             self.create_conversation(conversation).await?;
         }
         let opening = |told: &Vec<SentExchange>| {
             self.new_opening(
                 told,
-                &begun.new,
+                &prepared.new,
                 &reply.text,
-                begun.last_stored == 0,
-                begun.shared_key.as_deref(),
+                prepared.last_stored == 0,
+                prepared.shared_key.as_deref(),
             )
         };
-        if let Some(opening) = begun.sent_history.as_ref().and_then(opening) {
+        if let Some(opening) = prepared.sent_history.as_ref().and_then(opening) {
             self.register_opening(conversation, &opening).await?;
         }
         // Before the records: a recorded turn must have its position.
         let line = known
             .is_none()
-            .then(|| self.branch_line(state, turn, begun.follows.as_ref(), &begun.new.asked))
+            .then(|| self.branch_line(state, turn, prepared.follows.as_ref(), &prepared.new.asked))
             .flatten();
         if let Some(line) = line {
             self.append_lines(&self.folder(conversation).branches(), &line).await?;
@@ -662,9 +663,9 @@ impl Chats {
             turn,
             records,
             ts: now,
-            before: begun.new.before,
-            asked: begun.new.asked.clone(),
-            own: begun.own_text.clone(),
+            before: prepared.new.before,
+            asked: prepared.new.asked.clone(),
+            own: prepared.own_text.clone(),
             // A tool call without text does not remove the text before it.
             replied: if replied.is_empty() {
                 known.as_ref().map_or(replied, |known| known.replied.clone())
@@ -678,7 +679,7 @@ impl Chats {
             + self.memory.policy.chat.extra_turns_for_long_replies;
         let surplus = state.recent.len().saturating_sub(most + 1);
         state.recent.drain(..surplus);
-        if let Some(number) = &begun.number {
+        if let Some(number) = &prepared.number {
             number.release();
         }
         // More records than this exchange has added come from another process; then read them
@@ -699,16 +700,16 @@ impl Chats {
 
     /// Writes messages. Messages that arrive during a write form the next batch: a disk syncs many
     /// as quickly as one.
-    async fn write_messages(&self, said: Vec<IncomingMessage>) -> Result<Vec<String>> {
+    async fn write_messages(&self, message: Vec<IncomingMessage>) -> Result<Vec<String>> {
         let (done, kept) = oneshot::channel();
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner).push((said, done));
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner).push((message, done));
         {
             let _alone = self.writing.lock().await;
             let batch =
                 std::mem::take(&mut *self.queue.lock().unwrap_or_else(PoisonError::into_inner));
-            let (said, waiting): (Vec<Vec<IncomingMessage>>, Vec<_>) = batch.into_iter().unzip();
-            if !said.is_empty() {
-                let outcomes = match self.memory.add_exchanges(said, LEASE_DURATION).await {
+            let (message, waiting): (Vec<Vec<IncomingMessage>>, Vec<_>) = batch.into_iter().unzip();
+            if !message.is_empty() {
+                let outcomes = match self.memory.add_exchanges(message, LEASE_DURATION).await {
                     Ok(lots) => lots
                         .into_iter()
                         .map(|taken| {
@@ -970,34 +971,34 @@ fn last_turn(log: &TurnLog) -> u64 {
 
 /// The number under which an exchange is stored, and the prefix of its records' ids.
 fn record_position(
-    begun: &PreparedChatTurn,
+    prepared: &PreparedChatTurn,
     state: &ConversationState,
     room: &OpenConversation,
 ) -> (u64, String) {
     let recent = &state.recent;
-    let id = |turn: u64| format!("turn-{turn}-{}", begun.mark);
-    if let Some(id) = &begun.repeated_id {
-        return (begun.turn, id.clone());
+    let id = |turn: u64| format!("turn-{turn}-{}", prepared.mark);
+    if let Some(id) = &prepared.repeated_id {
+        return (prepared.turn, id.clone());
     }
     // Another client may have sent the same request meanwhile, or this exchange was stored and only
     // the acknowledgement failed.
-    let again = repeated_exchange(&begun.new, recent)
-        .filter(|exchange| state.is_at_position(exchange, begun.follows.as_ref()));
+    let again = repeated_exchange(&prepared.new, recent)
+        .filter(|exchange| state.is_at_position(exchange, prepared.follows.as_ref()));
     let known =
         again.or_else(|| recent.iter().rev().find(|exchange| exchange.id == id(exchange.turn)));
     if let Some(known) = known {
         return (known.turn, known.id.clone());
     }
-    let last = recent.last().map_or(0, |last| last.turn).max(begun.last_stored);
+    let last = recent.last().map_or(0, |last| last.turn).max(prepared.last_stored);
     let under_way = room.under_way();
-    let turn = if recent.iter().any(|exchange| exchange.turn == begun.turn) {
+    let turn = if recent.iter().any(|exchange| exchange.turn == prepared.turn) {
         // Another process has given the same number.
         under_way.last().copied().unwrap_or(0).max(last) + 1
-    } else if begun.turn > last && under_way.range(last + 1..begun.turn).next().is_none() {
+    } else if prepared.turn > last && under_way.range(last + 1..prepared.turn).next().is_none() {
         // The turns with the numbers before this one have failed.
         last + 1
     } else {
-        begun.turn
+        prepared.turn
     };
     (turn, id(turn))
 }

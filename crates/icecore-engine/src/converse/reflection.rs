@@ -99,14 +99,14 @@ impl Chats {
     pub async fn reflect(
         &self,
         conversation: &str,
-        asking: Option<&ModelBudget<'_>>,
+        budget: Option<&ModelBudget<'_>>,
         again: bool,
     ) -> Result<ReflectionReport> {
         let room = self.open_conversation(conversation);
         let _alone = room.reflecting.lock().await;
         let newest = *room.waiting.borrow();
         let done = self
-            .with_turn_lease(conversation, self.reflect_locked(conversation, asking, again))
+            .with_turn_lease(conversation, self.reflect_locked(conversation, budget, again))
             .await;
         // This turn is no longer waited for, whatever the result. A turn that ended meanwhile still
         // is.
@@ -119,11 +119,11 @@ impl Chats {
     async fn reflect_locked(
         &self,
         conversation: &str,
-        asking: Option<&ModelBudget<'_>>,
+        budget: Option<&ModelBudget<'_>>,
         again: bool,
     ) -> Result<(ReflectionReport, bool)> {
         let mut reflected = ReflectionReport::default();
-        let (reach, has_model) = (self.recent_days(REFLECTION_DAYS), asking.is_some());
+        let (reach, has_model) = (self.recent_days(REFLECTION_DAYS), budget.is_some());
         // Taken before the read: if something arrives in between, the conversation is not settled.
         let digest = self.memory.store.conversation_digest(conversation, reach).await?;
         let (log, mut said, branches) = {
@@ -147,7 +147,7 @@ impl Chats {
         let is_due = |turn: &u64| {
             again
                 || grown.contains(turn)
-                || log.turns.get(turn).is_none_or(|line| self.is_retry_due(line, asking.is_some()))
+                || log.turns.get(turn).is_none_or(|line| self.is_retry_due(line, budget.is_some()))
         };
         let waiting = pending.len();
         pending.retain(is_due);
@@ -177,12 +177,12 @@ impl Chats {
                 exchange,
                 &path,
                 log.turns.get(&turn),
-                asking,
+                budget,
                 &mut reflected,
             )
             .await?;
         }
-        self.consolidate_facts(conversation, last, asking, &mut reflected).await?;
+        self.consolidate_facts(conversation, last, budget, &mut reflected).await?;
         self.write_base_truth(conversation, last, &reflected).await?;
         let is_settled = is_settled && (!has_model || reflected.raw.is_empty());
         if is_settled {
@@ -225,7 +225,7 @@ impl Chats {
         exchange: &Exchange,
         path: &TurnSet,
         before: Option<&TurnLine>,
-        asking: Option<&ModelBudget<'_>>,
+        model_budget: Option<&ModelBudget<'_>>,
         reflected: &mut ReflectionReport,
     ) -> Result<()> {
         if turn_detection::is_background_task(&exchange.asked) {
@@ -245,21 +245,27 @@ impl Chats {
                 long_words: policy.long_exchange_words,
             },
         );
-        let asked = match asking {
-            Some(asking) => {
+        let asked = match model_budget {
+            Some(model_budget) => {
                 let ledger = Ledger::parse(
                     &self.read_document(&self.folder(conversation).events()).await?,
                     None,
                 );
                 let facts = conversation_facts::facts_on_path(&ledger, conversation, path);
-                self.ask_summarizer(exchange, depth, &facts, before.map_or(0, failed_tries), asking)
-                    .await?
+                self.ask_summarizer(
+                    exchange,
+                    depth,
+                    &facts,
+                    before.map_or(0, failed_tries),
+                    model_budget,
+                )
+                .await?
             }
             None => SummarizerResult::Answered(extract_marked(exchange), SummaryCost::default()),
         };
         let now = self.memory.now();
         let (mut line, mut diff, cost) = match asked {
-            SummarizerResult::Answered(summary, cost) if asking.is_some() => {
+            SummarizerResult::Answered(summary, cost) if model_budget.is_some() => {
                 let line = TurnLine::new(
                     exchange.turn,
                     now,
@@ -289,7 +295,7 @@ impl Chats {
         };
         line.depth = depth.as_str().into();
         line.long = depth.keep_raw_longer;
-        line.model = asking.map(|asking| asking.llm.name());
+        line.model = model_budget.map(|model_budget| model_budget.llm.name());
         line.extra.insert(REPLY_FIELD.into(), turn_detection::reply_hash(&exchange.replied).into());
         // The cost of earlier attempts belongs to this turn too.
         line.tokens_in = cost.tokens_in + before.map_or(0, |line| line.tokens_in);
@@ -370,7 +376,7 @@ impl Chats {
         depth: SummaryDepth,
         facts: &[ConversationFact],
         tries: u64,
-        asking: &ModelBudget<'_>,
+        model_budget: &ModelBudget<'_>,
     ) -> Result<SummarizerResult> {
         let memory: &Memory = &self.memory;
         let first = facts.len().saturating_sub(MAX_SHOWN_FACTS);
@@ -407,18 +413,20 @@ impl Chats {
                 job: "chat",
                 retries: usize::try_from(tries).unwrap_or(usize::MAX),
             };
-            let heard =
-                match tokio::time::timeout(patience, memory.ask_model(question, asking, &mut cost))
-                    .await
-                {
-                    Err(_) => {
-                        return Ok(SummarizerResult::Failed(
-                            format!("the summarizer took longer than {} s", patience.as_secs()),
-                            cost,
-                        ));
-                    }
-                    Ok(heard) => heard?,
-                };
+            let heard = match tokio::time::timeout(
+                patience,
+                memory.ask_model(question, model_budget, &mut cost),
+            )
+            .await
+            {
+                Err(_) => {
+                    return Ok(SummarizerResult::Failed(
+                        format!("the summarizer took longer than {} s", patience.as_secs()),
+                        cost,
+                    ));
+                }
+                Ok(heard) => heard?,
+            };
             let heard = match heard {
                 Ok(heard) => heard,
                 Err(later) => return Ok(SummarizerResult::Failed(later.why, cost)),
@@ -498,11 +506,11 @@ impl Chats {
         &self,
         conversation: &str,
         last: u64,
-        asking: Option<&ModelBudget<'_>>,
+        model_budget: Option<&ModelBudget<'_>>,
         reflected: &mut ReflectionReport,
     ) -> Result<()> {
         let every = self.memory.policy.chat.consolidate_every_turns;
-        let Some(asking) = asking else { return Ok(()) };
+        let Some(model_budget) = model_budget else { return Ok(()) };
         // Only when a turn of that number was just summarized.
         if !reflected.summarized.iter().any(|turn| turn % every == 0) {
             return Ok(());
@@ -528,7 +536,7 @@ impl Chats {
             let question = ModelQuestion { ask: &ask, job: "chat-facts", retries: 0 };
             let heard = match tokio::time::timeout(
                 patience,
-                self.memory.ask_model(question, asking, &mut SummaryCost::default()),
+                self.memory.ask_model(question, model_budget, &mut SummaryCost::default()),
             )
             .await
             {
@@ -767,7 +775,7 @@ fn extract_marked(exchange: &Exchange) -> TurnSummary {
         text: &exchange.own,
         origin: Origin::User,
         speaker: None,
-        said: exchange.ts,
+        said_at: exchange.ts,
         session: None,
         scope: Scope::Everywhere,
     };

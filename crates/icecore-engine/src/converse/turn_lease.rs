@@ -4,7 +4,7 @@
 use std::pin::pin;
 use std::time::Duration;
 
-use icecore_store::TurnLease;
+use icecore_store::TurnLeases;
 
 use super::Chats;
 use crate::{Error, Result};
@@ -63,7 +63,7 @@ impl Chats {
         Ok(done)
     }
 
-    async fn acquire_turn_lease(&self, order: &dyn TurnLease, conversation: &str) -> Result<i64> {
+    async fn acquire_turn_lease(&self, order: &dyn TurnLeases, conversation: &str) -> Result<i64> {
         let taking = async {
             let mut pauses = PollDelay(FIRST_POLL_DELAY);
             loop {
@@ -83,7 +83,7 @@ impl Chats {
 
     async fn renew_while<T>(
         &self,
-        order: &dyn TurnLease,
+        order: &dyn TurnLeases,
         conversation: &str,
         work: impl Future<Output = Result<T>>,
     ) -> Result<T> {

@@ -342,7 +342,7 @@ fn from_tar(
     stage: &StagedDir,
     progress: &mut DownloadProgress<'_>,
 ) -> Result<Precision, FetchError> {
-    const BLOCK: u64 = 512;
+    const TAR_BLOCK_BYTES: u64 = 512;
     let broken = |said: String| FetchError::Package { place: place.into(), said };
     let swollen = || FetchError::TooBig {
         place: place.into(),
@@ -352,7 +352,7 @@ fn from_tar(
     let mut archive = archive.take(MAX_UNPACKED_BYTES);
     let mut taking = PackageFiles::default();
     for _ in 0..MAX_ARCHIVE_ENTRIES {
-        let mut head = [0; BLOCK as usize];
+        let mut head = [0; TAR_BLOCK_BYTES as usize];
         match archive.read_exact(&mut head) {
             Ok(()) if head.iter().any(|byte| *byte != 0) => {}
             Ok(()) => break,
@@ -376,7 +376,7 @@ fn from_tar(
             taking.add_file(&name, place, &mut entry, len, stage, progress)?;
         }
         // Skip the rest of the file and the padding of its last block.
-        let rest = entry.limit() + (len.next_multiple_of(BLOCK) - len);
+        let rest = entry.limit() + (len.next_multiple_of(TAR_BLOCK_BYTES) - len);
         let skipped = io::copy(&mut (&mut archive).take(rest), &mut io::sink())
             .map_err(|error| broken(error.to_string()))?;
         if skipped < rest {
@@ -487,10 +487,8 @@ fn install_weights(
 fn write_error(path: &Path, reason: io::Error) -> FetchError {
     let path = path.to_owned();
     FetchError::Store(match reason.kind() {
-        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
-            icecore_store::Error::DiskFull { path }
-        }
-        _ => icecore_store::Error::Io { what: "writing", path, reason },
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => icecore_store::Error::disk_full(path),
+        _ => icecore_store::Error::io("writing", path, reason),
     })
 }
 

@@ -72,7 +72,7 @@ pub struct Embedding(Box<[f32; DIMENSIONS]>);
 
 impl Embedding {
     /// Normalizes a vector; `None` if it has no direction.
-    pub fn normalized(numbers: &[f32; DIMENSIONS]) -> Option<Self> {
+    pub fn normalize(numbers: &[f32; DIMENSIONS]) -> Option<Self> {
         let length = numbers.iter().map(|x| x * x).sum::<f32>().sqrt();
         (length.is_finite() && length > 0.0).then(|| Self(Box::new(numbers.map(|x| x / length))))
     }
@@ -88,6 +88,7 @@ impl Embedding {
         sums.iter().sum()
     }
 
+    /// The components.
     pub fn numbers(&self) -> &[f32; DIMENSIONS] {
         &self.0
     }
@@ -136,7 +137,7 @@ impl MiniLm {
 
     fn embedding_of(&self, numbers: &[f32; DIMENSIONS]) -> Result<Embedding, EmbedError> {
         let what = "no vector comes out of it";
-        Embedding::normalized(numbers).ok_or_else(|| EmbedError::Damaged {
+        Embedding::normalize(numbers).ok_or_else(|| EmbedError::Damaged {
             file: self.weights.path().to_owned(),
             what: what.into(),
         })

@@ -24,6 +24,7 @@ pub(super) struct AnthropicClient {
 }
 
 impl AnthropicClient {
+    /// A client with these settings.
     pub fn open(settings: &ModelSettings) -> Result<Self, SettingsError> {
         let wire = ModelHttpClient::open(settings, &[("anthropic-version", API_VERSION)], |key| {
             (HeaderName::from_static("x-api-key"), key.to_owned())
@@ -70,7 +71,7 @@ impl Llm for AnthropicClient {
         heard: &(dyn Fn(usize) + Send + Sync),
     ) -> Result<ModelAnswer, ModelError> {
         // A model may add text to a forced call; only the call is the answer.
-        let tongue = if ask.schema.is_some() {
+        let parser = if ask.schema.is_some() {
             ReplyParser { event: parse_call_event, whole: parse_call_reply }
         } else {
             ReplyParser { event: parse_text_event, whole: parse_text_reply }
@@ -80,7 +81,7 @@ impl Llm for AnthropicClient {
                 &self.url("messages"),
                 &self.body(ask),
                 ask,
-                &tongue,
+                &parser,
                 &mut RequestAttempts::default(),
                 heard,
             )

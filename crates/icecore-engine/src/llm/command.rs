@@ -35,6 +35,7 @@ pub(super) struct CommandModel {
 }
 
 impl CommandModel {
+    /// A model that runs a program with these settings.
     pub fn open(settings: &ModelSettings) -> Result<Self, SettingsError> {
         let [program, arguments @ ..] = settings.command.as_slice() else {
             return Err(SettingsError::Value {

@@ -30,8 +30,8 @@ const MAX_EVENT_BYTES: usize = 1 << 20;
 const MAX_ERROR_BYTES: usize = 8 << 10;
 const MAX_SHOWN_ERROR_BYTES: usize = 600;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-const REACHABLE_CHECK: &str = "it can be reached";
-const LISTED_CHECK: &str = "it knows the model";
+const REACHABLE_CHECK: &str = "reachable";
+const LISTED_CHECK: &str = "model is listed";
 
 /// The connection to a model server.
 pub(super) struct ModelHttpClient {
@@ -136,7 +136,7 @@ impl ModelHttpClient {
         url: &str,
         body: &Value,
         ask: &ModelRequest,
-        tongue: &ReplyParser,
+        parser: &ReplyParser,
         tries: &mut RequestAttempts,
         progress: &(dyn Fn(usize) + Send + Sync),
     ) -> Result<ModelAnswer, ModelError> {
@@ -147,7 +147,7 @@ impl ModelHttpClient {
             let request = self.client.post(url).json(body);
             let trouble = match timeout(
                 patience.whole,
-                self.attempt(request, patience, max_answer_bytes(ask), tongue, progress),
+                self.attempt(request, patience, max_answer_bytes(ask), parser, progress),
             )
             .await
             {
@@ -200,18 +200,18 @@ impl ModelHttpClient {
     async fn attempt(
         &self,
         request: RequestBuilder,
-        patience: RequestTimeouts,
+        timeouts: RequestTimeouts,
         most_bytes: usize,
-        tongue: &ReplyParser,
+        parser: &ReplyParser,
         progress: &(dyn Fn(usize) + Send + Sync),
     ) -> Result<(PartialAnswer, bool), ModelError> {
-        let mut response = self.send(request, patience).await?;
+        let mut response = self.send(request, timeouts).await?;
         let (mut heard, mut events) = (PartialAnswer::default(), SseParser::default());
         // The limit of a reply that is not a stream; JSON may encode one byte as six.
         let mut whole: Option<Vec<u8>> = None;
         let most_whole = most_bytes.saturating_mul(6).saturating_add(MAX_EVENT_BYTES);
         let mut begun = false;
-        let mut wait = patience.first;
+        let mut wait = timeouts.first;
         loop {
             let piece = match timeout(wait, response.chunk()).await {
                 Ok(Ok(Some(piece))) => piece,
@@ -230,7 +230,7 @@ impl ModelHttpClient {
                     ));
                 }
             };
-            wait = patience.idle;
+            wait = timeouts.idle;
             if !begun {
                 match piece.iter().find(|byte| !byte.is_ascii_whitespace()) {
                     None => continue,
@@ -259,7 +259,7 @@ impl ModelHttpClient {
                 place: self.base.clone(),
                 limit_bytes: MAX_EVENT_BYTES,
             })?;
-            self.parse_events(&found, tongue, &mut heard)?;
+            self.parse_events(&found, parser, &mut heard)?;
             progress(heard.text.len());
             if heard.text.len() > most_bytes {
                 // Dropping the response ends the stream, however much more would come.
@@ -273,10 +273,10 @@ impl ModelHttpClient {
         if let Some(whole) = whole {
             let value: Value = serde_json::from_slice(&whole)
                 .map_err(|_| self.invalid_answer("it is not whole JSON"))?;
-            (tongue.whole)(&value, &mut heard).map_err(|said| self.invalid_answer(&said))?;
+            (parser.whole)(&value, &mut heard).map_err(|said| self.invalid_answer(&said))?;
             return Ok((heard, false));
         }
-        self.parse_events(&events.remainder(), tongue, &mut heard)?;
+        self.parse_events(&events.remainder(), parser, &mut heard)?;
         match heard {
             PartialAnswer { finish: None, closed: false, .. } if events.seen => {
                 Err(self.invalid_answer("it ended before it was finished"))
@@ -291,7 +291,7 @@ impl ModelHttpClient {
     fn parse_events(
         &self,
         events: &[String],
-        tongue: &ReplyParser,
+        parser: &ReplyParser,
         heard: &mut PartialAnswer,
     ) -> Result<(), ModelError> {
         for event in events {
@@ -301,7 +301,7 @@ impl ModelHttpClient {
             }
             let value: Value = serde_json::from_str(event)
                 .map_err(|_| self.invalid_answer("one of its events is not JSON"))?;
-            (tongue.event)(&value, heard).map_err(|said| self.invalid_answer(&said))?;
+            (parser.event)(&value, heard).map_err(|said| self.invalid_answer(&said))?;
         }
         Ok(())
     }
@@ -310,9 +310,9 @@ impl ModelHttpClient {
     async fn send(
         &self,
         request: RequestBuilder,
-        patience: RequestTimeouts,
+        timeouts: RequestTimeouts,
     ) -> Result<Response, ModelError> {
-        let response = match timeout(patience.first, request.send()).await {
+        let response = match timeout(timeouts.first, request.send()).await {
             Ok(Ok(response)) => response,
             Ok(Err(error)) if error.is_connect() => {
                 return Err(ModelError::Unreachable {
@@ -321,7 +321,7 @@ impl ModelHttpClient {
                 });
             }
             Ok(Err(error)) => return Err(self.invalid_answer(&error_chain(&error))),
-            Err(_) => return Err(self.timeout_error("no answer", patience.first)),
+            Err(_) => return Err(self.timeout_error("no answer", timeouts.first)),
         };
         let status = response.status().as_u16();
         let header =
@@ -340,7 +340,7 @@ impl ModelHttpClient {
         let said = match leads_to {
             Some(said) if status < 400 => self.redact_key(&said),
             _ => self.redact_key(&body_error(
-                &self.limited_body(response, MAX_ERROR_BYTES, patience.idle).await,
+                &self.limited_body(response, MAX_ERROR_BYTES, timeouts.idle).await,
             )),
         };
         let place = self.base.clone();

@@ -109,7 +109,7 @@ pub enum ModelError {
     TooLong { place: String, limit_bytes: usize },
     /// An answer without text.
     #[error(
-        "{place} answered with no text ({said}); a model that thinks long needs more room for its answer"
+        "{place} answered with no text ({said}); a reasoning model may have used up its output tokens"
     )]
     Empty {
         /// The endpoint or program.
@@ -172,12 +172,12 @@ impl ModelError {
 fn advice(status: u16) -> &'static str {
     match status {
         300..=399 => {
-            "Redirects are not followed, so that no key goes astray; set base_url to where it leads"
+            "Redirects are not followed, to protect the key; set base_url to the new address"
         }
         401 | 403 => "Check api_key",
         404 => "Check base_url and model",
         413 => "Lower max_input_tokens",
-        408 | 429 | 500.. => "It may work later",
+        408 | 429 | 500.. => "Try again later",
         _ => "`icecore model check` shows what the endpoint can do",
     }
 }
@@ -193,12 +193,12 @@ pub struct ModelCheck {
     pub what: &'static str,
     pub ok: bool,
     /// What was observed.
-    pub said: String,
+    pub observation: String,
 }
 
 impl ModelCheck {
     fn new(what: &'static str, ok: bool, said: impl Into<String>) -> Self {
-        Self { what, ok, said: said.into() }
+        Self { what, ok, observation: said.into() }
     }
 }
 
@@ -280,10 +280,10 @@ fn truncate(text: &mut String, most_bytes: usize) -> bool {
     long
 }
 
-const ANSWERS_CHECK: &str = "it answers";
-const STREAMS_CHECK: &str = "it streams";
-const USAGE_CHECK: &str = "it counts its tokens";
-const SCHEMA_CHECK: &str = "it keeps to a schema";
+const ANSWERS_CHECK: &str = "answers";
+const STREAMS_CHECK: &str = "streams";
+const USAGE_CHECK: &str = "reports token usage";
+const SCHEMA_CHECK: &str = "follows a schema";
 
 /// The checks that work for every model: they send requests.
 async fn check_by_requests(llm: &dyn Llm) -> Vec<ModelCheck> {
@@ -339,12 +339,14 @@ async fn check_by_requests(llm: &dyn Llm) -> Vec<ModelCheck> {
     probes.push(match llm.complete(&ask, &|_| {}).await {
         Ok(answer) => match reply::json_object(&answer.text) {
             Some(read) if read.value["word"].is_string() && !read.repaired => {
-                ModelCheck::new(SCHEMA_CHECK, true, "valid JSON in the form asked for")
+                ModelCheck::new(SCHEMA_CHECK, true, "valid JSON with the requested schema")
             }
             Some(read) if read.repaired => {
                 ModelCheck::new(SCHEMA_CHECK, false, "its JSON had to be repaired")
             }
-            Some(_) => ModelCheck::new(SCHEMA_CHECK, false, "JSON, but not in the form asked for"),
+            Some(_) => {
+                ModelCheck::new(SCHEMA_CHECK, false, "JSON, but not with the requested schema")
+            }
             None => ModelCheck::new(SCHEMA_CHECK, false, "no JSON object in the answer"),
         },
         Err(trouble) => ModelCheck::new(SCHEMA_CHECK, false, trouble.to_string()),

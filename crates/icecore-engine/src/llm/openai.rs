@@ -69,6 +69,7 @@ impl RequestDialect {
 }
 
 impl OpenAiClient {
+    /// A client with these settings.
     pub fn open(settings: &ModelSettings) -> Result<Self, SettingsError> {
         let wire =
             ModelHttpClient::open(settings, &[], |key| (AUTHORIZATION, format!("Bearer {key}")))?;
@@ -129,14 +130,14 @@ impl Llm for OpenAiClient {
         heard: &(dyn Fn(usize) + Send + Sync),
     ) -> Result<ModelAnswer, ModelError> {
         let url = format!("{}/chat/completions", self.wire.endpoint());
-        let tongue = ReplyParser { event: parse_event, whole: parse_reply };
+        let parser = ReplyParser { event: parse_event, whole: parse_reply };
         let mut tries = RequestAttempts::default();
         let mut dialect = self.known_dialect();
         // Every round leaves out one field, so there are at most five.
         loop {
             let trouble = match self
                 .wire
-                .request_answer(&url, &self.body(ask, dialect), ask, &tongue, &mut tries, heard)
+                .request_answer(&url, &self.body(ask, dialect), ask, &parser, &mut tries, heard)
                 .await
             {
                 Ok(answer) => {

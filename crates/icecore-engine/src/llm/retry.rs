@@ -77,11 +77,11 @@ mod tests {
 
     const CAP: Duration = Duration::from_secs(30);
 
-    fn refused(status: u16) -> ModelError {
+    fn status_error(status: u16) -> ModelError {
         ModelError::Refused { place: String::new(), status, said: String::new() }
     }
 
-    fn limited(secs: Option<u64>) -> ModelError {
+    fn rate_limit_error(secs: Option<u64>) -> ModelError {
         let retry_after = secs.map(Duration::from_secs);
         ModelError::RateLimited {
             place: String::new(),
@@ -94,22 +94,22 @@ mod tests {
     #[test]
     fn only_what_may_pass_is_asked_again() {
         for status in [408, 429, 500, 502, 503, 504, 529] {
-            assert!(retry_delay(&refused(status), 1, 7, CAP).is_some(), "{status}");
+            assert!(retry_delay(&status_error(status), 1, 7, CAP).is_some(), "{status}");
         }
         for status in [301, 400, 401, 403, 404, 422, 501] {
-            assert_eq!(retry_delay(&refused(status), 1, 7, CAP), None, "{status}");
+            assert_eq!(retry_delay(&status_error(status), 1, 7, CAP), None, "{status}");
         }
         let broken = ModelError::InvalidAnswer { place: String::new(), said: String::new() };
         assert_eq!(retry_delay(&broken, 1, 7, CAP), None);
-        assert_eq!(retry_delay(&refused(500), MAX_REQUESTS, 7, CAP), None);
+        assert_eq!(retry_delay(&status_error(500), MAX_REQUESTS, 7, CAP), None);
     }
 
     #[test]
     fn a_wished_wait_is_kept_or_handed_back() {
-        assert_eq!(retry_delay(&limited(Some(0)), 1, 7, CAP), Some(Duration::ZERO));
-        assert_eq!(retry_delay(&limited(Some(30)), 1, 7, CAP), Some(CAP));
-        assert_eq!(retry_delay(&limited(Some(31)), 1, 7, CAP), None);
-        assert!(retry_delay(&limited(None), 1, 7, CAP).is_some());
+        assert_eq!(retry_delay(&rate_limit_error(Some(0)), 1, 7, CAP), Some(Duration::ZERO));
+        assert_eq!(retry_delay(&rate_limit_error(Some(30)), 1, 7, CAP), Some(CAP));
+        assert_eq!(retry_delay(&rate_limit_error(Some(31)), 1, 7, CAP), None);
+        assert!(retry_delay(&rate_limit_error(None), 1, 7, CAP).is_some());
     }
 
     #[test]

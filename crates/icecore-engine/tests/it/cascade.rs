@@ -1,5 +1,5 @@
-//! Pressing, day by day: a run that is stopped anywhere ends like one that never was, and a whole
-//! year keeps its promises.
+//! Rollups, day by day: a run that is stopped anywhere ends like an undisturbed one, and a whole
+//! year keeps all invariants.
 
 use std::fs;
 use std::path::PathBuf;
@@ -17,21 +17,24 @@ use icecore_engine::clock::FixedClock;
 use icecore_engine::{
     CaptureDefaults, Error, Memory, PackPreamble, RememberRequest, ReviewDecision, RollupRequest,
 };
+use icecore_store::prelude::*;
 use icecore_store::testing::FailingStore;
 use icecore_store::vault::Vault;
-use icecore_store::{Error as StoreError, RewriteReport, Snapshot, SnapshotStore, Store};
+use icecore_store::{Error as StoreError, ErrorKind as StoreErrorKind, RewriteReport, Snapshot};
 use jiff::civil::{Date, Time, date};
 use jiff::{Timestamp, ToSpan};
 use pollster::block_on;
 use tempfile::TempDir;
 
-/// No git: a snapshot every night is git's cost, not the cascade's.
+/// No git: nightly snapshots are not what is tested here.
 pub(crate) struct NoHistory;
+
+impl MachineMerge for NoHistory {}
 
 #[async_trait]
 impl SnapshotStore for NoHistory {
     async fn check_available(&self) -> Result<(), StoreError> {
-        Err(StoreError::NoSnapshots("there is none here".into()))
+        Err(StoreError::no_snapshots("there is none here".into()))
     }
 
     async fn create_snapshot(&self, _: &str, _: Timestamp) -> Result<Option<Snapshot>, StoreError> {
@@ -59,16 +62,16 @@ impl SnapshotStore for NoHistory {
     }
 }
 
-/// A vault whose days are those of a zone.
-pub(crate) struct Place {
+/// A vault in a time zone.
+pub(crate) struct ZonedVault {
     _folder: TempDir,
     pub(crate) root: PathBuf,
     zone: Zone,
 }
 
-impl Place {
+impl ZonedVault {
     pub(crate) fn new(zone: &str) -> Self {
-        // Flushing is not what is looked at here, and a year has many writes.
+        // Flushing is not tested here, and a year has many writes.
         let memory = std::path::Path::new("/dev/shm");
         let folder = if memory.is_dir() {
             TempDir::new_in(memory).unwrap()
@@ -114,7 +117,7 @@ pub(crate) fn night(memory: &Memory) -> Result<icecore_engine::JobsReport, Error
 }
 
 pub(crate) fn message(
-    place: &Place,
+    place: &ZonedVault,
     day: Date,
     hour: i8,
     session: &str,
@@ -143,8 +146,8 @@ const TOPICS: [&str; 7] = [
 const THINGS: [&str; 5] =
     ["Postgres", "the payment service", "the old server", "the mail queue", "the image cache"];
 
-/// What happens on the `n`-th day: the same on every run.
-fn live(place: &Place, memory: &Memory, day: Date, n: usize) {
+/// Adds the `n`-th day: the same on every run.
+fn live(place: &ZonedVault, memory: &Memory, day: Date, n: usize) {
     let (topic, thing) = (TOPICS[n % 7], THINGS[n % 5]);
     let mut said = vec![
         message(
@@ -197,7 +200,7 @@ fn live(place: &Place, memory: &Memory, day: Date, n: usize) {
     if n.is_multiple_of(17)
         && let Ok(before) = day.checked_sub(3.days())
     {
-        // Somebody's machine was offline: a record of an earlier day.
+        // A machine was offline: a record of an earlier day arrives.
         said.push(message(
             place,
             before,
@@ -249,8 +252,8 @@ fn live(place: &Place, memory: &Memory, day: Date, n: usize) {
     }
 }
 
-/// The promises that hold on every day (P9, Y3 and the sizes).
-fn check_day(place: &Place, memory: &Memory) {
+/// The invariants of every day (P9, Y3 and the sizes).
+fn check_day(place: &ZonedVault, memory: &Memory) {
     let mut files = Vec::new();
     for folder in ["daily", "weekly", "monthly", "yearly", "upload"]
         .map(|folder| place.root.join("primers").join(folder))
@@ -298,16 +301,15 @@ impl Dice {
     }
 }
 
-/// A year from the first of October on, so that it has both changes of the clocks, a year's end and
-/// a 53rd week.
-fn year(zone: &str, crashes: bool, thorough: bool) -> Place {
-    let place = Place::new(zone);
+/// A year from the first of October, with both clock changes, a turn of the year and a 53rd week.
+fn year(zone: &str, crashes: bool, thorough: bool) -> ZonedVault {
+    let place = ZonedVault::new(zone);
     let first = date(2026, 10, 1);
     let mut dice = Dice(7);
     for n in 0..365_usize {
         let day = first.checked_add(i32::try_from(n).unwrap().days()).unwrap();
         live(&place, &place.at(place.moment(day, 20, 0)), day, n);
-        // The night after, and on Sundays and firsts the evening too.
+        // The following night, and on Sundays and on the first of the month the evening too.
         let mut times = vec![];
         if day.weekday() == jiff::civil::Weekday::Sunday || day.day() == 1 {
             times.push(place.moment(day, 22, 45));
@@ -318,16 +320,17 @@ fn year(zone: &str, crashes: bool, thorough: bool) -> Place {
             if crashes && dice.roll(3) == 0 {
                 let writes = usize::try_from(dice.roll(14)).unwrap();
                 match night(&place.stopping(time, writes)) {
-                    Ok(_) | Err(Error::Store(StoreError::Stopped(_))) => {}
+                    Ok(_) | Err(Error::Store(StoreError { kind: StoreErrorKind::Stopped, .. })) => {
+                    }
                     Err(other) => panic!("{day}: {other}"),
                 }
             }
             night(&place.at(time)).unwrap();
             if thorough && n % 7 == 2 {
-                // Twice gives nothing new (P9).
+                // A second run changes nothing (P9).
                 let before = place.files();
                 let again = night(&place.at(time)).unwrap();
-                assert!(again.rolled.pressed.is_empty(), "{day}: {:?}", again.rolled.pressed);
+                assert!(again.rolled.summaries.is_empty(), "{day}: {:?}", again.rolled.summaries);
                 assert_eq!(place.files(), before, "{day}");
             }
         }
@@ -349,7 +352,7 @@ fn compare(zone: &str) {
         assert_eq!((path, text), (other_path, other_text), "{zone}");
     }
     assert_eq!(one.len(), other.len());
-    // It really was a year.
+    // The year was complete.
     let count = |tier| {
         block_on(
             whole
@@ -394,8 +397,8 @@ fn a_year_on_lord_howe_island_with_crashes_ends_like_one_without() {
     compare("Australia/Lord_Howe");
 }
 
-/// Some weeks of life, up to the evening before a run that presses every tier.
-fn furnished(place: &Place) {
+/// Adds some weeks, up to the evening before a run that summarizes every tier.
+fn add_history(place: &ZonedVault) {
     for n in 0..40 {
         let day = date(2026, 1, 20).checked_add(i32::try_from(n).unwrap().days()).unwrap();
         live(place, &place.at(place.moment(day, 20, 0)), day, n);
@@ -407,24 +410,24 @@ fn furnished(place: &Place) {
             .unwrap();
         }
     }
-    // One earlier run, so that there is something to be put away.
+    // One earlier run, so that there is something to archive.
     night(&place.at(place.moment(date(2026, 2, 10), 3, 0))).unwrap();
 }
 
 // P9 K3
 #[test]
 fn a_run_stopped_at_any_write_is_finished_by_the_next() {
-    let now = |place: &Place| place.moment(date(2026, 3, 5), 3, 0);
-    let whole = Place::new("Europe/Berlin");
-    furnished(&whole);
+    let now = |place: &ZonedVault| place.moment(date(2026, 3, 5), 3, 0);
+    let whole = ZonedVault::new("Europe/Berlin");
+    add_history(&whole);
     night(&whole.at(now(&whole))).unwrap();
     let mut writes = 0;
     loop {
-        let place = Place::new("Europe/Berlin");
-        furnished(&place);
+        let place = ZonedVault::new("Europe/Berlin");
+        add_history(&place);
         let stopped = match night(&place.stopping(now(&place), writes)) {
             Ok(_) => false,
-            Err(Error::Store(StoreError::Stopped(_))) => true,
+            Err(Error::Store(StoreError { kind: StoreErrorKind::Stopped, .. })) => true,
             Err(other) => panic!("stopped after {writes}: {other}"),
         };
         night(&place.at(now(&place))).unwrap();
@@ -436,21 +439,22 @@ fn a_run_stopped_at_any_write_is_finished_by_the_next() {
         if !stopped {
             break;
         }
-        // Every write at first, then in steps: the views of many sessions are written alike.
+        // Every write at first, then in steps: the views of many sessions are written in the same
+        // way.
         writes += if writes < 12 { 1 } else { 7 };
     }
     assert!(writes > 100, "{writes}");
 }
 
-fn berlin() -> Place {
-    Place::new("Europe/Berlin")
+fn berlin() -> ZonedVault {
+    ZonedVault::new("Europe/Berlin")
 }
 
 // P6
 #[test]
 fn primers_go_to_the_archive_of_their_own_quarter_and_nothing_is_deleted() {
     let place = berlin();
-    furnished(&place);
+    add_history(&place);
     night(&place.at(place.moment(date(2026, 3, 5), 3, 0))).unwrap();
     assert!(place.root.join("primers/archive/2026-Q1/2026-01-20_session_01.md").exists());
     assert!(!place.root.join("primers/daily/2026-01-20_session_01.md").exists());
@@ -458,7 +462,7 @@ fn primers_go_to_the_archive_of_their_own_quarter_and_nothing_is_deleted() {
     assert!(place.root.join("primers/monthly/2026-02.md").exists());
     night(&place.at(place.moment(date(2026, 6, 5), 3, 0))).unwrap();
     assert!(place.root.join("primers/archive/2026-Q1/2026-W05.md").exists());
-    // A late record of an archived day brings a new version to where the file is now.
+    // A late record of an archived day adds a new version where the file is now.
     let late = message(
         &place,
         date(2026, 1, 21),
@@ -475,7 +479,7 @@ fn primers_go_to_the_archive_of_their_own_quarter_and_nothing_is_deleted() {
     .unwrap();
     let ran = night(&place.at(place.moment(date(2026, 6, 7), 3, 0))).unwrap();
     let pressed: Vec<String> =
-        ran.rolled.pressed.iter().map(|node| node.period.to_string()).collect();
+        ran.rolled.summaries.iter().map(|node| node.period.to_string()).collect();
     assert_eq!(pressed, ["2026-01-21_session_01", "2026-01-21", "2026-W04", "2026-01"]);
     assert!(place.read("primers/archive/2026-Q1/2026-01-21_session_01.md").contains("Mirabel"));
     assert!(place.read("primers/monthly/2026-01.md").contains("Mirabel"));
@@ -485,7 +489,7 @@ fn primers_go_to_the_archive_of_their_own_quarter_and_nothing_is_deleted() {
 #[test]
 fn a_primer_edited_by_hand_is_its_next_version_and_is_not_written_over() {
     let place = berlin();
-    furnished(&place);
+    add_history(&place);
     let now = place.moment(date(2026, 3, 5), 9, 0);
     night(&place.at(now)).unwrap();
     let path = place.root.join("primers/daily/2026-02-20.md");
@@ -507,7 +511,7 @@ fn a_primer_edited_by_hand_is_its_next_version_and_is_not_written_over() {
         (newest.headline.as_str(), newest.version, newest.maker.to_string().as_str()),
         ("My own words about the harbour.", 2, "hand")
     );
-    // Its sources change: a person is asked, nothing is written over.
+    // Its sources change: the user is asked, and nothing is overwritten.
     let late = message(
         &place,
         date(2026, 2, 20),
@@ -529,7 +533,7 @@ fn a_primer_edited_by_hand_is_its_next_version_and_is_not_written_over() {
         .unwrap();
     night(&place.at(now)).unwrap();
     assert!(!place.read("primers/daily/2026-02-20.md").contains("My own words"));
-    // A file that is gone or garbled loses nothing.
+    // A missing or garbled file loses nothing.
     fs::remove_file(&path).unwrap();
     fs::write(place.root.join("primers/daily/2026-02-21.md"), "").unwrap();
     let ran = night(&place.at(now)).unwrap();
@@ -539,11 +543,10 @@ fn a_primer_edited_by_hand_is_its_next_version_and_is_not_written_over() {
     );
 }
 
-// C.1 row 3
 #[test]
 fn what_a_person_writes_in_a_review_or_a_primer_passes_the_gate() {
     let place = berlin();
-    furnished(&place);
+    add_history(&place);
     let (now, day) = (place.moment(date(2026, 3, 5), 9, 0), Period::Day(date(2026, 2, 20)));
     night(&place.at(now)).unwrap();
     let path = place.root.join("primers/daily/2026-02-20.md");
@@ -601,7 +604,7 @@ fn states_stay_two_days_then_a_day_has_a_few_sentences_then_a_month() {
         "The tests of the cascade are green.\n"
     );
     assert_eq!(place.read("memory/snapshots/2026-02-03.jsonl").lines().count(), 4);
-    // Somebody else writes an entry by hand.
+    // A person writes an entry by hand.
     let mut file = place.read("memory/summaries/24hr.md");
     file.push_str(
         "---\n### 2026-02-03 22:10 \u{2014} by hand\n\nThe heron came back to the pond.\n\n---\n",
@@ -635,9 +638,9 @@ fn states_stay_two_days_then_a_day_has_a_few_sentences_then_a_month() {
 
 // Y10
 #[test]
-fn a_marked_day_is_pressed_accordingly() {
+fn a_marked_day_is_summarized_accordingly() {
     let place = berlin();
-    furnished(&place);
+    add_history(&place);
     let now = place.moment(date(2026, 3, 5), 3, 0);
     night(&place.at(now)).unwrap();
     let bytes = |day: &str| place.read(&format!("primers/daily/{day}.md")).len();
@@ -648,7 +651,7 @@ fn a_marked_day_is_pressed_accordingly() {
         bytes("2026-02-25") < before
             && place.read("primers/daily/2026-02-25.md").contains("importance: dull")
     );
-    // An important day stays longer where people look first.
+    // An important day is not archived as early.
     block_on(place.at(now).set_importance(date(2026, 2, 25), Some(Importance::Important))).unwrap();
     night(&place.at(now)).unwrap();
     night(&place.at(place.moment(date(2026, 4, 10), 3, 0))).unwrap();
@@ -659,7 +662,7 @@ fn a_marked_day_is_pressed_accordingly() {
 #[test]
 fn a_pack_of_a_past_day_has_the_same_bytes_whatever_came_later() {
     let place = berlin();
-    furnished(&place);
+    add_history(&place);
     let then = place.moment(date(2026, 3, 5), 12, 0);
     night(&place.at(then)).unwrap();
     let packs = |memory: &Memory| {
@@ -674,7 +677,7 @@ fn a_pack_of_a_past_day_has_the_same_bytes_whatever_came_later() {
         let day = date(2026, 1, 20).checked_add(n.days()).unwrap();
         live(&place, &place.at(place.moment(day, 20, 0)), day, usize::try_from(n).unwrap());
     }
-    // Late records of the very day, and of the week before.
+    // Late records of that day, and of the week before.
     let late = [date(2026, 3, 5), date(2026, 2, 26)]
         .map(|day| message(&place, day, 10, "late", Role::User, "This came in only now."));
     block_on(
@@ -689,7 +692,7 @@ fn a_pack_of_a_past_day_has_the_same_bytes_whatever_came_later() {
 
 // P7
 #[test]
-fn todays_sessions_are_in_the_package_before_anybody_pressed_them() {
+fn todays_sessions_are_in_the_package_before_they_are_summarized() {
     let place = berlin();
     let now = place.moment(date(2026, 2, 13), 9, 10);
     let said = vec![message(
@@ -708,7 +711,7 @@ fn todays_sessions_are_in_the_package_before_anybody_pressed_them() {
         pack.text
     );
     assert!(
-        night(&place.at(now)).unwrap().rolled.pressed.is_empty(),
+        night(&place.at(now)).unwrap().rolled.summaries.is_empty(),
         "the session is still going on"
     );
 }
@@ -772,18 +775,18 @@ fn the_same_transcript_twice_is_one_session_and_a_grown_one_grows() {
         .unwrap()
     };
     let first = add(text, now);
-    assert_eq!((first.turns, first.taken.new, first.sessions.len()), (5, 5, 1));
-    assert_eq!(add(text, now).taken.same, 5);
+    assert_eq!((first.turns, first.capture.new, first.sessions.len()), (5, 5, 1));
+    assert_eq!(add(text, now).capture.same, 5);
     let later = place.moment(date(2026, 2, 13), 11, 0);
     let grown = add(&format!("{text}Assistant: done\n"), later);
-    assert_eq!((grown.taken.new, grown.taken.same), (1, 5));
+    assert_eq!((grown.capture.new, grown.capture.same), (1, 5));
     let wish = RollupRequest {
         tier: Some(Tier::Session),
         sessions: Some(grown.sessions),
         ..RollupRequest::default()
     };
     let rolled = block_on(place.at(later).run_rollup(&wish, None, &|_, _, _| {})).unwrap();
-    assert_eq!(rolled.pressed[0].period.to_string(), "2026-02-13_session_01");
+    assert_eq!(rolled.summaries[0].period.to_string(), "2026-02-13_session_01");
     assert!(place.root.join("primers/daily/2026-02-13_session_01.md").exists());
 }
 
@@ -791,7 +794,7 @@ fn the_same_transcript_twice_is_one_session_and_a_grown_one_grows() {
 #[test]
 fn what_must_be_kept_is_in_every_tier() {
     let place = berlin();
-    furnished(&place);
+    add_history(&place);
     let memory = place.at(place.moment(date(2026, 2, 18), 12, 0));
     let said = |text: &str, kind, priority| RememberRequest {
         text: text.into(),

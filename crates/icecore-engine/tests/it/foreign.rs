@@ -1,5 +1,5 @@
 //! Files that icecore did not write: primers, entries of the cascade files and pages that a person
-//! or another program put into the vault stay word for word, and count.
+//! or another program put into the vault stay unchanged and are used.
 
 use std::fs;
 use std::sync::Arc;
@@ -15,9 +15,9 @@ use icecore_store::vault::Vault;
 use jiff::civil::date;
 use pollster::block_on;
 
-use crate::cascade::{Place, message, night};
+use crate::cascade::{ZonedVault, message, night};
 
-fn say(place: &Place, day: i8, session: &str, text: &str) {
+fn say(place: &ZonedVault, day: i8, session: &str, text: &str) {
     let said = message(place, date(2026, 2, day), 9, session, Role::User, text);
     block_on(
         place
@@ -27,14 +27,14 @@ fn say(place: &Place, day: i8, session: &str, text: &str) {
     .unwrap();
 }
 
-fn write(place: &Place, path: &str, text: &str) {
+fn write(place: &ZonedVault, path: &str, text: &str) {
     let file = place.root.join(path);
     fs::create_dir_all(file.parent().unwrap()).unwrap();
     fs::write(file, text).unwrap();
 }
 
-/// The newest version of a summary: who made it, and what it says first.
-fn newest(place: &Place, period: &str) -> (u32, SummaryAuthor, String) {
+/// The newest version of a summary: its author and its first line.
+fn newest(place: &ZonedVault, period: &str) -> (u32, SummaryAuthor, String) {
     let now = place.moment(date(2026, 4, 20), 9, 0);
     let summary =
         block_on(place.at(now).find_newest_summary(period.parse().unwrap())).unwrap().unwrap();
@@ -44,7 +44,7 @@ fn newest(place: &Place, period: &str) -> (u32, SummaryAuthor, String) {
 // P13
 #[test]
 fn a_primer_of_another_program_stays_and_counts_as_a_version() {
-    let place = Place::new("Europe/Berlin");
+    let place = ZonedVault::new("Europe/Berlin");
     let primers = [
         (
             "primers/daily/2026-02-12_session_01.md",
@@ -55,7 +55,7 @@ fn a_primer_of_another_program_stays_and_counts_as_a_version() {
             "---\ntitle: mine\ncontent: 1234\n---\nThe giraffe was measured.\n",
         ),
         ("primers/weekly/2026-W07.md", "## Milestones\n- the yak arrived\n"),
-        // Neither a header that is left open nor bytes that are no text cost a word.
+        // Neither an unclosed header nor bytes that are not text lose a word.
         ("primers/daily/2026-02-13.md", "---\nunfinished: header\nA line below it.\n"),
     ];
     primers.iter().for_each(|(path, text)| write(&place, path, text));
@@ -67,7 +67,7 @@ fn a_primer_of_another_program_stays_and_counts_as_a_version() {
             assert_eq!(place.read(path), text, "{path} on day {day}");
         }
     }
-    // Also after the time in which a primer of our own moves to the archive.
+    // Also after the time when icecore's own primers move to the archive.
     night(&place.at(place.moment(date(2026, 4, 20), 3, 0))).unwrap();
     for (path, text) in primers {
         assert_eq!(place.read(path), text, "{path} after its time");
@@ -78,9 +78,9 @@ fn a_primer_of_another_program_stays_and_counts_as_a_version() {
     );
     assert_eq!(newest(&place, "2026-02-12").2, "The giraffe was measured.");
     assert_eq!(newest(&place, "2026-W07").1, SummaryAuthor::File);
-    // Our own session has a number of its own.
+    // icecore's own session has a number of its own.
     assert!(newest(&place, "2026-02-12_session_02").2.contains("boat"));
-    // What we would have written waits for a person, who may let it stand.
+    // icecore's own draft waits for the user, who may keep the existing file.
     let memory = place.at(place.moment(date(2026, 4, 20), 9, 0));
     let week: Period = "2026-W07".parse().unwrap();
     let drafts = block_on(memory.list_pending_reviews()).unwrap();
@@ -101,7 +101,7 @@ fn a_primer_of_another_program_stays_and_counts_as_a_version() {
 // P13
 #[test]
 fn a_file_that_takes_the_place_of_our_primer_stays() {
-    let place = Place::new("Europe/Berlin");
+    let place = ZonedVault::new("Europe/Berlin");
     say(&place, 12, "own", "We paint the boat green on this day.");
     night(&place.at(place.moment(date(2026, 2, 13), 3, 0))).unwrap();
     let path = "primers/daily/2026-02-12.md";
@@ -122,7 +122,7 @@ fn a_file_that_takes_the_place_of_our_primer_stays() {
 // K14
 #[test]
 fn entries_of_others_in_the_cascade_files_stay_and_count() {
-    let place = Place::new("Europe/Berlin");
+    let place = ZonedVault::new("Europe/Berlin");
     let thirty = "memory/summaries/30day.md";
     let foreign =
         "### 2026-01-15 (from 12 snapshots)\n\nThe giraffe was fed.\nIt liked the\n  leaves.";
@@ -152,8 +152,8 @@ fn entries_of_others_in_the_cascade_files_stay_and_count() {
         assert_eq!(last.matches("### 2026-02-10").count(), 1, "{last}");
     }
     assert!(last.contains("boat green on day 11"), "{last}");
-    // In the order of time, and months later they are still there, while our own days went into
-    // their month.
+    // In order of time, and months later they are still there, while icecore's own days were merged
+    // into their month.
     assert!(
         last.find("giraffe") < last.find("day 9") && last.find("day 9") < last.find("okapi"),
         "{last}"
@@ -184,7 +184,7 @@ fn entries_of_others_in_the_cascade_files_stay_and_count() {
 // K14
 #[test]
 fn an_entry_of_ours_that_is_edited_keeps_the_edit() {
-    let place = Place::new("Europe/Berlin");
+    let place = ZonedVault::new("Europe/Berlin");
     let thirty = "memory/summaries/30day.md";
     say(&place, 10, "own", "We paint the boat green.");
     say(&place, 11, "own", "We paint the mast red.");
@@ -192,7 +192,7 @@ fn an_entry_of_ours_that_is_edited_keeps_the_edit() {
     let text = place.read(thirty);
     assert!(text.contains("boat green"), "{text}");
     write(&place, thirty, &text.replace("boat green", "boat blue, in the end"));
-    // A new version of the other day must not bring the old words of this one back.
+    // A new version of the other day must not restore this one's old text.
     say(&place, 11, "own", "And the oars are yellow.");
     for day in 15..18 {
         night(&place.at(place.moment(date(2026, 2, day), 3, 0))).unwrap();
@@ -210,7 +210,7 @@ fn an_entry_of_ours_that_is_edited_keeps_the_edit() {
 // L4
 #[test]
 fn a_page_of_another_program_stays_while_its_words_are_learnt() {
-    let place = Place::new("Europe/Berlin");
+    let place = ZonedVault::new("Europe/Berlin");
     let at = |day: i8| place.moment(date(2026, 2, day), 3, 0);
     let path = "knowledge/entities/buckydrop.md";
     let page = "# BuckyDrop\n*Type: company*\n\n## Summary\nA supplier that\nships for us.\n\n## Key Facts\n- Ships from Shenzhen [source: memory/2025-09-01.md] [verified: 2025-09-01]\n- Costs 4 EUR a parcel\n";
@@ -218,7 +218,7 @@ fn a_page_of_another_program_stays_while_its_words_are_learnt() {
     for day in 13..16 {
         let said = RememberRequest {
             entity: Some("buckydrop".into()),
-            ..crate::said(&format!("BuckyDrop has {day} clerks in hall {day}"))
+            ..crate::statement(&format!("BuckyDrop has {day} clerks in hall {day}"))
         };
         block_on(place.live(place.moment(date(2026, 2, day - 1), 9, 0)).remember(said)).unwrap();
         night(&place.live(at(day))).unwrap();
@@ -239,7 +239,7 @@ fn a_page_of_another_program_stays_while_its_words_are_learnt() {
         "{:?}",
         facts(16)
     );
-    // A line that its owner changes replaces what it was, and the file is still the owner's.
+    // A line that its owner changes replaces the old one, and the file still belongs to the owner.
     let changed = page.replace("4 EUR", "5 EUR");
     write(&place, path, &changed);
     for day in 17..19 {
@@ -252,10 +252,12 @@ fn a_page_of_another_program_stays_while_its_words_are_learnt() {
         "{:?}",
         facts(19)
     );
-    // A page of our own that lost its end is written again.
+    // One of icecore's pages that lost its end is written again.
     let own = "knowledge/entities/apollo.md";
-    let said =
-        RememberRequest { entity: Some("apollo".into()), ..crate::said("Apollo costs 500 EUR") };
+    let said = RememberRequest {
+        entity: Some("apollo".into()),
+        ..crate::statement("Apollo costs 500 EUR")
+    };
     block_on(place.live(at(19)).remember(said)).unwrap();
     night(&place.live(at(20))).unwrap();
     let whole = place.read(own);
@@ -266,10 +268,10 @@ fn a_page_of_another_program_stays_while_its_words_are_learnt() {
     }
 }
 
-// P13, C.1 row 17
+// P13
 #[test]
 fn forgetting_takes_forgotten_words_only_from_what_icecore_did_not_write() {
-    let place = Place::new("Europe/Berlin");
+    let place = ZonedVault::new("Europe/Berlin");
     let thirty = "memory/summaries/30day.md";
     let week = "## Milestones\n- the yak arrived\n";
     write(&place, "primers/weekly/2026-W07.md", week);
@@ -287,7 +289,7 @@ fn forgetting_takes_forgotten_words_only_from_what_icecore_did_not_write() {
     say(&place, 11, "own", "We painted the purple walrus green.");
     say(&place, 12, "own", "We painted the mast as well.");
     night(&place.at(place.moment(date(2026, 2, 14), 3, 0))).unwrap();
-    // Nobody has looked at this entry yet.
+    // This entry was not imported yet.
     write(
         &place,
         thirty,
@@ -339,7 +341,7 @@ fn forgetting_takes_forgotten_words_only_from_what_icecore_did_not_write() {
 // P13
 #[test]
 fn a_primer_of_another_program_stays_when_its_conversation_is_forgotten() {
-    let place = Place::new("Europe/Berlin");
+    let place = ZonedVault::new("Europe/Berlin");
     say(&place, 12, "own", "We paint the boat green on this day.");
     night(&place.at(place.moment(date(2026, 2, 13), 3, 0))).unwrap();
     let path = "primers/daily/2026-02-12.md";
@@ -361,7 +363,7 @@ fn a_primer_of_another_program_stays_when_its_conversation_is_forgotten() {
 // K14
 #[test]
 fn several_entries_of_others_for_one_day_are_a_version_each() {
-    let place = Place::new("Europe/Berlin");
+    let place = ZonedVault::new("Europe/Berlin");
     let thirty = "memory/summaries/30day.md";
     let entry = |text: &str| format!("---\n### 2026-01-15 (from 1 snapshot)\n\n{text}\n\n---\n");
     let text = entry("The giraffe.") + &entry("The yak.");
@@ -375,7 +377,7 @@ fn several_entries_of_others_for_one_day_are_a_version_each() {
             "day {day}"
         );
     }
-    // What its owner goes back to counts again.
+    // A text that its owner restores counts again.
     write(&place, thirty, &entry("The giraffe."));
     for day in 17..20 {
         night(&place.at(place.moment(date(2026, 2, day), 3, 0))).unwrap();
@@ -390,12 +392,12 @@ fn several_entries_of_others_for_one_day_are_a_version_each() {
 // L4
 #[test]
 fn pages_that_can_be_written_are_known_beside_one_that_cannot() {
-    let place = Place::new("Europe/Berlin");
+    let place = ZonedVault::new("Europe/Berlin");
     let now = place.moment(date(2026, 2, 13), 9, 0);
     for entity in ["alpha", "beta", "gamma"] {
         let said = RememberRequest {
             entity: Some(entity.into()),
-            ..crate::said(&format!("{entity} costs 500 EUR"))
+            ..crate::statement(&format!("{entity} costs 500 EUR"))
         };
         block_on(place.live(now).remember(said)).unwrap();
     }

@@ -1,5 +1,5 @@
-//! Models that hang, flood, lie and break off: every ask ends in time, once, and without the key in
-//! any text.
+//! Models that hang, flood, send nonsense and break off: every request ends in time, once, and
+//! without the key in any text.
 
 use std::fs;
 use std::future::Future;
@@ -17,7 +17,7 @@ use tempfile::TempDir;
 use crate::scripted::{Act, Scripted, head, reply, send};
 
 const KEY: &str = "sk-hush-4711";
-/// The longest any single ask of these tests may take.
+/// The longest a single request of these tests may take.
 const BOUND: Duration = Duration::from_secs(4);
 
 fn run<T>(future: impl Future<Output = T>) -> T {
@@ -107,11 +107,11 @@ fn check(provider: Provider, path: &str, cases: Vec<Case>) {
     }
 }
 
-fn says(found: &Result<ModelAnswer, ModelError>, text: &str) -> bool {
+fn is_answer(found: &Result<ModelAnswer, ModelError>, text: &str) -> bool {
     found.as_ref().is_ok_and(|answer| answer.text == text && answer.finish == FinishReason::Done)
 }
 
-fn broken(found: &Result<ModelAnswer, ModelError>, part: &str) -> bool {
+fn is_invalid_answer(found: &Result<ModelAnswer, ModelError>, part: &str) -> bool {
     matches!(found, Err(trouble @ ModelError::InvalidAnswer { said, .. }) if said.contains(part) && trouble.is_retryable() && trouble.may_have_cost())
 }
 
@@ -133,7 +133,7 @@ fn what_servers_do_right_is_understood() {
         "/v1",
         vec![
             case("a stream", vec![good()], 1, |found| {
-                says(found, "hello")
+                is_answer(found, "hello")
                     && found.as_ref().is_ok_and(|it| {
                         !it.measured && it.tokens_in == 5 && it.tokens_out == 2 && it.streamed
                     })
@@ -149,13 +149,13 @@ fn what_servers_do_right_is_understood() {
                 ]],
                 1,
                 |found| {
-                    says(found, "hello")
+                    is_answer(found, "hello")
                         && found
                             .as_ref()
                             .is_ok_and(|it| it.measured && it.tokens_in == 12 && it.tokens_out == 2)
                 },
             ),
-            case("CRLF", vec![vec![head(), send(crlf)]], 1, |found| says(found, "hello")),
+            case("CRLF", vec![vec![head(), send(crlf)]], 1, |found| is_answer(found, "hello")),
             case(
                 "comments and pings",
                 vec![vec![
@@ -166,7 +166,7 @@ fn what_servers_do_right_is_understood() {
                     end("stop"),
                 ]],
                 1,
-                |found| says(found, "hello"),
+                |found| is_answer(found, "hello"),
             ),
             case(
                 "a character split over two pieces",
@@ -177,20 +177,22 @@ fn what_servers_do_right_is_understood() {
                     Act::Send(bytes[cut..].to_vec()),
                 ]],
                 1,
-                |found| says(found, "né"),
+                |found| is_answer(found, "né"),
             ),
             case(
                 "thoughts are counted, not kept",
                 vec![vec![head(), send(thinking), delta("hello"), end("stop")]],
                 1,
-                |found| says(found, "hello") && found.as_ref().is_ok_and(|it| it.tokens_out == 5),
+                |found| {
+                    is_answer(found, "hello") && found.as_ref().is_ok_and(|it| it.tokens_out == 5)
+                },
             ),
             case(
                 "no stream",
                 vec![reply(200, "Content-Type: application/json\r\n", whole)],
                 1,
                 |found| {
-                    says(found, "hello")
+                    is_answer(found, "hello")
                         && found
                             .as_ref()
                             .is_ok_and(|it| it.measured && it.tokens_in == 7 && !it.streamed)
@@ -206,7 +208,7 @@ fn what_servers_do_right_is_understood() {
                 "no [DONE], and a hang after the end",
                 vec![vec![head(), delta("hello"), send(stop), Act::Hang]],
                 1,
-                |found| says(found, "hello"),
+                |found| is_answer(found, "hello"),
             ),
             case(
                 "another reason",
@@ -233,47 +235,47 @@ fn what_servers_do_wrong_ends_in_trouble_that_says_so() {
                 "garbage instead of HTTP",
                 vec![vec![send("\u{0}\u{1}garbage\r\n\r\n")]],
                 1,
-                |found| broken(found, ""),
+                |found| is_invalid_answer(found, ""),
             ),
-            case("nothing at all", vec![vec![]], 1, |found| broken(found, "")),
+            case("nothing at all", vec![vec![]], 1, |found| is_invalid_answer(found, "")),
             case("a web page", vec![reply(200, "", "<!doctype html><p>Log in</p>")], 1, |found| {
-                broken(found, "web page")
+                is_invalid_answer(found, "web page")
             }),
             case("plain words", vec![reply(200, "", "it works!\n")], 1, |found| {
-                broken(found, "neither JSON nor events")
+                is_invalid_answer(found, "neither JSON nor events")
             }),
             case("half a JSON", vec![reply(200, "", "{\"choices\": [{\"mess")], 1, |found| {
-                broken(found, "not whole JSON")
+                is_invalid_answer(found, "not whole JSON")
             }),
             case(
                 "half of what was promised",
                 vec![reply(200, "Content-Length: 999\r\n", "{\"choices\": [{\"mess")],
                 1,
-                |found| broken(found, "broke off"),
+                |found| is_invalid_answer(found, "broke off"),
             ),
             case("JSON of another kind", vec![reply(200, "", "{\"hello\": 1}")], 1, |found| {
-                broken(found, "no `choices`")
+                is_invalid_answer(found, "no `choices`")
             }),
             case(
                 "an error with a good status",
                 vec![reply(200, "", "{\"error\": \"no such model\"}")],
                 1,
-                |found| broken(found, "no such model"),
+                |found| is_invalid_answer(found, "no such model"),
             ),
             case("cut in mid-stream", vec![vec![head(), delta("hel")], good()], 1, |found| {
-                broken(found, "before it was finished")
+                is_invalid_answer(found, "before it was finished")
             }),
             case(
                 "torn in mid-stream",
                 vec![vec![send(chunked), send("5\r\ndata:")], good()],
                 1,
-                |found| broken(found, "broke off"),
+                |found| is_invalid_answer(found, "broke off"),
             ),
             case(
                 "an event that is not JSON",
                 vec![vec![head(), send("data: {oops\n\n")]],
                 1,
-                |found| broken(found, "not JSON"),
+                |found| is_invalid_answer(found, "not JSON"),
             ),
             case(
                 "an error in mid-stream",
@@ -286,13 +288,13 @@ fn what_servers_do_wrong_ends_in_trouble_that_says_so() {
                     good(),
                 ],
                 1,
-                |found| broken(found, "overloaded"),
+                |found| is_invalid_answer(found, "overloaded"),
             ),
             case(
                 "compressed unasked",
                 vec![reply(200, "Content-Encoding: gzip\r\n", "\u{1f}")],
                 1,
-                |found| broken(found, "compressed"),
+                |found| is_invalid_answer(found, "compressed"),
             ),
             case("an empty answer", vec![vec![head(), end("stop")]], 1, |found| {
                 matches!(found, Err(ModelError::Empty { .. }))
@@ -350,7 +352,7 @@ fn what_says_later_is_asked_again_and_at_most_twice() {
         "/v1",
         vec![
             case("429 and no wait", vec![status(429, "Retry-After: 0\r\n"), good()], 2, |found| {
-                says(found, "hello")
+                is_answer(found, "hello")
             }),
             case("500 twice", vec![status(500, ""), status(529, ""), good()], 3, |found| {
                 found.as_ref().is_ok_and(|it| it.retries == 2)
@@ -376,7 +378,7 @@ fn what_says_later_is_asked_again_and_at_most_twice() {
         ..model(Provider::OpenAi, server.url("/v1"))
     };
     let begun = std::time::Instant::now();
-    assert!(says(&complete(&patient, &ask()), "hello"));
+    assert!(is_answer(&complete(&patient, &ask()), "hello"));
     assert!(begun.elapsed() >= Duration::from_secs(1));
     assert_eq!(server.requests().len(), 2);
 }
@@ -484,7 +486,7 @@ fn however_much_comes_only_so_much_is_kept() {
                 "a head without end",
                 vec![vec![send("HTTP/1.1 200 OK\r\nX: "), Act::Flood(line)]],
                 1,
-                |found| broken(found, ""),
+                |found| is_invalid_answer(found, ""),
             ),
         ],
     );
@@ -505,7 +507,7 @@ fn a_later_attempt_is_given_more_time() {
     assert!(
         matches!(found(0), Err(ModelError::TimedOut { after, .. }) if after == Duration::from_millis(450))
     );
-    assert!(says(&found(2), "hello"));
+    assert!(is_answer(&found(2), "hello"));
 }
 
 fn body(request: &str) -> Value {
@@ -601,12 +603,12 @@ fn a_check_tells_what_the_model_can_do() {
         probes.into_iter().map(|probe| (probe.what, probe.ok)).collect::<Vec<_>>()
     };
     let (reach, know, answer, stream, count, obey) = (
-        "it can be reached",
-        "it knows the model",
-        "it answers",
-        "it streams",
-        "it counts its tokens",
-        "it keeps to a schema",
+        "reachable",
+        "model is listed",
+        "answers",
+        "streams",
+        "reports token usage",
+        "follows a schema",
     );
     assert_eq!(
         found(vec![list("tiny"), good(), json()]),
@@ -631,39 +633,40 @@ fn a_check_tells_what_the_model_can_do() {
 }
 
 /// An event of Anthropic's stream.
-fn told(value: &Value) -> Act {
+fn event(value: &Value) -> Act {
     send(&format!("event: {}\ndata: {value}\n\n", value["type"].as_str().unwrap()))
 }
 
-fn started() -> Act {
-    told(
+fn start_event() -> Act {
+    event(
         &json!({"type": "message_start", "message": {"usage": {"input_tokens": 9, "cache_read_input_tokens": 3, "output_tokens": 1}}}),
     )
 }
 
 fn wrote(delta: &Value) -> Act {
-    told(&json!({"type": "content_block_delta", "index": 0, "delta": delta}))
+    event(&json!({"type": "content_block_delta", "index": 0, "delta": delta}))
 }
 
-fn stopped(reason: &str) -> Vec<Act> {
+fn stop_events(reason: &str) -> Vec<Act> {
     vec![
-        told(
+        event(
             &json!({"type": "message_delta", "delta": {"stop_reason": reason}, "usage": {"output_tokens": 4}}),
         ),
-        told(&json!({"type": "message_stop"})),
+        event(&json!({"type": "message_stop"})),
     ]
 }
 
 #[test]
 fn anthropics_messages_are_understood_or_said_to_be_broken() {
     let text = || wrote(&json!({"type": "text_delta", "text": "hello"}));
-    let ping = || told(&json!({"type": "ping"}));
+    let ping = || event(&json!({"type": "ping"}));
     let thought = || wrote(&json!({"type": "thinking_delta", "thinking": "hm"}));
     let good = || {
-        [vec![head(), started(), ping(), thought(), text(), ping()], stopped("end_turn")].concat()
+        [vec![head(), start_event(), ping(), thought(), text(), ping()], stop_events("end_turn")]
+            .concat()
     };
     let whole = json!({"type": "message", "content": [{"type": "text", "text": "hello"}], "stop_reason": "end_turn", "usage": {"input_tokens": 1, "output_tokens": 2}});
-    let overloaded = told(
+    let overloaded = event(
         &json!({"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}),
     );
     check(
@@ -671,34 +674,34 @@ fn anthropics_messages_are_understood_or_said_to_be_broken() {
         "",
         vec![
             case("a stream", vec![good()], 1, |found| {
-                says(found, "hello") && found.as_ref().is_ok_and(|it| it.measured && it.tokens_in == 12 && it.tokens_out == 4)
+                is_answer(found, "hello") && found.as_ref().is_ok_and(|it| it.measured && it.tokens_in == 12 && it.tokens_out == 4)
             }),
             case("no stream", vec![reply(200, "", &whole.to_string())], 1, |found| {
-                says(found, "hello") && found.as_ref().is_ok_and(|it| it.measured)
+                is_answer(found, "hello") && found.as_ref().is_ok_and(|it| it.measured)
             }),
-            case("cut off", vec![[vec![head(), started(), text()], stopped("max_tokens")].concat()], 1, |found| {
+            case("cut off", vec![[vec![head(), start_event(), text()], stop_events("max_tokens")].concat()], 1, |found| {
                 found.as_ref().is_ok_and(|answer| answer.finish == FinishReason::CutOff)
             }),
-            case("an error in mid-stream", vec![vec![head(), started(), text(), overloaded], good()], 1, |found| {
-                broken(found, "Overloaded")
+            case("an error in mid-stream", vec![vec![head(), start_event(), text(), overloaded], good()], 1, |found| {
+                is_invalid_answer(found, "Overloaded")
             }),
-            case("cut in mid-stream", vec![vec![head(), started(), text()], good()], 1, |found| broken(found, "before it was finished")),
-            case("529, then good", vec![status(529, ""), good()], 2, |found| says(found, "hello")),
+            case("cut in mid-stream", vec![vec![head(), start_event(), text()], good()], 1, |found| is_invalid_answer(found, "before it was finished")),
+            case("529, then good", vec![status(529, ""), good()], 2, |found| is_answer(found, "hello")),
             case("no key", vec![status(401, "")], 1, |found| matches!(found, Err(ModelError::Refused { status: 401, .. }))),
-            case("a hang between pieces", vec![vec![head(), started(), Act::Hang]], 1, |found| {
+            case("a hang between pieces", vec![vec![head(), start_event(), Act::Hang]], 1, |found| {
                 matches!(found, Err(ModelError::TimedOut { .. }))
             }),
             case(
                 "an endless stream",
                 vec![vec![
                     head(),
-                    started(),
+                    start_event(),
                     Act::Flood(b"data: {\"type\":\"content_block_delta\",\"delta\":{\"text\":\"on and on \"}}\n\n".to_vec()),
                 ]],
                 1,
                 |found| found.as_ref().is_ok_and(|answer| answer.finish == FinishReason::CutOff && answer.text.len() == 4896),
             ),
-            case("an empty answer", vec![[vec![head(), started()], stopped("end_turn")].concat()], 1, |found| {
+            case("an empty answer", vec![[vec![head(), start_event()], stop_events("end_turn")].concat()], 1, |found| {
                 matches!(found, Err(ModelError::Empty { .. }))
             }),
         ],
@@ -711,8 +714,8 @@ fn anthropic_is_made_to_call_a_tool_for_a_form() {
     let chat = wrote(&json!({"type": "text_delta", "text": "Let me call it."}));
     let server = Scripted::play(vec![
         [
-            vec![head(), started(), chat, piece("{\"word\":"), piece(" \"hi\"}")],
-            stopped("tool_use"),
+            vec![head(), start_event(), chat, piece("{\"word\":"), piece(" \"hi\"}")],
+            stop_events("tool_use"),
         ]
         .concat(),
     ]);

@@ -1,25 +1,25 @@
-//! Every verb on a real vault: stories that span days, and every verb stopped at each of its
+//! The engine on a real vault: stories that span days, and every operation stopped at each of its
 //! writes.
 #![allow(clippy::disallowed_methods, reason = "these tests write files as other programs would")]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails loudly")]
 
-mod across;
 mod branches;
-mod carry;
 mod cascade;
+mod consolidation;
 mod converse;
 mod embed;
-mod find;
 mod foreign;
-mod homes;
+mod insights;
+mod interrupted_writes;
 mod llm;
 mod memory_tool;
-mod night;
 mod poison;
 mod prompts;
 mod scripted;
-mod stops;
+mod search;
+mod store_parity;
 mod stories;
+mod transfer;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -27,7 +27,7 @@ use std::sync::Arc;
 
 use icecore_engine::clock::FixedClock;
 use icecore_engine::{Memory, RememberRequest};
-use icecore_store::Store;
+use icecore_store::prelude::*;
 use icecore_store::testing::FailingStore;
 use icecore_store::vault::Vault;
 use pollster::block_on;
@@ -36,12 +36,12 @@ use tempfile::TempDir;
 pub(crate) const MORNING: &str = "2026-02-13T09:30:00+01:00";
 
 /// A vault in a temporary folder.
-pub(crate) struct Home {
+pub(crate) struct TestVault {
     _folder: TempDir,
     pub(crate) root: PathBuf,
 }
 
-impl Home {
+impl TestVault {
     pub(crate) fn new() -> Self {
         let folder = TempDir::new().unwrap();
         let root = folder.path().join("vault");
@@ -49,12 +49,12 @@ impl Home {
         Self { _folder: folder, root }
     }
 
-    /// The memory in it, at that moment.
+    /// Opens its memory at that moment.
     pub(crate) fn at(&self, now: &str) -> Memory {
         self.memory(Arc::new(Vault::open(&self.root).unwrap()), now)
     }
 
-    /// Likewise, with a store that stops after so many writes.
+    /// Like `at`, with a store that fails after so many writes.
     pub(crate) fn stopping(&self, writes: usize) -> Memory {
         self.memory(Arc::new(FailingStore::new(Vault::open(&self.root).unwrap(), writes)), MORNING)
     }
@@ -74,7 +74,7 @@ impl Home {
         fs::read_to_string(self.root.join(path)).unwrap_or_default()
     }
 
-    /// Every file but what is derived, private or git's, with its text.
+    /// Every file with its text, except derived, private and git files.
     pub(crate) fn files(&self) -> Vec<(String, String)> {
         let mut found = Vec::new();
         collect(&self.root, &self.root, &mut found);
@@ -98,6 +98,6 @@ pub(crate) fn collect(root: &Path, folder: &Path, found: &mut Vec<(String, Strin
     }
 }
 
-pub(crate) fn said(text: &str) -> RememberRequest {
+pub(crate) fn statement(text: &str) -> RememberRequest {
     RememberRequest { text: text.into(), ..RememberRequest::default() }
 }

@@ -1,5 +1,5 @@
-//! The memory tool on a real vault: what it answers, what it keeps, and that nothing leads out of
-//! its folder.
+//! The memory tool on a real vault: its answers, what it stores, and that nothing leads out of its
+//! folder.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -10,7 +10,7 @@ use icecore_engine::{Memory, SearchRequest, ToolAnswer};
 use pollster::block_on;
 use serde_json::{Value, json};
 
-use crate::{Home, MORNING};
+use crate::{MORNING, TestVault};
 
 fn ask(memory: &Memory, input: &Value) -> ToolAnswer {
     block_on(memory.run_memory_tool(&input.to_string()))
@@ -29,10 +29,10 @@ fn wrong(memory: &Memory, input: Value, content: &str) {
 
 const LISTED: &str = "Here're the files and directories up to 2 levels deep in /memories, excluding hidden items and node_modules:\n";
 
-// The texts of the tool's documentation, word for word
+// The texts of the tool's documentation, verbatim
 #[test]
 fn a_model_keeps_its_notes_and_is_answered_as_documented() {
-    let home = Home::new();
+    let home = TestVault::new();
     let memory = home.at(MORNING);
     check(
         &memory,
@@ -109,7 +109,7 @@ fn a_model_keeps_its_notes_and_is_answered_as_documented() {
     );
     assert_eq!(home.read("memory/tool/done/2026/a.md"), "# Plan\nby Ann\nport 7431\nend\n");
     assert!(!home.root.join("memory/tool/work").exists());
-    // It is found like everything else.
+    // Search finds it like everything else.
     let found = |memory: &Memory| {
         let finder = block_on(memory.open_searcher(None, &|_, _| {})).unwrap();
         let looking =
@@ -133,7 +133,7 @@ fn a_model_keeps_its_notes_and_is_answered_as_documented() {
         "Error: The /memories directory itself cannot be deleted",
     );
     assert_eq!(found(&memory), 0);
-    // Every version can be had back, through all its names.
+    // Every version can be restored, through all its names.
     let versions = block_on(memory.list_memory_tool_versions("/memories/done/2026/a.md")).unwrap();
     let told: Vec<(&str, &str)> =
         versions.iter().map(|version| (version.did.as_str(), version.text.as_str())).collect();
@@ -151,10 +151,10 @@ fn a_model_keeps_its_notes_and_is_answered_as_documented() {
     assert!(block_on(memory.verify()).unwrap().ok);
 }
 
-// Secrets do not get in, not even by halves
+// Secrets do not get in, not even in parts
 #[test]
 fn what_a_model_keeps_passes_the_gate_and_is_bounded() {
-    let home = Home::new();
+    let home = TestVault::new();
     let memory = home.at(MORNING);
     let key = format!("AKIA{}", "IOSFODNN7EXAMPLE");
     let answer = ask(
@@ -192,7 +192,7 @@ fn what_a_model_keeps_passes_the_gate_and_is_bounded() {
     );
 }
 
-/// Everything below a folder: its name, what it is, what is in it.
+/// Everything below a folder: name, kind and content.
 fn everything(folder: &Path, without: &[&Path]) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     for entry in fs::read_dir(folder).unwrap().flatten() {
@@ -221,7 +221,7 @@ fn everything(folder: &Path, without: &[&Path]) -> BTreeSet<String> {
     found
 }
 
-/// Ways to name something that is not the model's own, as people have tried them.
+/// Known ways to name something outside of the model's own folder.
 fn tricks(outside: &str) -> Vec<String> {
     let deep = "/memories/../../../../../../../..".to_owned();
     let mut tricks: Vec<String> = [
@@ -335,10 +335,10 @@ fn tricks(outside: &str) -> Vec<String> {
     tricks
 }
 
-// RELIABILITY C.1 rows 4 and 5: every trick in every place where a path may stand
+// Every trick in every field that takes a path
 #[test]
 fn no_path_leads_out_of_the_folder() {
-    let home = Home::new();
+    let home = TestVault::new();
     let above = home.root.parent().unwrap().to_owned();
     const CANARY: &str = "canary-7431-outside";
     home.write("memory/secret.md", CANARY);
@@ -377,7 +377,7 @@ fn no_path_leads_out_of_the_folder() {
     }
     assert!(asked >= 300, "{asked}");
     assert_eq!(everything(&above, &[&private]), before);
-    // What was put there by somebody else's hand is not even seen.
+    // A file that another program put there is not visible.
     let seen = ask(&memory, &json!({"command": "view", "path": "/memories"})).content;
     assert_eq!(seen, format!("{LISTED}4B\t/memories\n4B\t/memories/own.md"));
     // The folder itself may not be a link either.

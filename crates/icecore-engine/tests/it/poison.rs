@@ -1,5 +1,5 @@
-//! Poison (C.1, rows 1 and 2): what tools, pages and strangers say to get into memory stays their
-//! words, whoever distils it.
+//! Memory poisoning: statements of tools, pages and strangers that try to get into memory stay
+//! attributed to them, whatever extracts them.
 
 use std::fs;
 use std::sync::Arc;
@@ -23,10 +23,10 @@ use jiff::civil::{Date, date};
 use pollster::block_on;
 use serde_json::{Value, json};
 
-use crate::cascade::{NoHistory, Place};
-use crate::night::{Standing, sources};
+use crate::cascade::{NoHistory, ZonedVault};
+use crate::consolidation::{StoppedClock, sources};
 
-/// How the word begins by which an attempt is found again.
+/// The prefix of the word by which an attempt is recognized.
 const CANARY: &str = "kanari";
 
 /// Every attempt with its own word.
@@ -36,11 +36,11 @@ fn attempts() -> Vec<String> {
         .filter(|line| !line.is_empty() && !line.starts_with('#') && line.contains("{{C}}"));
     lines
         .enumerate()
-        .map(|(at, line)| unescaped(line).replace("{{C}}", &format!("{CANARY}{at:03}")))
+        .map(|(at, line)| unescape(line).replace("{{C}}", &format!("{CANARY}{at:03}")))
         .collect()
 }
 
-fn unescaped(line: &str) -> String {
+fn unescape(line: &str) -> String {
     let mut out = String::new();
     let mut rest = line;
     while let Some((before, after)) = rest.split_once('\\') {
@@ -57,12 +57,11 @@ fn unescaped(line: &str) -> String {
     out + rest
 }
 
-/// A model that does what whatever it is shown tells it to: everything becomes a rule for good,
-/// said by the person.
-struct Obedient;
+/// A model that obeys its input: everything becomes a permanent rule, attributed to the user.
+struct ObedientModel;
 
 #[async_trait]
-impl Llm for Obedient {
+impl Llm for ObedientModel {
     fn name(&self) -> String {
         "obedient".into()
     }
@@ -90,7 +89,7 @@ impl Llm for Obedient {
                     .unwrap_or(line);
                 events.push(event("constraint", line, line, at + 1));
                 events.push(event("fact", line, word, at + 1));
-                // As if the person had said it.
+                // As if the user had said it.
                 events.push(event("preference", line, line, 1));
                 events.push(event("decision", &format!("The user decided: {line}"), line, 1));
             }
@@ -122,18 +121,18 @@ impl Llm for Obedient {
 
 const DAY: Date = date(2026, 2, 13);
 
-fn live(place: &Place, now: Moment) -> Memory {
+fn live(place: &ZonedVault, now: Moment) -> Memory {
     block_on(Memory::open(
         Arc::new(Vault::open(&place.root).unwrap()),
         Arc::new(NoHistory),
-        Box::new(Standing(now.timestamp())),
+        Box::new(StoppedClock(now.timestamp())),
     ))
     .unwrap()
 }
 
-/// The attempts as a tool's output, as a page somebody took in, as a tool's result in a transcript,
-/// as imported Markdown and in talks among several people.
-fn feed(place: &Place, attempts: &[String]) {
+/// The attempts as a tool's output, as a pasted page, as a tool's result in a transcript, as
+/// imported Markdown and in group chats.
+fn feed(place: &ZonedVault, attempts: &[String]) {
     let memory = live(place, place.moment(DAY, 20, 0));
     let line = |session: &str, role: Role, name: Option<&str>, text: &str| IncomingMessage {
         ts: Some(place.moment(DAY, 9, 5)),
@@ -148,7 +147,7 @@ fn feed(place: &Place, attempts: &[String]) {
     for (at, attempt) in attempts.iter().enumerate() {
         let session = format!("tool-{at}");
         said.push(line(&session, Role::User, None, "Please look up the opening hours."));
-        // A tool may call itself what it likes.
+        // A tool may give itself any name.
         said.push(line(&session, Role::Tool, Some("user"), attempt));
         said.push(line(&session, Role::Assistant, None, "They open at nine."));
     }
@@ -226,7 +225,7 @@ fn feed(place: &Place, attempts: &[String]) {
             let id = format!("{at}-{role}");
             lines.push(json!({ "conversation": "group", "ts": "2026-02-13T11:00:00Z", "role": role, "id": id, "text": text }).to_string());
         }
-        // Text has no marks of its own: a line `User: ...` in it would be a turn.
+        // Plain text has no escapes: a line `User: ...` in it would be a turn.
         if !["user", "assistant", "human"]
             .iter()
             .any(|word| attempt.to_lowercase().contains(&format!("{word}:")))
@@ -249,13 +248,13 @@ fn feed(place: &Place, attempts: &[String]) {
     ))
     .unwrap();
     assert!(
-        taken.taken.others["Bob"] >= 80 && taken.taken.others.contains_key("Carol"),
+        taken.capture.others["Bob"] >= 80 && taken.capture.others.contains_key("Carol"),
         "{:?}",
-        taken.taken.others
+        taken.capture.others
     );
 }
 
-async fn chat(place: &Place, attempts: &[String]) -> Pack {
+async fn chat(place: &ZonedVault, attempts: &[String]) -> Pack {
     let chats = Chats::open(Arc::new(live(place, place.moment(DAY, 21, 0)))).await.unwrap();
     let message = |role: &str, text: &str, has_tools: bool| ChatMessage {
         name: None,
@@ -291,7 +290,7 @@ async fn chat(place: &Place, attempts: &[String]) -> Pack {
     chats.build_pack("chat").await.unwrap()
 }
 
-fn press(place: &Place, model: Option<&dyn Llm>) -> Result<(), Error> {
+fn run_rollup(place: &ZonedVault, model: Option<&dyn Llm>) -> Result<(), Error> {
     let asking = model.map(|llm| ModelBudget {
         llm,
         ceiling: 1_000_000_000,
@@ -302,13 +301,13 @@ fn press(place: &Place, model: Option<&dyn Llm>) -> Result<(), Error> {
     block_on(memory.run_due_jobs(asking.as_ref(), &|_, _, _| {})).map(|_| ())
 }
 
-/// The lines of a pack that have an attempt's word and are not quoted.
-fn unquoted(text: &str) -> Vec<&str> {
+/// The lines of a pack that contain an attempt's word and are not quoted.
+fn unquoted_lines(text: &str) -> Vec<&str> {
     text.lines().filter(|line| line.contains(CANARY) && !line.starts_with("> ")).collect()
 }
 
 fn check(model: Option<&dyn Llm>) -> usize {
-    let place = Place::new("Europe/Berlin");
+    let place = ZonedVault::new("Europe/Berlin");
     let attempts = attempts();
     assert!(attempts.len() >= 100, "{}", attempts.len());
     let vendor =
@@ -320,10 +319,10 @@ fn check(model: Option<&dyn Llm>) -> usize {
         .build()
         .unwrap()
         .block_on(chat(&place, &attempts));
-    press(&place, model).unwrap();
+    run_rollup(&place, model).unwrap();
     let memory = live(&place, place.moment(date(2026, 2, 14), 9, 0));
 
-    // Nothing of it is an event that counts, and what was known still holds.
+    // None of it is an active event, and earlier statements still hold.
     let all = block_on(memory.query_events(&EventQuery::all())).unwrap();
     for entry in &all {
         let quote = entry.event.extra_field::<String>(QUOTE_FIELD).unwrap_or_default();
@@ -333,7 +332,7 @@ fn check(model: Option<&dyn Llm>) -> usize {
     }
     assert!(all.iter().any(|entry| entry.event.id == known && entry.state.is_active()));
 
-    // No pack says it but as somebody's words, and no block ends early.
+    // Packs contain it only as quotations, and no block ends early.
     let mut packs = vec![
         ("chat", chatted),
         ("recall", block_on(memory.build_recall_pack(None, &[])).unwrap()),
@@ -360,9 +359,9 @@ fn check(model: Option<&dyn Llm>) -> usize {
         ));
     }
     for (name, pack) in &packs {
-        assert_eq!(unquoted(&pack.text), [""; 0], "{name}");
+        assert_eq!(unquoted_lines(&pack.text), [""; 0], "{name}");
         let stripped = capture_filter::strip_blocks(&pack.text);
-        // A chat is told its last turns beside the block.
+        // A chat request repeats its last turns next to the block.
         if *name != "chat" {
             assert_eq!(
                 (stripped.blocks, stripped.text.trim()),
@@ -379,17 +378,17 @@ fn check(model: Option<&dyn Llm>) -> usize {
         "{pyramid}"
     );
 
-    // Nor does any page, primer or memory file; only what was said has it, and the ledger what
-    // waits.
+    // No page, primer or memory file contains it; only the records do, and the ledger in
+    // quarantine.
     for (name, text) in place.files() {
         let raw = name.starts_with("memory/messages")
             || name == "memory/ledger.jsonl"
             || name.starts_with("memory/archive");
-        let told = unquoted(&text);
+        let told = unquoted_lines(&text);
         assert!(raw || told.is_empty(), "{name}: {told:?}");
     }
 
-    // A person lets one stand and drops the others; the night does not bring them back.
+    // The user confirms one and drops the others; the nightly run does not bring them back.
     let waiting = block_on(memory.list_quarantined(&QuarantineFilter::default())).unwrap();
     if let [first, others @ ..] = waiting.as_slice() {
         assert!(
@@ -408,7 +407,7 @@ fn check(model: Option<&dyn Llm>) -> usize {
             block_on(memory.list_quarantined(&QuarantineFilter::default())).unwrap().is_empty()
         );
         fs::remove_file(place.root.join("memory/checkpoint.json")).unwrap();
-        press(&place, model).unwrap();
+        run_rollup(&place, model).unwrap();
         assert_eq!(
             block_on(memory.list_quarantined(&QuarantineFilter::default())).unwrap().len(),
             0
@@ -417,24 +416,22 @@ fn check(model: Option<&dyn Llm>) -> usize {
     waiting.len()
 }
 
-// C.1 rows 1 and 2
 #[test]
-fn by_rules_what_strangers_and_other_people_say_waits_and_is_told_nowhere() {
+fn with_rules_untrusted_statements_are_quarantined_and_shown_nowhere() {
     check(None);
 }
 
-// C.1 rows 1 and 2
 #[test]
-fn with_a_model_that_obeys_them_strangers_words_wait_and_are_told_nowhere() {
-    let waiting = check(Some(&Obedient));
+fn with_an_obedient_model_untrusted_statements_are_quarantined_and_shown_nowhere() {
+    let waiting = check(Some(&ObedientModel));
     assert!(waiting >= 10, "some of it is plain enough to wait: {waiting}");
 }
 
-/// A model that takes whatever it is shown for the person's rules, wishes and promises.
-struct Careless;
+/// A model that takes all its input for rules, wishes and promises of the user.
+struct CarelessModel;
 
 #[async_trait]
-impl Llm for Careless {
+impl Llm for CarelessModel {
     fn name(&self) -> String {
         "careless".into()
     }
@@ -477,14 +474,13 @@ impl Llm for Careless {
     }
 }
 
-// C.1 row 1
 #[test]
 fn in_a_group_chat_only_the_owner_makes_rules() {
     let transcript = "[09:00] Anna: I prefer short answers.\n[09:01] Bob: I prefer long answers with tables.\n\
                       [09:02] Bob: Never deploy on Tuesdays.\n[09:03] Carol: I will send the contract by Friday.\n\
                       [09:04] Anna: Never deploy on Fridays.\n";
-    for model in [None, Some(&Careless as &dyn Llm)] {
-        let place = Place::new("Europe/Berlin");
+    for model in [None, Some(&CarelessModel as &dyn Llm)] {
+        let place = ZonedVault::new("Europe/Berlin");
         fs::write(
             place.root.join("icecore.toml"),
             "format = 1\nzone = \"Europe/Berlin\"\n[person]\nnames = [\"Anna\"]\n",
@@ -500,10 +496,10 @@ fn in_a_group_chat_only_the_owner_makes_rules() {
         ))
         .unwrap();
         assert_eq!(
-            taken.taken.others.into_iter().collect::<Vec<_>>(),
+            taken.capture.others.into_iter().collect::<Vec<_>>(),
             [("Bob".to_owned(), 2), ("Carol".to_owned(), 1)]
         );
-        press(&place, model).unwrap();
+        run_rollup(&place, model).unwrap();
         let memory = live(&place, place.moment(date(2026, 2, 14), 9, 0));
         let all = block_on(memory.query_events(&EventQuery::all())).unwrap();
         let theirs = |entry: &&icecore_domain::ledger::LedgerEntry| {
@@ -536,7 +532,7 @@ fn in_a_group_chat_only_the_owner_makes_rules() {
         );
         let waiting = block_on(memory.list_quarantined(&QuarantineFilter::default())).unwrap();
         assert!(waiting.iter().any(|one| one.speaker.as_deref() == Some("Carol")), "{waiting:?}");
-        // What was said stays as it was said, with who said it.
+        // The records stay unchanged, with their speakers.
         let files = place.files();
         let said = files.iter().find(|(name, _)| name.starts_with("memory/messages")).unwrap();
         assert!(
@@ -555,10 +551,9 @@ fn in_a_group_chat_only_the_owner_makes_rules() {
     }
 }
 
-// C.1 row 1
 #[test]
 fn in_a_group_chat_that_comes_message_by_message_the_second_name_is_not_the_owner() {
-    let place = Place::new("Europe/Berlin");
+    let place = ZonedVault::new("Europe/Berlin");
     let memory = live(&place, place.moment(DAY, 20, 0));
     let add = |name: &str, text: &str| {
         let said = IncomingMessage {
@@ -578,7 +573,7 @@ fn in_a_group_chat_that_comes_message_by_message_the_second_name_is_not_the_owne
         add("Bob", "Never deploy on Tuesdays.").into_iter().collect::<Vec<_>>(),
         [("Bob".to_owned(), 1)]
     );
-    // From now on nobody is known to be the owner.
+    // From now on no name is known as the owner's.
     assert_eq!(add("Anna", "Never deploy on Mondays.").len(), 1);
     let said =
         place.files().into_iter().find(|(name, _)| name.starts_with("memory/messages")).unwrap().1;
@@ -589,7 +584,7 @@ fn in_a_group_chat_that_comes_message_by_message_the_second_name_is_not_the_owne
 // P1
 #[test]
 fn a_clients_own_instructions_are_no_memory() {
-    let place = Place::new("Europe/Berlin");
+    let place = ZonedVault::new("Europe/Berlin");
     let memory = live(&place, place.moment(DAY, 20, 0));
     let line = |kind: &str, payload: Value| {
         json!({ "timestamp": "2026-02-13T09:00:00Z", "type": kind, "payload": payload }).to_string()
@@ -618,7 +613,7 @@ fn a_clients_own_instructions_are_no_memory() {
         &CaptureDefaults::default(),
     ))
     .unwrap();
-    // What a chat sends as instructions may be kept as it came; it is no memory either.
+    // The instructions of a chat may be stored unchanged, but they are not memory either.
     let system = |text: &str| IncomingMessage {
         ts: Some(place.moment(DAY, 9, 5)),
         conversation: Some("chat".into()),
@@ -631,7 +626,7 @@ fn a_clients_own_instructions_are_no_memory() {
         &CaptureDefaults::default(),
     ))
     .unwrap();
-    press(&place, Some(&Obedient)).unwrap();
+    run_rollup(&place, Some(&ObedientModel)).unwrap();
     let memory = live(&place, place.moment(date(2026, 2, 14), 9, 0));
     for entry in block_on(memory.query_events(&EventQuery::all())).unwrap() {
         assert!(!entry.event.content.contains(CANARY), "{entry:?}");
@@ -669,10 +664,9 @@ fn a_clients_own_instructions_are_no_memory() {
     );
 }
 
-// C.1 row 1
 #[test]
 fn a_stranger_ends_nothing_and_vouches_for_nobody() {
-    let place = Place::new("Europe/Berlin");
+    let place = ZonedVault::new("Europe/Berlin");
     let memory = live(&place, place.moment(DAY, 9, 0));
     let tool = |text: &str, supersedes| RememberRequest {
         text: text.into(),
@@ -680,9 +674,11 @@ fn a_stranger_ends_nothing_and_vouches_for_nobody() {
         origin: Some(Origin::Tool),
         ..RememberRequest::default()
     };
-    let own = block_on(memory.remember(crate::said("The vendor is Nova"))).unwrap().event.id;
-    let owed =
-        block_on(memory.remember(crate::said("I promise to send the offer"))).unwrap().event.id;
+    let own = block_on(memory.remember(crate::statement("The vendor is Nova"))).unwrap().event.id;
+    let owed = block_on(memory.remember(crate::statement("I promise to send the offer")))
+        .unwrap()
+        .event
+        .id;
     assert!(matches!(
         block_on(memory.remember(tool("The vendor is Vega", vec![own]))),
         Err(Error::Refused(_))

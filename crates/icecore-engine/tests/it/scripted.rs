@@ -1,5 +1,4 @@
-//! A server on loopback that plays a script, one part per connection, and remembers what it was
-//! asked.
+//! A server on loopback that plays a script, one part per connection, and records the requests.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -18,11 +17,11 @@ const MOST_CONNECTIONS: usize = 40;
 pub(crate) enum Act {
     Send(Vec<u8>),
     Pause(u64),
-    /// Says nothing until the client hangs up.
+    /// Sends nothing until the client hangs up.
     Hang,
     /// Repeats until the client hangs up.
     Flood(Vec<u8>),
-    /// Sends back the head of the request, keys and all.
+    /// Sends back the head of the request, keys included.
     Echo,
 }
 
@@ -59,7 +58,7 @@ impl Scripted {
                 if ended.load(Ordering::SeqCst) {
                     break;
                 }
-                // Once the script is over a connection is still counted, and closed.
+                // After the script a connection is still counted, and closed.
                 let part = parts.next().unwrap_or_default();
                 let _ = serve(stream, part, &seen);
             }

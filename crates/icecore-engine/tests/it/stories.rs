@@ -1,4 +1,4 @@
-//! What happens over days, told with a fixed clock.
+//! Stories over several days, with a fixed clock.
 
 use std::sync::Arc;
 
@@ -12,9 +12,9 @@ use icecore_engine::{
 use icecore_store::vault::Vault;
 use pollster::block_on;
 
-use crate::{Home, MORNING, said};
+use crate::{MORNING, TestVault, statement};
 
-fn active(home: &Home, now: &str) -> Vec<String> {
+fn active(home: &TestVault, now: &str) -> Vec<String> {
     block_on(home.at(now).query_events(&EventQuery::default()))
         .unwrap()
         .into_iter()
@@ -25,25 +25,25 @@ fn active(home: &Home, now: &str) -> Vec<String> {
 // L2: ids belong to the local day, not to UTC's
 #[test]
 fn ids_count_within_the_local_day() {
-    let home = Home::new();
-    let late = block_on(home.at("2026-02-13T22:59:00Z").remember(said("late"))).unwrap();
+    let home = TestVault::new();
+    let late = block_on(home.at("2026-02-13T22:59:00Z").remember(statement("late"))).unwrap();
     let after_midnight =
-        block_on(home.at("2026-02-13T23:01:00Z").remember(said("after midnight"))).unwrap();
+        block_on(home.at("2026-02-13T23:01:00Z").remember(statement("after midnight"))).unwrap();
     assert_eq!(late.event.id.to_string(), "EVT-20260213-001");
     assert_eq!(after_midnight.event.id.to_string(), "EVT-20260214-001");
     // The clock may go backwards.
-    let back = block_on(home.at("2026-02-13T22:00:00Z").remember(said("back"))).unwrap();
+    let back = block_on(home.at("2026-02-13T22:00:00Z").remember(statement("back"))).unwrap();
     assert_eq!(back.event.id.to_string(), "EVT-20260213-002");
 }
 
 // L3
 #[test]
 fn a_commitment_is_open_until_it_is_closed_and_again_when_that_is_taken_back() {
-    let home = Home::new();
+    let home = TestVault::new();
     let memory = home.at(MORNING);
     let offer = block_on(memory.remember(RememberRequest {
         due: Some("2026-02-20".parse().unwrap()),
-        ..said("The offer for Client X")
+        ..statement("The offer for Client X")
     }))
     .unwrap();
     assert_eq!(offer.event.kind, EventType::Commitment);
@@ -61,25 +61,26 @@ fn a_commitment_is_open_until_it_is_closed_and_again_when_that_is_taken_back() {
 // L3: all or none
 #[test]
 fn acting_on_many_is_all_or_nothing() {
-    let home = Home::new();
+    let home = TestVault::new();
     let memory = home.at(MORNING);
-    let one = block_on(memory.remember(said("Send one"))).unwrap().event.id;
-    let fact = block_on(memory.remember(said("a fact"))).unwrap().event.id;
+    let one = block_on(memory.remember(statement("Send one"))).unwrap().event.id;
+    let fact = block_on(memory.remember(statement("a fact"))).unwrap().event.id;
     assert!(
         block_on(memory.append_act(Act::Close, vec![one, fact], None, Origin::User, None)).is_err()
     );
     assert_eq!(block_on(memory.list_open_commitments()).unwrap().len(), 1);
 }
 
-// L2: what did we know then
+// L2: what was known at a moment
 #[test]
 fn the_past_is_read_as_it_was_known() {
-    let home = Home::new();
-    let first = block_on(home.at("2026-02-01T09:00:00Z").remember(said("The budget is 500 EUR")))
-        .unwrap()
-        .event
-        .id;
-    let change = RememberRequest { supersedes: vec![first], ..said("The budget is 600 EUR") };
+    let home = TestVault::new();
+    let first =
+        block_on(home.at("2026-02-01T09:00:00Z").remember(statement("The budget is 500 EUR")))
+            .unwrap()
+            .event
+            .id;
+    let change = RememberRequest { supersedes: vec![first], ..statement("The budget is 600 EUR") };
     block_on(home.at("2026-02-10T09:00:00Z").remember(change)).unwrap();
     assert_eq!(active(&home, "2026-01-01T00:00:00Z"), [] as [String; 0]);
     assert_eq!(active(&home, "2026-02-05T00:00:00Z"), ["The budget is 500 EUR"]);
@@ -87,38 +88,39 @@ fn the_past_is_read_as_it_was_known() {
     assert_eq!(block_on(home.at("2026-02-05T00:00:00Z").load_status()).unwrap().statements, 1);
 }
 
-// L2: a look at the past leaves no mark on it
+// L2: reading as of a moment changes nothing
 #[test]
 fn looking_back_writes_nothing() {
-    let home = Home::new();
-    let first = block_on(home.at("2026-02-01T09:00:00Z").remember(said("The budget is 500 EUR")))
-        .unwrap()
-        .event
-        .id;
-    let change = RememberRequest { supersedes: vec![first], ..said("The budget is 600 EUR") };
+    let home = TestVault::new();
+    let first =
+        block_on(home.at("2026-02-01T09:00:00Z").remember(statement("The budget is 500 EUR")))
+            .unwrap()
+            .event
+            .id;
+    let change = RememberRequest { supersedes: vec![first], ..statement("The budget is 600 EUR") };
     let second = block_on(home.at("2026-02-10T09:00:00Z").remember(change)).unwrap().event.id;
     assert!(block_on(home.at("2026-02-10T09:00:00Z").verify()).unwrap().ok);
     home.write("memory/2026-02-04.md", "## Priority Extracts\n- [P1] written on the tenth\n");
     let before = home.files();
     let then = home.at("2026-02-05T00:00:00Z");
-    assert!(block_on(then.scan_recent_logs()).taken.is_empty());
+    assert!(block_on(then.scan_recent_logs()).imported.is_empty());
     assert!(block_on(then.verify()).unwrap().ok);
     assert!(block_on(then.load_status()).is_ok());
     assert_eq!(home.files(), before);
-    // What is newer is not known, and what it did has not happened yet.
+    // Later events are unknown, and their effects have not happened yet.
     assert!(
         block_on(then.append_act(Act::Confirm, vec![second], None, Origin::User, None)).is_err()
     );
     assert!(block_on(then.append_act(Act::Confirm, vec![first], None, Origin::User, None)).is_ok());
-    // The present takes the extract.
-    assert_eq!(block_on(home.at("2026-02-11T00:00:00Z").scan_recent_logs()).taken.len(), 1);
+    // A command in the present imports the extract.
+    assert_eq!(block_on(home.at("2026-02-11T00:00:00Z").scan_recent_logs()).imported.len(), 1);
 }
 
-// L12: a report that somebody garbled is no reason to stop
+// L12: a garbled report is no reason to stop
 #[test]
-fn a_garbled_report_is_made_anew() {
-    let home = Home::new();
-    block_on(home.at(MORNING).remember(said("one"))).unwrap();
+fn a_garbled_report_is_rebuilt() {
+    let home = TestVault::new();
+    block_on(home.at(MORNING).remember(statement("one"))).unwrap();
     for report in [
         "",
         "nonsense",
@@ -131,35 +133,41 @@ fn a_garbled_report_is_made_anew() {
     }
 }
 
-// L2, L12: an id that was lost for good is not given again
+// L2, L12: an id that was lost permanently is not assigned again
 #[test]
 fn lost_ids_stay_spent() {
-    let home = Home::new();
+    let home = TestVault::new();
     for text in ["one", "two", "three"] {
-        block_on(home.at(MORNING).remember(said(text))).unwrap();
+        block_on(home.at(MORNING).remember(statement(text))).unwrap();
     }
     let text = home.read("memory/ledger.jsonl");
     let short: String = text.lines().take(2).map(|line| format!("{line}\n")).collect();
     home.write("memory/ledger.jsonl", &short);
     std::fs::remove_dir_all(home.root.join(".git")).unwrap();
     assert!(block_on(home.at(MORNING).repair()).unwrap().verdict.ok);
-    assert_eq!(block_on(home.at(MORNING).remember(said("four"))).unwrap().event.id.number(), 4);
+    assert_eq!(
+        block_on(home.at(MORNING).remember(statement("four"))).unwrap().event.id.number(),
+        4
+    );
     home.write("memory/ledger.jsonl", &short);
     assert!(block_on(home.at(MORNING).repair()).unwrap().verdict.ok);
     // Not even without the index, which is derived.
     std::fs::remove_dir_all(home.root.join(".icecore")).unwrap();
-    assert_eq!(block_on(home.at(MORNING).remember(said("five"))).unwrap().event.id.number(), 5);
+    assert_eq!(
+        block_on(home.at(MORNING).remember(statement("five"))).unwrap().event.id.number(),
+        5
+    );
 }
 
-// L1: people write with their own editors, and each line is taken once
+// L1: people write with their own editors, and each line is imported once
 #[test]
 fn extracts_written_by_hand_enter_the_ledger_once() {
-    let home = Home::new();
+    let home = TestVault::new();
     let log = "memory/2026-02-12.md";
     home.write(log, "free text\n\n## Priority Extracts\n- [P0] The pilot starts on March 15\n");
-    let take = || block_on(home.at(MORNING).scan_recent_logs()).taken.len();
+    let take = || block_on(home.at(MORNING).scan_recent_logs()).imported.len();
     assert_eq!((take(), take()), (1, 0));
-    // Touched, moved about and with another line ending: still the same.
+    // Touched, moved and with another line ending: still the same.
     home.write(
         log,
         "# Title\r\n\r\n## Priority Extracts\r\n\r\n* [P0]  The pilot starts on March 15\r\n",
@@ -172,22 +180,22 @@ fn extracts_written_by_hand_enter_the_ledger_once() {
     );
     assert_eq!((take(), take()), (2, 0));
     assert_eq!(active(&home, MORNING), ["The pilot starts on March 16", "Decided on tiers"]);
-    // Taken back by the person: it does not return.
+    // Retracted by the user: it does not return.
     let id = block_on(home.at(MORNING).query_events(&EventQuery::default())).unwrap()[1].event.id;
     block_on(home.at(MORNING).append_act(Act::Retract, vec![id], None, Origin::User, None))
         .unwrap();
     home.write(log, "## Priority Extracts\n- [P0] The pilot starts on March 16\n- [P1] Decided on tiers\n\nmore\n");
     assert_eq!(take(), 0);
-    // Without the index, nothing is remembered of what was seen, and still nothing is taken twice.
+    // Without the index, nothing is known of earlier scans, and still nothing is imported twice.
     std::fs::remove_dir_all(home.root.join(".icecore")).unwrap();
     assert_eq!(take(), 0);
-    // Older logs are taken by `verify`, those of days to come by nobody yet.
+    // Older logs are imported by `verify`, those of future days not yet.
     home.write("memory/2025-06-01.md", "## Priority Extracts\n- [P2] long ago\n");
     home.write("memory/2027-01-01.md", "## Priority Extracts\n- [P2] not yet\n");
     assert_eq!(take(), 0);
     let verdict = block_on(home.at(MORNING).verify()).unwrap();
     assert_eq!(
-        verdict.noticed.taken.iter().map(|taken| taken.place.as_str()).collect::<Vec<_>>(),
+        verdict.noticed.imported.iter().map(|taken| taken.place.as_str()).collect::<Vec<_>>(),
         ["memory/2025-06-01.md:2"]
     );
 }
@@ -195,7 +203,7 @@ fn extracts_written_by_hand_enter_the_ledger_once() {
 // L1: a line logged by icecore never becomes an event by itself
 #[test]
 fn logging_appends_and_keeps_what_others_wrote() {
-    let home = Home::new();
+    let home = TestVault::new();
     home.write("memory/2026-02-13.md", "mine, without an end of line");
     block_on(home.at(MORNING).append_to_log("ours")).unwrap();
     block_on(home.at(MORNING).append_to_log("two\nlines")).unwrap();
@@ -214,14 +222,14 @@ fn logging_appends_and_keeps_what_others_wrote() {
 #[test]
 fn every_kind_of_damage_fails_verify_and_shows_in_status() {
     let whole = || {
-        let home = Home::new();
+        let home = TestVault::new();
         for text in ["one", "two", "three"] {
-            block_on(home.at(MORNING).remember(said(text))).unwrap();
+            block_on(home.at(MORNING).remember(statement(text))).unwrap();
         }
         assert!(block_on(home.at(MORNING).verify()).unwrap().ok);
         home
     };
-    type Damage = fn(&Home);
+    type Damage = fn(&TestVault);
     let damages: &[(&str, Damage)] = &[
         ("valid_lines", |home| {
             home.write(
@@ -285,8 +293,7 @@ fn every_kind_of_damage_fails_verify_and_shows_in_status() {
             status.wrong
         );
         assert!(home.read("memory/integrity-log.md").contains("FAILED"), "{check}");
-        // What cannot be mended without a decision stays; everything else is clean after `doctor
-        // --fix`.
+        // Damage that needs a decision stays; everything else is repaired by `doctor --fix`.
         let repairs = block_on(home.at(MORNING).repair()).unwrap();
         assert_eq!(
             repairs.verdict.ok,
@@ -296,10 +303,10 @@ fn every_kind_of_damage_fails_verify_and_shows_in_status() {
     }
 }
 
-// L12: what only lies in the folder is not the vault's business
+// L12: other files in the folder are ignored
 #[test]
 fn other_files_in_the_folder_do_not_fail_verify() {
-    let home = Home::new();
+    let home = TestVault::new();
     home.write("report (1).pdf", "x");
     home.write("knowledge/apollo (1).md", "x");
     let verdict = block_on(home.at(MORNING).verify()).unwrap();
@@ -307,17 +314,17 @@ fn other_files_in_the_folder_do_not_fail_verify() {
     assert_eq!(verdict.findings.len(), 1, "{:?}", verdict.findings);
 }
 
-// L12: what another command is in the middle of is not damage
+// L12: what another command is changing right now is not damage
 #[test]
-fn verify_waits_for_whoever_changes_several_files() {
-    let home = Home::new();
-    block_on(home.at(MORNING).remember(said("one"))).unwrap();
-    block_on(home.at(MORNING).remember(said("two"))).unwrap();
+fn verify_waits_for_changes_of_several_files() {
+    let home = TestVault::new();
+    block_on(home.at(MORNING).remember(statement("one"))).unwrap();
+    block_on(home.at(MORNING).remember(statement("two"))).unwrap();
     assert!(block_on(home.at(MORNING).verify()).unwrap().ok);
     let (whole, report) = (home.read("memory/ledger.jsonl"), home.read("memory/integrity.json"));
     std::thread::scope(|scope| {
         let vault = Vault::open(&home.root).unwrap();
-        let claim = block_on(icecore_store::Store::acquire_lease(&vault, "consolidation"))
+        let claim = block_on(icecore_store::LeaseStore::acquire_lease(&vault, "consolidation"))
             .unwrap()
             .unwrap();
         home.write("memory/ledger.jsonl", &whole.replace("one", "[forgotten]"));
@@ -331,11 +338,11 @@ fn verify_waits_for_whoever_changes_several_files() {
     assert_eq!(home.read("memory/integrity.json"), report);
 }
 
-// L12: the checkpoint that consolidation keeps is a valid one
+// L12: the checkpoint that consolidation writes is valid
 #[test]
 fn a_true_checkpoint_passes() {
-    let home = Home::new();
-    block_on(home.at(MORNING).remember(said("one"))).unwrap();
+    let home = TestVault::new();
+    block_on(home.at(MORNING).remember(statement("one"))).unwrap();
     home.write(
         "memory/checkpoint.json",
         "{\"last_processed_event_id\":\"EVT-20260213-001\",\"last_run_ts\":\"2026-02-13T04:00:00-05:00\",\"events_processed\":1}",
@@ -346,14 +353,15 @@ fn a_true_checkpoint_passes() {
 // L16
 #[test]
 fn undo_goes_back_and_undo_again_comes_back() {
-    let home = Home::new();
+    let home = TestVault::new();
     home.write("recall/pack.md", "good\n");
-    let kept = block_on(home.at(MORNING).remember(said("The budget is 500 EUR"))).unwrap().event.id;
+    let kept =
+        block_on(home.at(MORNING).remember(statement("The budget is 500 EUR"))).unwrap().event.id;
     block_on(home.at(MORNING).take_snapshot("good")).unwrap().unwrap();
     assert!(block_on(home.at(MORNING).undo(None)).unwrap().is_none());
     home.write("recall/pack.md", "bad\n");
     home.write("memory/2026-02-13.md", "a log only grows\n");
-    let change = RememberRequest { supersedes: vec![kept], ..said("The budget is 600 EUR") };
+    let change = RememberRequest { supersedes: vec![kept], ..statement("The budget is 600 EUR") };
     block_on(home.at(MORNING).remember(change)).unwrap();
     let before = home.read("memory/ledger.jsonl");
     let undone = block_on(home.at(MORNING).undo(None)).unwrap().unwrap();
@@ -371,9 +379,9 @@ fn undo_goes_back_and_undo_again_comes_back() {
 // L16: lines that an editor lost come back
 #[test]
 fn undo_brings_lost_lines_of_the_ledger_back() {
-    let home = Home::new();
+    let home = TestVault::new();
     for text in ["one", "two", "three"] {
-        block_on(home.at(MORNING).remember(said(text))).unwrap();
+        block_on(home.at(MORNING).remember(statement(text))).unwrap();
     }
     block_on(home.at(MORNING).take_snapshot("three events")).unwrap().unwrap();
     let text = home.read("memory/ledger.jsonl");
@@ -381,19 +389,19 @@ fn undo_brings_lost_lines_of_the_ledger_back() {
         "memory/ledger.jsonl",
         &text.lines().skip(1).map(|line| format!("{line}\n")).collect::<String>(),
     );
-    block_on(home.at(MORNING).remember(said("four"))).unwrap();
+    block_on(home.at(MORNING).remember(statement("four"))).unwrap();
     block_on(home.at(MORNING).undo(None)).unwrap().unwrap();
     assert_eq!(active(&home, MORNING), ["one", "two", "three"]);
     assert!(home.read("memory/ledger.jsonl").contains("four"));
 }
 
-// L16: what only follows from the rest does not stand in the way of coming back
+// L16: derived files do not prevent a restore
 #[test]
 fn a_second_undo_comes_back_after_verify_and_log_too() {
-    let home = Home::new();
-    block_on(home.at(MORNING).remember(said("A"))).unwrap();
+    let home = TestVault::new();
+    block_on(home.at(MORNING).remember(statement("A"))).unwrap();
     block_on(home.at(MORNING).take_snapshot("good")).unwrap().unwrap();
-    block_on(home.at(MORNING).remember(said("B"))).unwrap();
+    block_on(home.at(MORNING).remember(statement("B"))).unwrap();
     for round in 0..3 {
         block_on(home.at(MORNING).undo(None)).unwrap().unwrap();
         assert_eq!(active(&home, MORNING), ["A"], "round {round}");
@@ -405,10 +413,10 @@ fn a_second_undo_comes_back_after_verify_and_log_too() {
     assert_eq!(home.read("memory/2026-02-13.md").matches("a line").count(), 3);
 }
 
-// L16: a file may stand where a folder stood, and the other way round
+// L16: a file may be where a folder was, and the other way round
 #[test]
 fn undo_swaps_files_and_folders_back() {
-    let home = Home::new();
+    let home = TestVault::new();
     home.write("knowledge/pages/a.md", "one");
     home.write("knowledge/b.md", "one");
     block_on(home.at(MORNING).take_snapshot("good")).unwrap().unwrap();
@@ -427,13 +435,14 @@ fn undo_swaps_files_and_folders_back() {
     );
 }
 
-// L12: a line changed by hand is noticed against the last snapshot; both texts are kept
+// L12: a line changed by hand is detected by comparison with the last snapshot; both texts are kept
 #[test]
 fn a_changed_line_is_put_back_and_the_change_becomes_an_event() {
     for forget in [false, true] {
-        let home = Home::new();
-        block_on(home.at(MORNING).remember(said("The budget is 500 EUR"))).unwrap();
-        let second = block_on(home.at(MORNING).remember(said("Send the offer"))).unwrap().event.id;
+        let home = TestVault::new();
+        block_on(home.at(MORNING).remember(statement("The budget is 500 EUR"))).unwrap();
+        let second =
+            block_on(home.at(MORNING).remember(statement("Send the offer"))).unwrap().event.id;
         block_on(home.at(MORNING).append_act(Act::Close, vec![second], None, Origin::User, None))
             .unwrap();
         block_on(home.at(MORNING).take_snapshot("good")).unwrap().unwrap();
@@ -461,16 +470,16 @@ fn a_changed_line_is_put_back_and_the_change_becomes_an_event() {
                 .unwrap()
                 .done
                 .iter()
-                .all(|done| done.starts_with("kept"))
+                .all(|done| done.starts_with("saved the previous state"))
         );
     }
 }
 
-// L12: a snapshot taken after an edit accepts it; the newest word counts
+// L12: a snapshot taken after an edit accepts it; the newest text counts
 #[test]
 fn an_edit_that_was_snapshotted_stays() {
-    let home = Home::new();
-    block_on(home.at(MORNING).remember(said("The budget is 500 EUR"))).unwrap();
+    let home = TestVault::new();
+    block_on(home.at(MORNING).remember(statement("The budget is 500 EUR"))).unwrap();
     block_on(home.at(MORNING).take_snapshot("first")).unwrap().unwrap();
     home.write("memory/ledger.jsonl", &home.read("memory/ledger.jsonl").replace("500", "999"));
     block_on(home.at(MORNING).take_snapshot("meant so")).unwrap().unwrap();
@@ -479,10 +488,10 @@ fn an_edit_that_was_snapshotted_stays() {
     assert_eq!(active(&home, MORNING), ["The budget is 999 EUR"]);
 }
 
-// L9: `why` leads from any event to its words
+// L9: `why` leads from any event to its original text
 #[test]
 fn why_leads_to_the_line_in_the_log() {
-    let home = Home::new();
+    let home = TestVault::new();
     home.write(
         "memory/2026-02-12.md",
         "intro\n## Priority Extracts\n- [P1] Decided on one price for all\n",
@@ -490,36 +499,36 @@ fn why_leads_to_the_line_in_the_log() {
     block_on(home.at(MORNING).scan_recent_logs());
     let entry = block_on(home.at(MORNING).query_events(&EventQuery::default())).unwrap().remove(0);
     let source =
-        |home: &Home| block_on(home.at(MORNING).trace_event(entry.event.id)).unwrap().source;
+        |home: &TestVault| block_on(home.at(MORNING).trace_event(entry.event.id)).unwrap().source;
     assert!(matches!(source(&home), OriginalSource::File { line: Some(3), .. }));
     home.write("memory/2026-02-12.md", "all gone\n");
     assert!(matches!(source(&home), OriginalSource::File { line: None, .. }));
     std::fs::remove_file(home.root.join("memory/2026-02-12.md")).unwrap();
     assert!(matches!(source(&home), OriginalSource::Gone { .. }));
-    let live = block_on(home.at(MORNING).remember(said("live"))).unwrap().event.id;
+    let live = block_on(home.at(MORNING).remember(statement("live"))).unwrap().event.id;
     assert!(matches!(
         block_on(home.at(MORNING).trace_event(live)).unwrap().source,
         OriginalSource::Live
     ));
-    let web =
-        block_on(home.at(MORNING).remember(RememberRequest {
-            source: Some("https://example.org/x".into()),
-            ..said("web")
-        }))
-        .unwrap()
-        .event
-        .id;
+    let web = block_on(home.at(MORNING).remember(RememberRequest {
+        source: Some("https://example.org/x".into()),
+        ..statement("web")
+    }))
+    .unwrap()
+    .event
+    .id;
     assert!(matches!(
         block_on(home.at(MORNING).trace_event(web)).unwrap().source,
         OriginalSource::Elsewhere { .. }
     ));
-    let out = block_on(
-        home.at(MORNING)
-            .remember(RememberRequest { source: Some("../../etc/passwd".into()), ..said("out") }),
-    )
-    .unwrap()
-    .event
-    .id;
+    let out =
+        block_on(home.at(MORNING).remember(RememberRequest {
+            source: Some("../../etc/passwd".into()),
+            ..statement("out")
+        }))
+        .unwrap()
+        .event
+        .id;
     assert!(matches!(
         block_on(home.at(MORNING).trace_event(out)).unwrap().source,
         OriginalSource::Elsewhere { .. }
@@ -528,12 +537,12 @@ fn why_leads_to_the_line_in_the_log() {
 
 // L10
 #[test]
-fn open_loops_are_kept_and_can_be_made_anew() {
-    let home = Home::new();
-    let offer = block_on(home.at(MORNING).remember(said("Send the offer"))).unwrap().event.id;
-    block_on(home.at(MORNING).remember(said("Send the invoice"))).unwrap();
+fn open_loops_are_stored_and_can_be_rebuilt() {
+    let home = TestVault::new();
+    let offer = block_on(home.at(MORNING).remember(statement("Send the offer"))).unwrap().event.id;
+    block_on(home.at(MORNING).remember(statement("Send the invoice"))).unwrap();
     block_on(home.at(MORNING).refresh_open_loops()).unwrap();
-    let listed = |home: &Home| -> Vec<String> {
+    let listed = |home: &TestVault| -> Vec<String> {
         serde_json::from_str(&home.read("memory/index/open-loops.json")).unwrap()
     };
     assert_eq!(listed(&home), ["EVT-20260213-001", "EVT-20260213-002"]);
@@ -547,8 +556,8 @@ fn open_loops_are_kept_and_can_be_made_anew() {
     assert_eq!(listed(&home), ["EVT-20260213-002"]);
 }
 
-/// Whether any state in the history of the vault says so.
-fn is_in_history(home: &Home, words: &str) -> bool {
+/// Whether any snapshot of the vault contains the text.
+fn is_in_history(home: &TestVault, words: &str) -> bool {
     let log = std::process::Command::new("git")
         .arg("-C")
         .arg(&home.root)
@@ -559,18 +568,18 @@ fn is_in_history(home: &Home, words: &str) -> bool {
     String::from_utf8_lossy(&log.stdout).contains(words)
 }
 
-// C.1 row 17, L16
+// L16
 #[test]
 fn what_was_forgotten_and_is_typed_again_is_in_no_snapshot() {
     type Verb = fn(&Memory);
     let verbs: [(&str, Verb); 3] = [
         ("undo", |memory| _ = block_on(memory.undo(None))),
         ("doctor", |memory| _ = block_on(memory.repair())),
-        // There is nothing to merge with, which is known after the state before is kept.
+        // There is nothing to merge with, which is found out after the previous state was stored.
         ("merge", |memory| _ = block_on(memory.merge_from(None, None, &|_, _, _| {}))),
     ];
     for (verb, run) in verbs {
-        let home = Home::new();
+        let home = TestVault::new();
         block_on(home.at(MORNING).append_to_log("The purple walrus sings")).unwrap();
         let wish = ForgetRequest {
             matching: vec!["purple walrus".into()],
@@ -597,10 +606,10 @@ fn what_was_forgotten_and_is_typed_again_is_in_no_snapshot() {
 // L15
 #[test]
 fn a_prune_that_died_and_goes_on_in_another_quarter_archives_nothing_twice() {
-    let home = Home::new();
-    let late = RememberRequest { priority: Some(Priority::P3), ..said("The bus is late") };
+    let home = TestVault::new();
+    let late = RememberRequest { priority: Some(Priority::P3), ..statement("The bus is late") };
     block_on(home.at("2025-08-01T09:00:00+02:00").remember(late)).unwrap();
-    block_on(home.at(MORNING).remember(said("The boat is green"))).unwrap();
+    block_on(home.at(MORNING).remember(statement("The boat is green"))).unwrap();
     assert!(block_on(home.at(MORNING).verify()).unwrap().ok);
     let before =
         ["memory/ledger.jsonl", "memory/integrity.json"].map(|path| (path, home.read(path)));
@@ -616,8 +625,8 @@ fn a_prune_that_died_and_goes_on_in_another_quarter_archives_nothing_twice() {
     }
 }
 
-/// Words of a session that a client told of while the settings were broken.
-fn waiting_words(home: &Home, text: &str) {
+/// Text of a session that a client reported while the settings were broken.
+fn waiting_words(home: &TestVault, text: &str) {
     let vault = || Arc::new(Vault::open(&home.root).unwrap());
     let clock = Box::new(FixedClock(MORNING.parse().unwrap()));
     let memory = Memory::open_with_defaults(vault(), vault(), clock).unwrap();
@@ -659,7 +668,7 @@ fn words_that_wait_in_notes_are_added_before_a_snapshot_an_import_and_a_night() 
         }),
     ];
     for (verb, run) in verbs {
-        let home = Home::new();
+        let home = TestVault::new();
         waiting_words(&home, "paint it green");
         run(&home.at(MORNING));
         let messages =

@@ -161,13 +161,13 @@ impl Postgres {
         self: &Arc<Self>,
         token: &AccessToken,
         hash: Hash,
-        deed: &AuditEvent,
+        event: &AuditEvent,
     ) -> Result<()> {
         self.check_schema().await?;
         let place = space_id(&token.space)?;
         let tx = self.begin(Some(place)).await?;
         insert_token(&tx, place, token, hash).await?;
-        self.record_audit(&tx, deed).await?;
+        self.record_audit(&tx, event).await?;
         tx.commit().await
     }
 
@@ -219,12 +219,12 @@ impl Postgres {
     pub async fn revoke_token(
         self: &Arc<Self>,
         token: &AccessToken,
-        deed: &AuditEvent,
+        event: &AuditEvent,
     ) -> Result<bool> {
         let place = space_id(&token.space)?;
         let tx = self.begin(Some(place)).await?;
         let ended = expire_token(&tx, place, &token.id, None).await?;
-        self.record_audit(&tx, deed).await?;
+        self.record_audit(&tx, event).await?;
         tx.commit().await?;
         Ok(ended)
     }
@@ -237,7 +237,7 @@ impl Postgres {
         until: Option<Timestamp>,
         new: &AccessToken,
         hash: Hash,
-        deed: &AuditEvent,
+        event: &AuditEvent,
     ) -> Result<RotationOutcome> {
         let place = space_id(&old.space)?;
         let tx = self.begin(Some(place)).await?;
@@ -250,7 +250,7 @@ impl Postgres {
             return Ok(RotationOutcome::AlreadyReplaced { new });
         }
         insert_token(&tx, place, new, hash).await?;
-        self.record_audit(&tx, deed).await?;
+        self.record_audit(&tx, event).await?;
         tx.commit().await?;
         Ok(RotationOutcome::Replaced)
     }
@@ -260,9 +260,9 @@ impl Postgres {
     pub async fn erase_space_audited(
         self: &Arc<Self>,
         name: &str,
-        deed: &AuditEvent,
+        event: &AuditEvent,
     ) -> Result<bool> {
-        self.erase_with_audit(name, Some(deed)).await
+        self.erase_with_audit(name, Some(event)).await
     }
 
     /// Records audit events in one batch, without waiting for the flush, so a crash can lose the
@@ -374,7 +374,7 @@ impl Postgres {
         self: &Arc<Self>,
         space: &str,
         quota: &Quota,
-        deed: &AuditEvent,
+        event: &AuditEvent,
     ) -> Result<()> {
         self.check_schema().await?;
         let place = space_id(space)?;
@@ -390,7 +390,7 @@ impl Postgres {
         ]
         .map(limit_to_column);
         tx.execute(sql, &[&place, &own[0], &own[1], &own[2], &own[3]]).await?;
-        self.record_audit(&tx, deed).await?;
+        self.record_audit(&tx, event).await?;
         tx.commit().await
     }
 
@@ -411,22 +411,22 @@ impl Postgres {
     }
 
     /// Records an audit event in the transaction of the action it describes.
-    pub(super) async fn record_audit(self: &Arc<Self>, tx: &Tx, deed: &AuditEvent) -> Result<()> {
-        let place = space_id(&deed.space)?;
+    pub(super) async fn record_audit(self: &Arc<Self>, tx: &Tx, event: &AuditEvent) -> Result<()> {
+        let place = space_id(&event.space)?;
         let sql = "INSERT INTO icecore.audit (space_id, at, space, token, door, who, verb, what, status) \
             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)";
-        let status = i32::from(deed.status);
+        let status = i32::from(event.status);
         tx.execute(
             sql,
             &[
                 &place,
-                &deed.at,
-                &deed.space,
-                &deed.token,
-                &deed.interface,
-                &deed.who,
-                &deed.action,
-                &deed.target,
+                &event.at,
+                &event.space,
+                &event.token,
+                &event.interface,
+                &event.who,
+                &event.action,
+                &event.target,
                 &status,
             ],
         )

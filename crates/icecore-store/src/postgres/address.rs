@@ -12,15 +12,15 @@ pub fn parse(url: &str) -> Result<Config> {
     if let Some((scheme, _)) = url.split_once("://")
         && !matches!(scheme, "postgres" | "postgresql")
     {
-        return Err(Error::Address(match is_plain_word(scheme) {
+        return Err(Error::address(match is_plain_word(scheme) {
             true => format!("it begins with {scheme}://, and this is for PostgreSQL"),
             false => "it does not begin with postgres://".into(),
         }));
     }
     let config =
-        Config::from_str(url).map_err(|error| Error::Address(describe_error(url, &error)))?;
+        Config::from_str(url).map_err(|error| Error::address(describe_error(url, &error)))?;
     if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {
-        return Err(Error::Address("it names no host".into()));
+        return Err(Error::address("it names no host".into()));
     }
     Ok(config)
 }

@@ -64,7 +64,7 @@ impl CacheEntry {
     fn extend<T: ParsedDocument>(
         &self,
         version: i64,
-        look: DocumentMeta,
+        meta: DocumentMeta,
         bytes: &[u8],
     ) -> Option<Arc<T>> {
         let mut place = self.lock();
@@ -72,18 +72,18 @@ impl CacheEntry {
         // In place, unless a reader holds it.
         let mut reading: Arc<T> = held.reading.downcast().ok()?;
         Arc::make_mut(&mut reading).parse_more(bytes);
-        *place = Some(CachedVersion { look, reading: reading.clone() });
+        *place = Some(CachedVersion { look: meta, reading: reading.clone() });
         Some(reading)
     }
 
     /// Replaces the entry if it still has the `known` version; a newer one stays.
-    fn put<T: ParsedDocument>(&self, known: i64, look: DocumentMeta, reading: &Arc<T>) {
+    fn put<T: ParsedDocument>(&self, known: i64, meta: DocumentMeta, reading: &Arc<T>) {
         let mut place = self.lock();
         if place
             .as_ref()
-            .is_none_or(|held| held.look.version == known || held.look.version < look.version)
+            .is_none_or(|held| held.look.version == known || held.look.version < meta.version)
         {
-            *place = Some(CachedVersion { look, reading: reading.clone() });
+            *place = Some(CachedVersion { look: meta, reading: reading.clone() });
         }
     }
 }
@@ -150,10 +150,12 @@ impl fmt::Debug for DocumentCache {
 }
 
 impl DocumentCache {
+    /// Whether the schema version was checked.
     pub fn is_schema_checked(&self) -> bool {
         self.checked.load(Ordering::Relaxed)
     }
 
+    /// Records that the schema version was checked.
     pub fn set_schema_checked(&self) {
         self.checked.store(true, Ordering::Relaxed);
     }
@@ -162,8 +164,8 @@ impl DocumentCache {
         self.lru.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn add_bytes<T: ParsedDocument>(&self, key: &DocumentKey, look: DocumentMeta, reading: &T) {
-        let text = usize::try_from(look.length).unwrap_or(usize::MAX);
+    fn add_bytes<T: ParsedDocument>(&self, key: &DocumentKey, meta: DocumentMeta, reading: &T) {
+        let text = usize::try_from(meta.length).unwrap_or(usize::MAX);
         self.lock_lru().set_bytes(
             key,
             ENTRY_OVERHEAD_BYTES.saturating_add(text).saturating_add(reading.memory_bytes()),
@@ -217,10 +219,10 @@ impl Space {
         &self,
         tx: &Tx,
         path: &DocPath,
-        look: DocumentMeta,
+        meta: DocumentMeta,
     ) -> Result<Arc<T>> {
         let place = self.database.cache.lock_lru().entry(&(self.id, path.clone()));
-        match place.at_version(look.version) {
+        match place.at_version(meta.version) {
             Some((reading, _)) => Ok(reading),
             None => Ok(self.read_parsed(tx, path).await?.0),
         }

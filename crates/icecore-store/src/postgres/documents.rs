@@ -1,14 +1,15 @@
 //! Documents in a database: a row with metadata, and consecutive chunks of bytes.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 
+use async_trait::async_trait;
 use icecore_domain::hash::Hash;
 use icecore_domain::layout::{self, DocPath, FileKind};
 use jiff::Timestamp;
 use tokio_postgres::Row;
 
 use super::{Space, Tx};
-use crate::{ContentVersion, DiskUsage, DocumentStat, Error, Result, Stamp};
+use crate::{ContentVersion, DocumentStore, Error, Replacement, Result, Stamp};
 
 /// The limit of a chunk, so that no row becomes too large.
 const MAX_CHUNK_BYTES: usize = 1 << 20;
@@ -25,6 +26,7 @@ pub(super) struct DocumentMeta {
 }
 
 impl DocumentMeta {
+    /// The stamp of this version.
     pub fn stamp(&self) -> Stamp {
         Stamp(self.version.to_string())
     }
@@ -32,7 +34,7 @@ impl DocumentMeta {
     /// Reads the columns length, version, ended and changed from `at` on.
     pub fn from_row(row: &Row, at: usize) -> Self {
         Self {
-            length: unsigned(row.get(at)),
+            length: to_unsigned(row.get(at)),
             version: row.get(at + 1),
             is_terminated: row.get(at + 2),
             changed: row.get(at + 3),
@@ -54,24 +56,24 @@ fn check_length(path: &DocPath, found: u64, length: u64) -> Result<()> {
     if found == length {
         return Ok(());
     }
-    Err(Error::Database(format!("{path} has {found} bytes in its chunks instead of {length}")))
+    Err(Error::database(format!("{path} has {found} bytes in its chunks instead of {length}")))
 }
 
-pub(super) fn unsigned(number: i64) -> u64 {
+pub(super) fn to_unsigned(number: i64) -> u64 {
     u64::try_from(number).unwrap_or(0)
 }
 
-pub(super) fn signed(number: u64) -> i64 {
+pub(super) fn to_signed(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
 pub(super) fn conflict_error(path: &DocPath) -> Error {
-    Error::Conflict { what: path.to_string() }
+    Error::conflict(path.to_string())
 }
 
 /// The prefix of every path below a folder; everything is below `""`. The folder itself lacks the
 /// final `/`.
-fn path_prefix(under: &str) -> String {
+pub(super) fn path_prefix(under: &str) -> String {
     match under.trim_end_matches('/') {
         "" => String::new(),
         under => format!("{under}/"),
@@ -79,7 +81,7 @@ fn path_prefix(under: &str) -> String {
 }
 
 /// The smallest text after all texts with this prefix.
-fn prefix_end(beginning: &str) -> String {
+pub(super) fn prefix_end(beginning: &str) -> String {
     let mut bytes = beginning.to_owned();
     bytes.push(char::MAX);
     bytes
@@ -90,7 +92,7 @@ pub(super) fn split_chunks(at: u64, bytes: &[u8]) -> impl Iterator<Item = (i64, 
     bytes
         .chunks(MAX_CHUNK_BYTES)
         .enumerate()
-        .map(move |(nth, piece)| (signed(at + (nth * MAX_CHUNK_BYTES) as u64), piece))
+        .map(move |(nth, piece)| (to_signed(at + (nth * MAX_CHUNK_BYTES) as u64), piece))
 }
 
 impl Space {
@@ -131,11 +133,11 @@ impl Space {
         &self,
         tx: &Tx,
         path: &DocPath,
-        look: DocumentMeta,
+        meta: DocumentMeta,
     ) -> Result<ContentVersion> {
         const SQL: &str = "SELECT sha256(coalesce(string_agg(bytes, ''::bytea ORDER BY at), ''::bytea)) FROM icecore.chunk \
             WHERE space_id = $1 AND path = $2";
-        if look.version == 0 {
+        if meta.version == 0 {
             return Ok(ContentVersion::ABSENT);
         }
         let row = tx.query_one(SQL, &[&self.id, &path.as_str()]).await?;
@@ -193,7 +195,7 @@ impl Space {
                 .map(|row| (DocumentMeta::from_row(row, 1), made.contains(row.get::<_, &str>(0))))
                 .collect()),
             // Another transaction created and removed it just now.
-            _ => Err(Error::Conflict { what: "the memory".into() }),
+            _ => Err(Error::conflict("the memory".into())),
         }
     }
 
@@ -221,9 +223,9 @@ impl Space {
         const SQL: &str = "SELECT at, bytes FROM icecore.chunk WHERE space_id = $1 AND path = $2 AND at >= coalesce( \
             (SELECT max(at) FROM icecore.chunk WHERE space_id = $1 AND path = $2 AND at <= $3), 0) ORDER BY at";
         let mut bytes = Vec::new();
-        for row in tx.query(SQL, &[&self.id, &path.as_str(), &signed(from)]).await? {
+        for row in tx.query(SQL, &[&self.id, &path.as_str(), &to_signed(from)]).await? {
             let (at, piece): (i64, Vec<u8>) = (row.get(0), row.get(1));
-            let skipped = usize::try_from(from.saturating_sub(unsigned(at)))
+            let skipped = usize::try_from(from.saturating_sub(to_unsigned(at)))
                 .unwrap_or(usize::MAX)
                 .min(piece.len());
             bytes.extend_from_slice(&piece[skipped..]);
@@ -250,7 +252,7 @@ impl Space {
                 THEN $4::bigint ELSE 0 END AS length) known \
             WHERE d.space_id = $1 AND d.path = $2";
         let Some(row) =
-            tx.query_opt(SQL, &[&self.id, &path.as_str(), &version, &signed(length)]).await?
+            tx.query_opt(SQL, &[&self.id, &path.as_str(), &version, &to_signed(length)]).await?
         else {
             return Ok(None);
         };
@@ -258,7 +260,7 @@ impl Space {
         if look.version == version {
             return Ok(Some((look, DocumentChange::Unchanged)));
         }
-        let known = unsigned(row.get(4));
+        let known = to_unsigned(row.get(4));
         let bytes: Vec<u8> = row.get::<_, Option<Vec<u8>>>(5).unwrap_or_default();
         check_length(path, known + bytes.len() as u64, look.length)?;
         Ok(Some((
@@ -295,7 +297,8 @@ impl Space {
     ) -> Result<DocumentMeta> {
         const SQL: &str = "UPDATE icecore.document SET length = $3, ended = $4, version = icecore.version_after(version), changed = clock_timestamp() \
             WHERE space_id = $1 AND path = $2 RETURNING length, version, ended, changed";
-        let row = tx.query_one(SQL, &[&self.id, &path.as_str(), &signed(length), &ended]).await?;
+        let row =
+            tx.query_one(SQL, &[&self.id, &path.as_str(), &to_signed(length), &ended]).await?;
         Ok(DocumentMeta::from_row(&row, 0))
     }
 
@@ -361,43 +364,11 @@ impl Space {
         Ok(())
     }
 
-    /// The documents below a folder by path, the ledger included.
-    pub(super) async fn list_documents(
-        &self,
-        tx: &Tx,
-        under: &str,
-    ) -> Result<Vec<(DocPath, DocumentMeta)>> {
-        const SQL: &str = "SELECT path, length, version, ended, changed FROM icecore.document \
-            WHERE space_id = $1 AND path >= $2 AND path < $3 ORDER BY path";
-        let from = path_prefix(under);
-        let rows = tx.query(SQL, &[&self.id, &from, &prefix_end(&from)]).await?;
-        rows.iter()
-            .map(|row| Ok((row.get::<_, String>(0).parse()?, DocumentMeta::from_row(row, 1))))
-            .collect()
-    }
-
     /// Creates the documents of a new space.
     pub(super) async fn create_initial_documents(&self, tx: &Tx, config: &str) -> Result<()> {
         self.write_document(tx, &layout::LEDGER.parse()?, b"").await?;
         self.write_document(tx, &layout::CONFIG.parse()?, config.as_bytes()).await?;
         Ok(())
-    }
-
-    pub(super) async fn stats_below(&self, under: &str) -> Result<Vec<DocumentStat>> {
-        let tx = self.begin_reading().await?;
-        let found = self.query_stats(&tx, under).await?;
-        tx.commit().await?;
-        Ok(found)
-    }
-
-    pub(super) async fn query_stats(&self, tx: &Tx, under: &str) -> Result<Vec<DocumentStat>> {
-        let told = |(path, look): (DocPath, DocumentMeta)| DocumentStat {
-            bytes: look.length,
-            changed: look.changed,
-            stamp: look.stamp(),
-            path,
-        };
-        Ok(self.list_documents(tx, under).await?.into_iter().map(told).collect())
     }
 
     pub(super) async fn paths_below(&self, under: &str) -> Result<Vec<(DocPath, u64)>> {
@@ -408,27 +379,127 @@ impl Space {
             .map(|look| (look.path, look.bytes))
             .collect())
     }
+}
 
-    /// The disk usage of each part.
-    pub(super) async fn query_disk_usage(&self) -> Result<Vec<DiskUsage>> {
-        let mut parts: BTreeMap<String, (u64, u64)> = BTreeMap::new();
-        for look in self.stats_below("").await? {
-            let mut names = look.path.as_str().split('/');
-            let part = match (names.next(), names.next(), names.next()) {
-                (Some(_), None, _) => "settings".to_owned(),
-                (Some("memory"), Some(name), None) if name.ends_with(".md") => {
-                    "memory/logs".to_owned()
-                }
-                (Some("memory"), Some(name), _) => format!("memory/{name}"),
-                (Some(folder), ..) => folder.to_owned(),
-                (None, ..) => continue,
-            };
-            let (files, bytes) = parts.entry(part).or_default();
-            (*files, *bytes) = (*files + 1, *bytes + look.bytes);
+#[async_trait]
+impl DocumentStore for Space {
+    async fn document(&self, path: &DocPath) -> Result<Option<Vec<u8>>> {
+        let tx = self.begin_reading().await?;
+        let found = self.read_document(&tx, path).await?;
+        tx.commit().await?;
+        Ok(found.map(|(bytes, _)| bytes))
+    }
+
+    async fn read_tail(&self, path: &DocPath, bytes: u64) -> Result<(Vec<u8>, bool)> {
+        // Both answers come from one state of the document, whatever is written meanwhile.
+        let tx = self.begin_snapshot_read().await?;
+        let length = match self.document_meta(&tx, path).await? {
+            Some(look) => look.length,
+            None => 0,
+        };
+        let from = length.saturating_sub(bytes);
+        let mut text = self.read_from(&tx, path, from).await?;
+        tx.commit().await?;
+        if from == 0 {
+            return Ok((text, true));
         }
-        Ok(parts
-            .into_iter()
-            .map(|(part, (files, bytes))| DiskUsage { part, files, bytes })
-            .collect())
+        let whole = memchr::memchr(b'\n', &text).map_or(text.len(), |at| at + 1);
+        Ok((text.split_off(whole), false))
+    }
+
+    async fn put(&self, path: &DocPath, bytes: &[u8]) -> Result<()> {
+        let tx = self.begin().await?;
+        self.write_document(&tx, path, bytes).await?;
+        self.derive_replaced(&tx, path, bytes).await?;
+        tx.commit().await
+    }
+
+    async fn put_many(&self, documents: &[(DocPath, Vec<u8>)]) -> Result<()> {
+        let tx = self.begin().await?;
+        // In one order, to prevent deadlocks between writers of the same documents.
+        let mut sorted: Vec<&(DocPath, Vec<u8>)> = documents.iter().collect();
+        sorted.sort_by(|a, b| a.0.cmp(&b.0));
+        for (path, bytes) in sorted {
+            self.write_document(&tx, path, bytes).await?;
+            self.derive_replaced(&tx, path, bytes).await?;
+        }
+        tx.commit().await
+    }
+
+    async fn compare_and_swap(
+        &self,
+        path: &DocPath,
+        bytes: &[u8],
+        from: ContentVersion,
+    ) -> Result<()> {
+        let tx = self.begin().await?;
+        self.lock_unchanged(&tx, path, from).await?;
+        self.write_document(&tx, path, bytes).await?;
+        self.derive_replaced(&tx, path, bytes).await?;
+        tx.commit().await
+    }
+
+    async fn compare_and_swap_many(&self, replacements: &[Replacement]) -> Result<Vec<DocPath>> {
+        let tx = self.begin().await?;
+        // In one order, to prevent deadlocks between writers of the same documents.
+        let mut sorted: Vec<&Replacement> = replacements.iter().collect();
+        sorted.sort_by(|a, b| a.path.cmp(&b.path));
+        let mut changed = Vec::new();
+        for Replacement { path, bytes, from } in sorted {
+            let look = self.lock_document(&tx, path).await?;
+            if self.content_version(&tx, path, look).await? != *from {
+                if look.version == 0 {
+                    // It was created only for the lock.
+                    self.delete_document(&tx, path).await?;
+                }
+                changed.push(path.clone());
+                continue;
+            }
+            self.write_document(&tx, path, bytes).await?;
+            self.derive_replaced(&tx, path, bytes).await?;
+        }
+        tx.commit().await?;
+        Ok(changed)
+    }
+
+    async fn append_to_document(&self, path: &DocPath, bytes: &[u8]) -> Result<()> {
+        let tx = self.begin().await?;
+        let before = self.lock_document(&tx, path).await?;
+        self.append_locked(&tx, path, before, bytes).await?;
+        self.derive_appended(&tx, path, bytes).await?;
+        tx.commit().await
+    }
+
+    async fn append_if_unchanged(
+        &self,
+        path: &DocPath,
+        bytes: &[u8],
+        from: ContentVersion,
+    ) -> Result<()> {
+        let tx = self.begin().await?;
+        let before = self.lock_unchanged(&tx, path, from).await?;
+        self.append_locked(&tx, path, before, bytes).await?;
+        self.derive_appended(&tx, path, bytes).await?;
+        tx.commit().await
+    }
+
+    async fn remove(&self, path: &DocPath) -> Result<()> {
+        let tx = self.begin().await?;
+        self.delete_document(&tx, path).await?;
+        self.derive_replaced(&tx, path, b"").await?;
+        tx.commit().await
+    }
+
+    async fn remove_unchanged(&self, path: &DocPath, from: ContentVersion) -> Result<()> {
+        let tx = self.begin().await?;
+        self.lock_unchanged(&tx, path, from).await?;
+        self.delete_document(&tx, path).await?;
+        self.derive_replaced(&tx, path, b"").await?;
+        tx.commit().await
+    }
+
+    async fn remove_empty_folder(&self, _path: &DocPath) -> Result<()> {
+        // Folders exist only as prefixes of paths.
+        Ok(())
     }
 }

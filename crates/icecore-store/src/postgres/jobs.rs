@@ -10,7 +10,8 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio_postgres::AsyncMessage;
 
-use super::{Postgres, Space, error_text, space_id};
+use super::errors::error_text;
+use super::{Postgres, Space, space_id};
 use crate::{Error, Result};
 
 /// The job of a space's schedule.
@@ -174,9 +175,8 @@ async fn run_listener(
     tls: tokio_postgres_rustls::MakeRustlsConnect,
     heard: &Notify,
 ) -> Result<()> {
-    let broken = |error: &tokio_postgres::Error| Error::Unreachable {
-        place: "the database".into(),
-        why: error_text(error),
+    let broken = |error: &tokio_postgres::Error| {
+        Error::unreachable("the database".into(), error_text(error))
     };
     let (client, mut connection) = config.connect(tls).await.map_err(|error| broken(&error))?;
     let asking = async {

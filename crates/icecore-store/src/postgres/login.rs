@@ -13,7 +13,7 @@ impl Postgres {
         check_plan(&self.migration_plan().await?)?;
         let config = address::parse(address)?;
         let Some(user) = config.get_user() else {
-            return Err(Error::Address("the address names no user".into()));
+            return Err(Error::address("the address names no user".into()));
         };
         let client = self.connection().await?;
         let is_there = client
@@ -25,7 +25,7 @@ impl Postgres {
             let why = format!(
                 "the login `{user}` {reason}, so it sees every space. Name another user in the address of the servers"
             );
-            return Err(Error::AccessDenied { place: self.display_name.clone(), why });
+            return Err(Error::access_denied(self.display_name.clone(), why));
         }
         let verb = if is_there { "ALTER" } else { "CREATE" };
         let name = format!("\"{}\"", user.replace('"', "\"\""));

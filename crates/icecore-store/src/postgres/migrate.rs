@@ -3,7 +3,9 @@
 use icecore_domain::hash::Hash;
 use tokio_postgres::error::SqlState;
 
-use super::{Postgres, check_plan, discard_connection, map_query_error, timeout_error, within};
+use super::errors::error_text;
+use super::transaction::discard_connection;
+use super::{Postgres, check_plan, map_query_error, timeout_error, within};
 use crate::{Error, Result};
 
 /// All steps: name, the number of steps a program must know to work with the tables afterwards, and
@@ -80,7 +82,7 @@ impl Postgres {
             .map_err(map_query_error)?;
         for (row, (name, _, sql)) in rows.iter().zip(MIGRATIONS) {
             if row.get::<_, String>(1) != sql_hash(sql) {
-                return Err(Error::Schema(format!(
+                return Err(Error::schema(format!(
                     "step `{name}` of its tables was applied by another version of this program"
                 )));
             }
@@ -92,7 +94,7 @@ impl Postgres {
                 .await
                 .map_err(map_query_error)?;
             if usize::try_from(row.get::<_, i32>(0)).is_ok_and(|least| least > MIGRATIONS.len()) {
-                return Err(Error::NewerSchema(format!(
+                return Err(Error::newer_schema(format!(
                     "its tables are newer ({taken} steps) than this program knows ({}); use the newer program",
                     MIGRATIONS.len()
                 )));
@@ -186,14 +188,14 @@ impl Postgres {
                 let why = format!(
                     "step {} (`{name}`) of its tables failed and was rolled back: {}",
                     step.number,
-                    super::error_text(&error)
+                    error_text(&error)
                 );
                 return Err(match error.code().map(|code| code.code()) {
-                    Some("42501") => Error::AccessDenied {
-                        place: self.display_name.clone(),
-                        why: format!("{why}. The owner of the database creates its tables"),
-                    },
-                    _ => Error::Schema(why),
+                    Some("42501") => Error::access_denied(
+                        self.display_name.clone(),
+                        format!("{why}. The owner of the database creates its tables"),
+                    ),
+                    _ => Error::schema(why),
                 });
             }
         }
@@ -234,10 +236,10 @@ impl Postgres {
         let why = format!(
             "{}, and {}. Let an administrator run `{}`",
             missing.join(", "),
-            super::error_text(&error),
+            error_text(&error),
             commands.join("; ")
         );
-        Error::AccessDenied { place: self.display_name.clone(), why }
+        Error::access_denied(self.display_name.clone(), why)
     }
 }
 
@@ -253,11 +255,11 @@ DO $$ DECLARE role text; BEGIN
             EXECUTE format('CREATE ROLE %I NOLOGIN NOSUPERUSER NOBYPASSRLS NOCREATEDB NOCREATEROLE', role);
         END IF;
     END LOOP;
-    -- Since 16 whoever makes a role without being a superuser may give it to others, but not take it.
+    -- Since 16 the creator of a role, unless a superuser, may grant it to others but is not a member.
     IF NOT pg_has_role(current_user, 'icecore_app', CASE WHEN current_setting('server_version_num')::integer < 160000 THEN 'MEMBER' ELSE 'SET' END) THEN
         EXECUTE format('GRANT icecore_app TO %I', current_user);
     END IF;
-    -- Whether the tables can be given to their owner is found out before the first of them is made.
+    -- Check whether the tables can be handed to their owner before the first one is created.
     IF NOT pg_has_role(current_user, 'icecore_owner', CASE WHEN current_setting('server_version_num')::integer < 160000 THEN 'MEMBER' ELSE 'SET' END) THEN
         EXECUTE format('GRANT icecore_owner TO %I', current_user);
         EXECUTE format('REVOKE icecore_owner FROM %I', current_user);

@@ -7,35 +7,38 @@
 mod access;
 mod address;
 mod cache;
+mod catalog;
 mod documents;
-mod history;
-mod job_lease;
+mod errors;
+mod events;
 pub mod jobs;
+mod leases;
 mod ledger;
 mod login;
+mod machine_merge;
+mod maintenance;
 mod migrate;
-mod private_data;
+mod notes;
 mod records;
 mod restore;
 mod scrub;
 mod search;
-mod store;
+mod search_index;
+mod snapshots;
 mod summaries;
-mod turn_lease;
+mod transaction;
+mod turn_leases;
+mod vectors;
 
 use std::fmt;
-use std::future::Future;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use deadpool_postgres::{Manager, ManagerConfig, Object, Pool, PoolError, RecyclingMethod};
 use icecore_domain::hash::Hash;
 use tokio::runtime::{Handle, Runtime};
-use tokio_postgres::config::{SslMode, TargetSessionAttrs};
-use tokio_postgres::error::SqlState;
-use tokio_postgres::types::ToSql;
-use tokio_postgres::{Config, Row, Statement};
+use tokio_postgres::Config;
 use uuid::Uuid;
 
 pub use self::access::{
@@ -43,7 +46,11 @@ pub use self::access::{
     TokenGrant, all_spaces_of,
 };
 pub use self::migrate::{MigrationPlan, MigrationStep};
-use crate::{Error, Result};
+use self::transaction::Tx;
+
+use self::errors::{AddressOptions, is_transient, map_connect_error, map_query_error};
+use self::transaction::{timeout_error, within};
+use crate::{Error, ErrorKind, Result};
 
 /// How a process uses the database.
 #[derive(Debug, Clone, Copy)]
@@ -103,7 +110,7 @@ pub struct Postgres {
     search: search::SearchCache,
     waits: AtomicU64,
     failures: AtomicU64,
-    releases: job_lease::PendingReleases,
+    releases: leases::PendingReleases,
 }
 
 /// The state of the connection pool.
@@ -157,7 +164,7 @@ impl Postgres {
     /// Prepares the use of the database at `url`, such as `postgres://user:password@host/name`,
     /// without connecting.
     pub fn for_url(url: &str, options: PostgresOptions) -> Result<Arc<Self>> {
-        let wrong = |why: String| Error::Unreachable { place: "the database".into(), why };
+        let wrong = |why: String| Error::unreachable("the database".into(), why);
         let mut config = address::parse(url)?;
         // Generic plans made while a table was nearly empty scan a whole space and would stay while
         // the table grows. And the queries are small, however large the tables: JIT compilation or
@@ -210,7 +217,7 @@ impl Postgres {
             search: search::SearchCache::default(),
             waits: AtomicU64::new(0),
             failures: AtomicU64::new(0),
-            releases: job_lease::PendingReleases::default(),
+            releases: leases::PendingReleases::default(),
         }))
     }
 
@@ -223,7 +230,7 @@ impl Postgres {
         self.runtime
             .as_ref()
             .map(Runtime::handle)
-            .ok_or_else(|| Error::Database("the program is stopping".into()))
+            .ok_or_else(|| Error::database("the program is stopping".into()))
     }
 
     /// Gets a connection. Retries until `connect_timeout` while the database cannot be reached.
@@ -259,8 +266,7 @@ impl Postgres {
         if !matches!(got, Ok(Some(Ok(_)))) {
             self.failures.fetch_add(1, Ordering::Relaxed);
         }
-        let unreachable =
-            |why: String| Error::Unreachable { place: self.display_name.clone(), why };
+        let unreachable = |why: String| Error::unreachable(self.display_name.clone(), why);
         match got {
             Ok(Some(Ok(client))) => Ok(client),
             Ok(Some(Err(PoolError::Backend(error)))) => {
@@ -269,7 +275,7 @@ impl Postgres {
             Ok(Some(Err(error))) => Err(unreachable(error.to_string())),
             // All connections of the pool are open and in use, or none could be opened.
             Ok(None) if self.pool_stats().open >= figures.max_size => {
-                Err(Error::Overloaded(format!("{} has no connection free", self.display_name)))
+                Err(Error::overloaded(format!("{} has no connection free", self.display_name)))
             }
             Ok(None) => {
                 Err(unreachable(format!("it has not answered for {} s", patience.as_secs_f64())))
@@ -342,7 +348,7 @@ impl Postgres {
             .await?;
         tx.commit().await?;
         match found {
-            Some(row) if row.get(1) => Err(Error::RestoreInProgress),
+            Some(row) if row.get(1) => Err(Error::restore_in_progress()),
             found => Ok(found.map(|row| Arc::new(self.space_handle(name, id, row.get(0))))),
         }
     }
@@ -364,7 +370,7 @@ impl Postgres {
         let tx = self.begin(Some(id)).await?;
         let sql = "INSERT INTO icecore.space (space_id, name) VALUES ($1, $2) ON CONFLICT DO NOTHING RETURNING life";
         let Some(made) = tx.query_opt(sql, &[&id, &name]).await? else {
-            return Err(Error::AlreadyASpace(name.to_owned()));
+            return Err(Error::already_a_space(name.to_owned()));
         };
         let space = self.space_handle(name, id, made.get(0));
         space.create_initial_documents(&tx, config).await?;
@@ -376,7 +382,7 @@ impl Postgres {
     pub async fn list_spaces(&self, after: &str, most: i64) -> Result<Vec<String>> {
         // PostgreSQL rejects NUL in text, also in comparisons.
         if after.contains('\0') {
-            return Err(Error::InvalidSpaceName(after.chars().take(40).collect()));
+            return Err(Error::invalid_space_name(after.chars().take(40).collect()));
         }
         self.check_schema().await?;
         let tx = self.begin(None).await?;
@@ -414,7 +420,7 @@ impl Postgres {
         let found = tx.query_opt(SQL, &[&id, &icecore_domain::layout::CONFIG]).await?;
         tx.commit().await?;
         match found {
-            Some(row) if row.get(2) => Err(Error::RestoreInProgress),
+            Some(row) if row.get(2) => Err(Error::restore_in_progress()),
             found => {
                 Ok(found.map(|row| SpaceFingerprint { life: row.get(0), settings: row.get(1) }))
             }
@@ -452,7 +458,7 @@ impl Postgres {
             (false, true) => "it is set to read only (`default_transaction_read_only`)",
             (false, false) => return Ok(()),
         };
-        Err(Error::ReadOnly { place: self.display_name.clone(), is_standby, why: why.into() })
+        Err(Error::read_only(self.display_name.clone(), is_standby, why.into()))
     }
 
     /// Erases a space with everything in it; false if it does not exist.
@@ -464,7 +470,7 @@ impl Postgres {
     async fn erase_with_audit(
         self: &Arc<Self>,
         name: &str,
-        deed: Option<&AuditEvent>,
+        event: Option<&AuditEvent>,
     ) -> Result<bool> {
         self.check_schema().await?;
         let (id, mut tries) = (space_id(name)?, 0);
@@ -480,8 +486,8 @@ impl Postgres {
             }
             let taken = async {
                 tx.query("SELECT icecore.erase()", &[]).await?;
-                match deed {
-                    Some(deed) => self.record_audit(&tx, deed).await,
+                match event {
+                    Some(event) => self.record_audit(&tx, event).await,
                     None => Ok(()),
                 }
             };
@@ -490,7 +496,9 @@ impl Postgres {
                 Err(error) => Err(error),
             };
             match erased {
-                Err(Error::Conflict { .. }) if tries < MAX_ERASE_ATTEMPTS => tries += 1,
+                Err(Error { kind: ErrorKind::Conflict, .. }) if tries < MAX_ERASE_ATTEMPTS => {
+                    tries += 1
+                }
                 other => return other.map(|()| true),
             }
         }
@@ -509,13 +517,13 @@ impl Postgres {
 
 fn check_plan(plan: &MigrationPlan) -> Result<()> {
     if plan.applied == 0 {
-        return Err(Error::Schema(
+        return Err(Error::schema(
             "it has no icecore tables yet; `icecore init --store …` creates them".into(),
         ));
     }
     match plan.pending.first() {
         None => Ok(()),
-        Some(step) => Err(Error::Schema(format!(
+        Some(step) => Err(Error::schema(format!(
             "its tables lack step {} (`{}`); `icecore db migrate --store …` applies it",
             step.number, step.name
         ))),
@@ -530,7 +538,7 @@ fn space_id(name: &str) -> Result<Uuid> {
         && name.trim() == name
         && !name.chars().any(char::is_control);
     if !is_plain {
-        return Err(Error::InvalidSpaceName(name.chars().take(40).collect()));
+        return Err(Error::invalid_space_name(name.chars().take(40).collect()));
     }
     let mut bytes = [0; 16];
     bytes.copy_from_slice(&Hash::of(name.as_bytes()).as_bytes()[..16]);
@@ -575,130 +583,8 @@ impl Space {
     }
 }
 
-/// A transaction of a space, or of none. Dropping it without a commit rolls it back.
-struct Tx {
-    client: Option<Object>,
-    pool: Pool,
-    threads: Handle,
-    /// How long to wait for an answer.
-    limit: Duration,
-    /// An answer did not come in time: a later one would be taken for that of the next statement.
-    has_timed_out: AtomicBool,
-}
-
-impl Drop for Tx {
-    fn drop(&mut self) {
-        let Some(client) = self.client.take() else { return };
-        if *self.has_timed_out.get_mut() {
-            return discard_connection(&self.pool, client);
-        }
-        let (pool, limit) = (self.pool.clone(), self.limit);
-        self.threads.spawn(async move {
-            match tokio::time::timeout(limit, client.batch_execute("ROLLBACK")).await {
-                Ok(Ok(())) => {}
-                Ok(Err(_)) => drop(Object::take(client)),
-                Err(_) => discard_connection(&pool, client),
-            }
-        });
-    }
-}
-
-type SqlParams<'a> = &'a [&'a (dyn ToSql + Sync)];
-type QueryResult<T> = std::result::Result<T, tokio_postgres::Error>;
-
-impl Tx {
-    fn client(&self) -> &Object {
-        match &self.client {
-            Some(client) => client,
-            None => {
-                unreachable!("a transaction has its connection until it is committed or dropped")
-            }
-        }
-    }
-
-    /// Waits for an answer, at most `limit`.
-    async fn within_limit<T>(&self, answer: impl Future<Output = QueryResult<T>>) -> Result<T> {
-        match within(&self.threads, self.limit, answer).await {
-            Some(answer) => answer.map_err(map_query_error),
-            None => {
-                self.has_timed_out.store(true, Ordering::Relaxed);
-                Err(timeout_error(self.limit))
-            }
-        }
-    }
-
-    async fn prepare(&self, sql: &str) -> Result<Statement> {
-        self.within_limit(self.client().prepare_cached(sql)).await
-    }
-
-    async fn query(&self, sql: &str, params: SqlParams<'_>) -> Result<Vec<Row>> {
-        let statement = self.prepare(sql).await?;
-        self.within_limit(self.client().query(&statement, params)).await
-    }
-
-    async fn query_one(&self, sql: &str, params: SqlParams<'_>) -> Result<Row> {
-        let statement = self.prepare(sql).await?;
-        self.within_limit(self.client().query_one(&statement, params)).await
-    }
-
-    async fn query_opt(&self, sql: &str, params: SqlParams<'_>) -> Result<Option<Row>> {
-        let statement = self.prepare(sql).await?;
-        self.within_limit(self.client().query_opt(&statement, params)).await
-    }
-
-    /// Returns the number of affected rows.
-    async fn execute(&self, sql: &str, params: SqlParams<'_>) -> Result<u64> {
-        let statement = self.prepare(sql).await?;
-        self.within_limit(self.client().execute(&statement, params)).await
-    }
-
-    /// Commits. If the connection breaks or no answer comes, the outcome is unknown.
-    async fn commit(mut self) -> Result<()> {
-        let Some(client) = self.client.take() else { return Ok(()) };
-        match within(&self.threads, self.limit, client.batch_execute("COMMIT")).await {
-            Some(Ok(())) => Ok(()),
-            Some(Err(error)) => {
-                drop(Object::take(client));
-                Err(map_query_error(error))
-            }
-            None => {
-                discard_connection(&self.pool, client);
-                let why = format!(
-                    "a commit got no answer for {} s; check what was stored, then try again",
-                    self.limit.as_secs_f64()
-                );
-                Err(Error::Unreachable { place: "the database".into(), why })
-            }
-        }
-    }
-}
-
-/// Awaits a future with a time limit. Uses the timer of our own runtime, because callers may have
-/// none.
-async fn within<T>(
-    threads: &Handle,
-    limit: Duration,
-    answer: impl Future<Output = T>,
-) -> Option<T> {
-    let waiting = {
-        let _entered = threads.enter();
-        tokio::time::timeout(limit, answer)
-    };
-    waiting.await.ok()
-}
-
-/// Closes a connection that does not answer. Idle ones lead to the same machine, so they are closed
-/// too and reopened when needed.
-fn discard_connection(pool: &Pool, client: Object) {
-    drop(Object::take(client));
-    pool.retain(|_, _| false);
-}
-
-fn timeout_error(limit: Duration) -> Error {
-    Error::Unreachable {
-        place: "the database".into(),
-        why: format!("it has not answered for {} s", limit.as_secs_f64()),
-    }
+fn lock_mutex<T>(kept: &Mutex<T>) -> MutexGuard<'_, T> {
+    kept.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn tls_connector() -> std::result::Result<tokio_postgres_rustls::MakeRustlsConnect, rustls::Error> {
@@ -712,172 +598,8 @@ fn tls_connector() -> std::result::Result<tokio_postgres_rustls::MakeRustlsConne
 }
 
 fn tls_or_error() -> Result<tokio_postgres_rustls::MakeRustlsConnect> {
-    let wrong = |why| Error::Unreachable {
-        place: "the database".into(),
-        why: format!("certificates cannot be checked: {why}"),
+    let wrong = |why| {
+        Error::unreachable("the database".into(), format!("certificates cannot be checked: {why}"))
     };
     tls_connector().map_err(wrong)
-}
-
-/// The options of the address that decide how to classify an error. An error without a code and
-/// without a cause of a known type is classified by them, never by its text.
-#[derive(Debug, Clone, Copy)]
-struct AddressOptions {
-    has_password: bool,
-    tls: bool,
-    primary: bool,
-}
-
-impl AddressOptions {
-    /// Reads the options. Sets an empty password where there is none: the server then reports a
-    /// missing password with a code.
-    fn from_config(config: &mut Config) -> Self {
-        let demands = Self {
-            has_password: config.get_password().is_some(),
-            tls: config.get_ssl_mode() == SslMode::Require,
-            primary: config.get_target_session_attrs() == TargetSessionAttrs::ReadWrite,
-        };
-        if !demands.has_password {
-            config.password("");
-        }
-        demands
-    }
-}
-
-/// The cause of a connection failure without an answer of the server.
-enum ConnectCause<'a> {
-    /// The operating system: no route, refused, unknown host, timeout.
-    Io(&'a std::io::Error),
-    /// The TLS handshake or the certificate.
-    Tls,
-    /// The driver, with a reason of its own.
-    Driver,
-    Unknown,
-}
-
-fn connect_cause(error: &tokio_postgres::Error) -> ConnectCause<'_> {
-    let first = std::error::Error::source(error);
-    let mut next = first;
-    while let Some(cause) = next {
-        if cause.is::<rustls::Error>() {
-            return ConnectCause::Tls;
-        }
-        if let Some(io) = cause.downcast_ref::<std::io::Error>() {
-            // The error inside an I/O error is not its source, but the cause of the source.
-            let is_tls = io.get_ref().is_some_and(|inner| inner.is::<rustls::Error>());
-            return if is_tls { ConnectCause::Tls } else { ConnectCause::Io(io) };
-        }
-        next = cause.source();
-    }
-    if first.is_some() { ConnectCause::Driver } else { ConnectCause::Unknown }
-}
-
-/// Whether a retry may help: the server is starting, stopping, overloaded or unreachable.
-fn is_transient(error: &tokio_postgres::Error, demands: AddressOptions) -> bool {
-    match error.code() {
-        Some(code) => code.code().starts_with("57P") || *code == SqlState::TOO_MANY_CONNECTIONS,
-        None => matches!(
-            map_connect_error("", error, demands),
-            Error::Unreachable { .. } | Error::ReadOnly { .. }
-        ),
-    }
-}
-
-/// Converts an error of a connection attempt.
-fn map_connect_error(place: &str, error: &tokio_postgres::Error, demands: AddressOptions) -> Error {
-    let (place, why) = (place.to_owned(), error_text(error));
-    if let Some(code) = error.code() {
-        return match *code {
-            SqlState::INVALID_CATALOG_NAME => Error::NoDatabase { place, why },
-            SqlState::INVALID_PASSWORD if !demands.has_password => Error::AccessDenied {
-                place,
-                why: "it asks for a password, and the address has none. Add it: postgres://user:password@host/name".into(),
-            },
-            SqlState::INVALID_PASSWORD | SqlState::INVALID_AUTHORIZATION_SPECIFICATION | SqlState::INSUFFICIENT_PRIVILEGE => {
-                Error::AccessDenied {
-                    place,
-                    why: format!("{why}. Check user and password in the address, and the server's pg_hba.conf"),
-                }
-            }
-            _ => Error::Unreachable { place, why },
-        };
-    }
-    match connect_cause(error) {
-        ConnectCause::Tls => Error::Insecure { place, why },
-        // The driver reports a server without the requested role like this; an error of the system
-        // has a number.
-        ConnectCause::Io(io)
-            if demands.primary
-                && io.kind() == std::io::ErrorKind::PermissionDenied
-                && io.raw_os_error().is_none() =>
-        {
-            Error::ReadOnly {
-                place,
-                is_standby: true,
-                why: "no server in the address is a primary".into(),
-            }
-        }
-        ConnectCause::Driver if demands.tls => Error::Insecure {
-            place,
-            why: format!(
-                "the address asks for TLS (`sslmode=require`), which the server does not offer: {why}"
-            ),
-        },
-        ConnectCause::Io(_) | ConnectCause::Driver | ConnectCause::Unknown => {
-            Error::Unreachable { place, why }
-        }
-    }
-}
-
-/// The error text of the database, in one line.
-fn error_text(error: &tokio_postgres::Error) -> String {
-    match error.as_db_error() {
-        Some(error) => match error.detail() {
-            Some(detail) if error.code().code().starts_with("42") => {
-                format!("{} ({detail})", error.message())
-            }
-            _ => error.message().to_owned(),
-        },
-        None => {
-            let mut words = error.to_string();
-            let mut cause = std::error::Error::source(error);
-            while let Some(reason) = cause {
-                words = format!("{words}: {reason}");
-                cause = reason.source();
-            }
-            words
-        }
-    }
-}
-
-/// Converts the error of a failed statement.
-fn map_query_error(error: tokio_postgres::Error) -> Error {
-    let Some(code) = error.code().map(|code| code.code().to_owned()) else {
-        return Error::Unreachable { place: "the database".into(), why: error_text(&error) };
-    };
-    match code.as_str() {
-        // A foreign key: the space of the row no longer exists.
-        "23503" => Error::SpaceErased,
-        "55006" => Error::RestoreInProgress,
-        // Raised by `require_known` in the tables.
-        "IC001" => Error::NewerSchema(error_text(&error)),
-        // Another transaction was faster.
-        "40001" | "40P01" => Error::Conflict { what: "the memory".into() },
-        "55P03" => Error::Overloaded("another transaction holds a lock for too long".into()),
-        "57014" => Error::Overloaded("the database took too long".into()),
-        "53100" | "53200" | "53300" | "53400" => Error::Overloaded(error_text(&error)),
-        "25006" => Error::ReadOnly {
-            place: "the database".into(),
-            is_standby: false,
-            why: "it is a standby or read-only".into(),
-        },
-        "42501" => Error::AccessDenied {
-            place: "the database".into(),
-            why: format!("{}. Its owner can grant it", error_text(&error)),
-        },
-        _ if code.starts_with("57P") || code.starts_with("08") => {
-            Error::Unreachable { place: "the database".into(), why: error_text(&error) }
-        }
-        _ => Error::Database(error_text(&error)),
-    }
 }

@@ -7,20 +7,19 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::time::Duration;
 
+use async_trait::async_trait;
 use icecore_domain::calendar::{Days, Moment};
 use icecore_domain::layout::{self, DocPath};
-use icecore_domain::ledger::Ledger;
-use icecore_domain::ledger::integrity::{IntegrityCheck, IntegrityFinding};
 use icecore_domain::record::{
     self, BadRecordLine, Record, RecordKey, RecordKind, RecordSetDigest, SessionKey, SessionStats,
 };
 use jiff::civil::Date;
 use tokio_postgres::Row;
 
-use super::documents::{DocumentMeta, signed, split_chunks, unsigned};
+use super::documents::{DocumentMeta, split_chunks, to_signed, to_unsigned};
 use super::{Space, Tx};
 use crate::record_dedup::{self, RecordBatch};
-use crate::{AddReport, Error, Progress, Result};
+use crate::{AddReport, Error, ErrorKind, RecordStore, Result};
 
 /// The limits of a batch; longer lists are split.
 const MAX_BATCH_RECORDS: usize = 20_000;
@@ -31,30 +30,30 @@ const MAX_LISTED_DAYS: usize = 400;
 const MAX_TRIES: usize = 16;
 
 /// The columns of a session, in the order of [`session_stat`].
-const SESSION_COLUMNS: &str = "session.day, session.conversation, session.session, session.records, session.states, session.bytes, session.sum, \
+pub(super) const SESSION_COLUMNS: &str = "session.day, session.conversation, session.session, session.records, session.states, session.bytes, session.sum, \
     session.first, session.last, session.captured, session.turn";
 
 /// Rows and texts to write together.
 #[derive(Default)]
-struct PendingWrite<'a> {
+pub(super) struct PendingWrite<'a> {
     /// Appended text and the resulting length of each document.
-    texts: Vec<(&'a DocPath, u64, &'a [u8])>,
+    pub(super) texts: Vec<(&'a DocPath, u64, &'a [u8])>,
     /// The sums of sessions.
-    stats: Vec<(&'a DocPath, SessionStats)>,
+    pub(super) stats: Vec<(&'a DocPath, SessionStats)>,
     /// Records and their text hashes, by key.
-    rows: BTreeMap<RecordKey, (&'a DocPath, RecordKey)>,
+    pub(super) rows: BTreeMap<RecordKey, (&'a DocPath, RecordKey)>,
 }
 
 /// The sums of sessions by document.
 type SessionsByDocument = HashMap<(DocPath, SessionKey), SessionStats>;
 
 fn damage_error() -> Error {
-    Error::Database(
+    Error::database(
         "a row of a record or a session is damaged; rebuild it with `icecore vault reindex`".into(),
     )
 }
 
-fn key_from_bytes(bytes: &[u8]) -> Result<RecordKey> {
+pub(super) fn key_from_bytes(bytes: &[u8]) -> Result<RecordKey> {
     bytes.try_into().map_err(|_| damage_error())
 }
 
@@ -63,11 +62,11 @@ fn session_column(key: &SessionKey) -> &[u8] {
 }
 
 /// Reads the columns of [`SESSION_COLUMNS`] from `at` on.
-fn session_stat(row: &Row, at: usize) -> Result<SessionStats> {
+pub(super) fn session_stat(row: &Row, at: usize) -> Result<SessionStats> {
     let moment =
         |at: usize| Moment::parse(row.get(at)).map(|read| read.moment).ok_or_else(damage_error);
     let text = |at: usize| String::from_utf8(row.get(at)).map_err(|_| damage_error());
-    let number = |at: usize| unsigned(row.get(at));
+    let number = |at: usize| to_unsigned(row.get(at));
     let day = row.get::<_, &str>(at).parse().map_err(|_| damage_error())?;
     Ok(SessionStats {
         key: SessionKey {
@@ -98,7 +97,9 @@ fn split_batch(records: &[Record]) -> (&[Record], &[Record]) {
 }
 
 /// The text hashes and the sessions of a document's records.
-fn text_hashes_and_sessions(text: &[u8]) -> (BTreeMap<RecordKey, RecordKey>, Vec<SessionStats>) {
+pub(super) fn text_hashes_and_sessions(
+    text: &[u8],
+) -> (BTreeMap<RecordKey, RecordKey>, Vec<SessionStats>) {
     let (records, _) = record::parse_file(text);
     (
         records.iter().map(|record| (record.key(), record.wording_hash())).collect(),
@@ -186,7 +187,7 @@ impl Space {
 
     /// Writes everything with one statement. Returns how many record rows exist now; the others
     /// belong to another document.
-    async fn write_derived(&self, tx: &Tx, writing: &PendingWrite<'_>) -> Result<usize> {
+    pub(super) async fn write_derived(&self, tx: &Tx, writing: &PendingWrite<'_>) -> Result<usize> {
         const SQL: &str = "WITH \
             grown AS (UPDATE icecore.document SET length = grown.length, ended = true, version = icecore.version_after(document.version), changed = clock_timestamp() \
                 FROM unnest($2::text[], $3::bigint[]) AS grown (path, length) WHERE document.space_id = $1 AND document.path = grown.path \
@@ -212,7 +213,7 @@ impl Space {
             })
             .collect();
         let numbers = |number: fn(&SessionStats) -> u64| {
-            stats.iter().map(|(_, stat)| signed(number(stat))).collect::<Vec<i64>>()
+            stats.iter().map(|(_, stat)| to_signed(number(stat))).collect::<Vec<i64>>()
         };
         let moments = |moment: fn(&SessionStats) -> Moment| {
             stats.iter().map(|(_, stat)| moment(stat).to_string()).collect::<Vec<_>>()
@@ -224,7 +225,7 @@ impl Space {
                 &[
                     &self.id,
                     &texts.iter().map(|text| text.0.as_str()).collect::<Vec<_>>(),
-                    &texts.iter().map(|text| signed(text.1)).collect::<Vec<_>>(),
+                    &texts.iter().map(|text| to_signed(text.1)).collect::<Vec<_>>(),
                     &pieces.iter().map(|piece| piece.0.as_str()).collect::<Vec<_>>(),
                     &pieces.iter().map(|piece| piece.1).collect::<Vec<_>>(),
                     &pieces.iter().map(|piece| piece.2).collect::<Vec<_>>(),
@@ -281,11 +282,11 @@ impl Space {
             match self.try_write_record_batch(records, &keys, &mut paths, awaited).await {
                 Ok(Some(added)) => return Ok(added),
                 // A conflict, or more documents to lock.
-                Ok(None) | Err(Error::Conflict { .. }) => {}
+                Ok(None) | Err(Error { kind: ErrorKind::Conflict, .. }) => {}
                 Err(error) => return Err(error),
             }
         }
-        Err(Error::Conflict { what: "the memory".into() })
+        Err(Error::conflict("the memory".into()))
     }
 
     /// Stores records under locks on these documents; `None` if more documents need a lock, or
@@ -446,20 +447,6 @@ impl Space {
         Ok((keys.iter().map(|key| known.get(key).cloned()).collect(), so_far))
     }
 
-    pub(super) async fn query_known_records(&self, keys: &[RecordKey]) -> Result<Vec<bool>> {
-        let tx = self.begin_reading().await?;
-        let names: Vec<&[u8]> = keys.iter().map(RecordKey::as_slice).collect();
-        let rows = tx
-            .query(
-                "SELECT key FROM icecore.record WHERE space_id = $1 AND key = ANY($2)",
-                &[&self.id, &names],
-            )
-            .await?;
-        let known: HashSet<Vec<u8>> = rows.iter().map(|row| row.get(0)).collect();
-        tx.commit().await?;
-        Ok(keys.iter().map(|key| known.contains(key.as_slice())).collect())
-    }
-
     /// The texts of these documents, by day and kind.
     async fn read_texts(&self, tx: &Tx, paths: &[DocPath]) -> Result<Vec<(DocPath, Vec<u8>)>> {
         const SQL: &str = "SELECT path, string_agg(bytes, ''::bytea ORDER BY at) FROM icecore.chunk WHERE space_id = $1 AND path = ANY($2) GROUP BY path";
@@ -474,7 +461,7 @@ impl Space {
     }
 
     /// The documents with records, by path.
-    async fn list_record_documents(&self, tx: &Tx) -> Result<Vec<DocPath>> {
+    pub(super) async fn list_record_documents(&self, tx: &Tx) -> Result<Vec<DocPath>> {
         let mut found = Vec::new();
         for folder in [layout::MESSAGES, layout::SNAPSHOTS] {
             found.extend(self.list_documents(tx, folder).await?.into_iter().map(|(path, _)| path));
@@ -482,8 +469,29 @@ impl Space {
         found.retain(|path| path.record_day().is_some());
         Ok(found)
     }
+}
 
-    pub(super) async fn read_days(&self, days: Days) -> Result<Vec<Record>> {
+#[async_trait]
+impl RecordStore for Space {
+    async fn add_records(&self, records: Vec<Record>) -> Result<AddReport> {
+        self.write_records(records, None).await
+    }
+
+    async fn contains_records(&self, keys: &[RecordKey]) -> Result<Vec<bool>> {
+        let tx = self.begin_reading().await?;
+        let names: Vec<&[u8]> = keys.iter().map(RecordKey::as_slice).collect();
+        let rows = tx
+            .query(
+                "SELECT key FROM icecore.record WHERE space_id = $1 AND key = ANY($2)",
+                &[&self.id, &names],
+            )
+            .await?;
+        let known: HashSet<Vec<u8>> = rows.iter().map(|row| row.get(0)).collect();
+        tx.commit().await?;
+        Ok(keys.iter().map(|key| known.contains(key.as_slice())).collect())
+    }
+
+    async fn records(&self, days: Days) -> Result<Vec<Record>> {
         let tx = self.begin_reading().await?;
         let paths: Vec<DocPath> = match days.len() {
             0..=MAX_LISTED_DAYS => days
@@ -506,18 +514,14 @@ impl Space {
         Ok(found)
     }
 
-    pub(super) async fn read_recent_records(
-        &self,
-        conversation: &str,
-        most: usize,
-    ) -> Result<Vec<Record>> {
+    async fn recent_records(&self, conversation: &str, most: usize) -> Result<Vec<Record>> {
         let tx = self.begin_reading().await?;
         let sql = "SELECT path, sum(records)::bigint FROM icecore.session WHERE space_id = $1 AND conversation = $2 GROUP BY path";
         let mut days: BTreeMap<Option<Date>, (u64, Vec<DocPath>)> = BTreeMap::new();
         for row in tx.query(sql, &[&self.id, &conversation.as_bytes()]).await? {
             let path: DocPath = row.get::<_, String>(0).parse()?;
             let (records, paths) = days.entry(path.record_day()).or_default();
-            *records += unsigned(row.get(1));
+            *records += to_unsigned(row.get(1));
             paths.push(path);
         }
         let (mut missing, mut paths) = (most as u64, Vec::new());
@@ -543,11 +547,7 @@ impl Space {
         Ok(found.split_off(found.len().saturating_sub(most)))
     }
 
-    pub(super) async fn read_digest(
-        &self,
-        conversation: &str,
-        days: Days,
-    ) -> Result<RecordSetDigest> {
+    async fn conversation_digest(&self, conversation: &str, days: Days) -> Result<RecordSetDigest> {
         let tx = self.begin_reading().await?;
         let sql = "SELECT records, sum FROM icecore.session WHERE space_id = $1 AND conversation = $2 AND day BETWEEN $3 AND $4";
         let params = (days.first.to_string(), days.last.to_string());
@@ -557,14 +557,55 @@ impl Space {
         let mut digest = RecordSetDigest::default();
         for row in &rows {
             digest = digest.combine(RecordSetDigest::from_parts(
-                unsigned(row.get(0)),
+                to_unsigned(row.get(0)),
                 key_from_bytes(row.get(1))?,
             ));
         }
         Ok(digest)
     }
 
-    pub(super) async fn remove_records(&self, days: Days, conversation: &str) -> Result<usize> {
+    async fn sessions(&self, days: Option<Days>) -> Result<Vec<SessionStats>> {
+        let (first, last) = days.map_or((String::new(), "~".to_owned()), |days| {
+            (days.first.to_string(), days.last.to_string())
+        });
+        let tx = self.begin_reading().await?;
+        let sql = format!(
+            "SELECT {SESSION_COLUMNS} FROM icecore.session WHERE space_id = $1 AND day BETWEEN $2 AND $3"
+        );
+        let rows = tx.query(&sql, &[&self.id, &first, &last]).await?;
+        tx.commit().await?;
+        let mut found: BTreeMap<SessionKey, SessionStats> = BTreeMap::new();
+        for row in &rows {
+            let stat = session_stat(row, 0)?;
+            let both = match found.remove(&stat.key) {
+                Some(before) => before.merge(&stat),
+                None => stat,
+            };
+            found.insert(both.key.clone(), both);
+        }
+        Ok(found.into_values().collect())
+    }
+
+    async fn record_days(&self) -> Result<Vec<Date>> {
+        let tx = self.begin_reading().await?;
+        let paths = self.list_record_documents(&tx).await?;
+        tx.commit().await?;
+        let days: BTreeSet<Date> = paths.iter().filter_map(DocPath::record_day).collect();
+        Ok(days.into_iter().collect())
+    }
+
+    async fn bad_records(&self) -> Result<Vec<(DocPath, BadRecordLine)>> {
+        let tx = self.begin_reading().await?;
+        let mut found = Vec::new();
+        for path in self.list_record_documents(&tx).await? {
+            let text = self.read_from(&tx, &path, 0).await?;
+            found.extend(record::parse_file(&text).1.into_iter().map(|bad| (path.clone(), bad)));
+        }
+        tx.commit().await?;
+        Ok(found)
+    }
+
+    async fn forget_records(&self, days: Days, conversation: &str) -> Result<usize> {
         let tx = self.begin().await?;
         let sql = "SELECT DISTINCT path FROM icecore.session WHERE space_id = $1 AND conversation = $2 ORDER BY path";
         let mut paths = Vec::new();
@@ -596,166 +637,5 @@ impl Space {
         }
         tx.commit().await?;
         Ok(gone)
-    }
-
-    pub(super) async fn query_sessions(&self, days: Option<Days>) -> Result<Vec<SessionStats>> {
-        let (first, last) = days.map_or((String::new(), "~".to_owned()), |days| {
-            (days.first.to_string(), days.last.to_string())
-        });
-        let tx = self.begin_reading().await?;
-        let sql = format!(
-            "SELECT {SESSION_COLUMNS} FROM icecore.session WHERE space_id = $1 AND day BETWEEN $2 AND $3"
-        );
-        let rows = tx.query(&sql, &[&self.id, &first, &last]).await?;
-        tx.commit().await?;
-        let mut found: BTreeMap<SessionKey, SessionStats> = BTreeMap::new();
-        for row in &rows {
-            let stat = session_stat(row, 0)?;
-            let both = match found.remove(&stat.key) {
-                Some(before) => before.merge(&stat),
-                None => stat,
-            };
-            found.insert(both.key.clone(), both);
-        }
-        Ok(found.into_values().collect())
-    }
-
-    /// From the names of the documents: a day with a document has records.
-    pub(super) async fn list_record_days(&self) -> Result<Vec<Date>> {
-        let tx = self.begin_reading().await?;
-        let paths = self.list_record_documents(&tx).await?;
-        tx.commit().await?;
-        let days: BTreeSet<Date> = paths.iter().filter_map(DocPath::record_day).collect();
-        Ok(days.into_iter().collect())
-    }
-
-    pub(super) async fn invalid_record_lines(&self) -> Result<Vec<(DocPath, BadRecordLine)>> {
-        let tx = self.begin_reading().await?;
-        let mut found = Vec::new();
-        for path in self.list_record_documents(&tx).await? {
-            let text = self.read_from(&tx, &path, 0).await?;
-            found.extend(record::parse_file(&text).1.into_iter().map(|bad| (path.clone(), bad)));
-        }
-        tx.commit().await?;
-        Ok(found)
-    }
-
-    /// Checks that derived rows agree with the documents, and the documents with their chunks.
-    pub(super) async fn check_consistency(&self) -> Result<Vec<IntegrityFinding>> {
-        const PIECES: &str = "SELECT coalesce(document.path, laid.path), document.path IS NULL, \
-            coalesce(laid.bytes, 0) IS DISTINCT FROM document.length, coalesce(laid.whole, true), \
-            coalesce(laid.last = '\\x0a', true) IS DISTINCT FROM document.ended \
-            FROM (SELECT path, sum(octet_length(bytes))::bigint AS bytes, bool_and(at = before) AS whole, \
-                (array_agg(substr(bytes, octet_length(bytes)) ORDER BY at DESC))[1] AS last \
-                FROM (SELECT path, at, bytes, coalesce(sum(octet_length(bytes)) OVER (PARTITION BY path ORDER BY at \
-                    ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) AS before FROM icecore.chunk WHERE space_id = $1) AS chunk GROUP BY path) AS laid \
-            FULL JOIN (SELECT * FROM icecore.document WHERE space_id = $1) AS document USING (path) ORDER BY 1";
-        let tx = self.begin_snapshot_read().await?;
-        let mut found = Vec::new();
-        let mut say =
-            |what: String| found.push(IntegrityFinding::failure(IntegrityCheck::Index, what));
-        for row in tx.query(PIECES, &[&self.id]).await? {
-            let path: &str = row.get(0);
-            let wrong = match (row.get(1), row.get(2), row.get(3), row.get(4)) {
-                (true, ..) => "has chunks but no document",
-                (_, true, ..) => "is not as long as its chunks",
-                (_, _, false, _) => "has chunks that are not consecutive",
-                (_, _, _, true) => "has a wrong flag for its final line break",
-                _ => continue,
-            };
-            say(format!("{path} {wrong}. Restore it from a backup, or write it again"));
-        }
-        let rows = tx
-            .query("SELECT key, wording, path FROM icecore.record WHERE space_id = $1", &[&self.id])
-            .await?;
-        let mut kept: HashMap<RecordKey, (RecordKey, String)> = HashMap::with_capacity(rows.len());
-        for row in &rows {
-            kept.insert(key_from_bytes(row.get(0))?, (key_from_bytes(row.get(1))?, row.get(2)));
-        }
-        let mut sessions: HashMap<String, Vec<SessionStats>> = HashMap::new();
-        for row in tx
-            .query(
-                &format!("SELECT {SESSION_COLUMNS}, path FROM icecore.session WHERE space_id = $1"),
-                &[&self.id],
-            )
-            .await?
-        {
-            sessions.entry(row.get(11)).or_default().push(session_stat(&row, 0)?);
-        }
-        // Found in the document they belong to.
-        let mut agreeing: HashSet<RecordKey> = HashSet::new();
-        let mut all: HashSet<RecordKey> = HashSet::new();
-        for path in self.list_record_documents(&tx).await? {
-            let (words, stats) = text_hashes_and_sessions(&self.read_from(&tx, &path, 0).await?);
-            let mut noted = sessions.remove(path.as_str()).unwrap_or_default();
-            noted.sort_by(|a, b| a.key.cmp(&b.key));
-            if noted != stats {
-                say(format!(
-                    "the sessions of {path} do not match its records. Rebuild them with `icecore vault reindex`"
-                ));
-            }
-            for (key, wording) in words {
-                all.insert(key);
-                if kept
-                    .get(&key)
-                    .is_some_and(|(noted, place)| *noted == wording && place == path.as_str())
-                {
-                    agreeing.insert(key);
-                }
-            }
-        }
-        tx.commit().await?;
-        let unknown = all.iter().filter(|key| !kept.contains_key(*key)).count();
-        let wrong = kept.keys().filter(|key| !agreeing.contains(*key)).count();
-        let strays = sessions.len();
-        for (many, what) in [
-            (unknown, "records have no row"),
-            (wrong, "records have a wrong row"),
-            (strays, "documents have sessions but no records"),
-        ] {
-            if many > 0 {
-                say(format!("{many} {what}. Rebuild the rows with `icecore vault reindex`"));
-            }
-        }
-        Ok(found)
-    }
-
-    /// Rebuilds all derived rows in one transaction: others see the old or the new state.
-    pub(super) async fn rebuild_derived(&self, progress: Progress<'_>) -> Result<usize> {
-        const HELD: &str = "SELECT path FROM icecore.document WHERE space_id = $1 AND (path >= $2 AND path < $3 OR path >= $4 AND path < $5) \
-            ORDER BY path FOR UPDATE";
-        // Documents created meanwhile are derived by their writers.
-        const GONE: &str = "DELETE FROM icecore.session WHERE space_id = $1 AND (path = ANY($2) OR NOT EXISTS \
-            (SELECT FROM icecore.document WHERE document.space_id = $1 AND document.path = session.path))";
-        const GONE_TOO: &str = "DELETE FROM icecore.record WHERE space_id = $1 AND (path = ANY($2) OR NOT EXISTS \
-            (SELECT FROM icecore.document WHERE document.space_id = $1 AND document.path = record.path))";
-        let tx = self.begin().await?;
-        let bounds = [layout::MESSAGES, layout::SNAPSHOTS]
-            .map(|folder| (format!("{folder}/"), format!("{folder}0")));
-        let held = tx
-            .query(HELD, &[&self.id, &bounds[0].0, &bounds[0].1, &bounds[1].0, &bounds[1].1])
-            .await?;
-        let mut paths = held
-            .iter()
-            .map(|row| Ok(row.get::<_, String>(0).parse()?))
-            .collect::<Result<Vec<DocPath>>>()?;
-        paths.retain(|path| path.record_day().is_some());
-        let names: Vec<&str> = paths.iter().map(DocPath::as_str).collect();
-        for sql in [GONE, GONE_TOO] {
-            tx.execute(sql, &[&self.id, &names]).await?;
-        }
-        for (done, path) in paths.iter().enumerate() {
-            let (rows, stats) = text_hashes_and_sessions(&self.read_from(&tx, path, 0).await?);
-            let writing = PendingWrite {
-                stats: stats.into_iter().map(|stat| (path, stat)).collect(),
-                rows: rows.into_iter().map(|(key, wording)| (key, (path, wording))).collect(),
-                ..PendingWrite::default()
-            };
-            self.write_derived(&tx, &writing).await?;
-            progress(done as u64 + 1, paths.len() as u64);
-        }
-        let ledger = self.read_from(&tx, &layout::LEDGER.parse()?, 0).await?;
-        tx.commit().await?;
-        Ok(Ledger::parse(&ledger, None).entries().len())
     }
 }

@@ -12,15 +12,15 @@ use tokio::task::JoinHandle;
 use uuid::Uuid;
 
 use super::{Postgres, Space, space_id};
-use crate::{Error, RestoreTarget, Result};
+use crate::{Error, Result};
 
 /// How long a space is reserved for a restoring process without a renewal.
-const RESTORE_LEASE: Duration = Duration::from_secs(60);
+pub(super) const RESTORE_LEASE: Duration = Duration::from_secs(60);
 
 /// The restoring process and its renewal task.
 #[derive(Debug)]
-struct RestoreHeartbeat {
-    id: Uuid,
+pub(super) struct RestoreHeartbeat {
+    pub(super) id: Uuid,
     renewing: JoinHandle<()>,
 }
 
@@ -35,7 +35,7 @@ impl Drop for RestoreHeartbeat {
 pub(super) struct RestoreState(Mutex<Option<RestoreHeartbeat>>);
 
 impl RestoreState {
-    fn lock(&self) -> MutexGuard<'_, Option<RestoreHeartbeat>> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, Option<RestoreHeartbeat>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -68,7 +68,7 @@ impl Postgres {
         let found = tx
             .query_opt("SELECT life FROM icecore.space WHERE space_id = $1", &[&id])
             .await?
-            .ok_or(Error::SpaceErased)?;
+            .ok_or(Error::space_erased())?;
         tx.commit().await?;
         Ok(Arc::new(self.space_handle(name, id, found.get(0))))
     }
@@ -76,7 +76,7 @@ impl Postgres {
 
 impl Space {
     /// Renews the lease in the background until the restore ends.
-    fn start_heartbeat(&self, filler: Uuid) -> Result<()> {
+    pub(super) fn start_heartbeat(&self, filler: Uuid) -> Result<()> {
         const SQL: &str = "UPDATE icecore.space SET filled_until = now() + make_interval(secs => $3) WHERE space_id = $1 AND filling = $2";
         // Weak, so that it does not keep the database open.
         let (home, id) = (Arc::downgrade(&self.database), self.id);
@@ -94,57 +94,5 @@ impl Space {
         });
         *self.filling.lock() = Some(RestoreHeartbeat { id: filler, renewing });
         Ok(())
-    }
-
-    pub(super) async fn claim_for_restore(&self) -> Result<RestoreTarget> {
-        const FOUND: &str = "SELECT filling IS NOT NULL, filled_until > now() FROM icecore.space WHERE space_id = $1 AND life = $2";
-        const TAKEN: &str = "UPDATE icecore.space SET filling = gen_random_uuid(), filled_until = now() + make_interval(secs => $2) \
-            WHERE space_id = $1 RETURNING filling";
-        if self.filling.holder().is_some() {
-            return Ok(RestoreTarget::New);
-        }
-        let tx = self.database.begin(Some(self.id)).await?;
-        // Running writers finish first, and later ones see the restore.
-        tx.execute("SELECT icecore.enter_alone()", &[]).await?;
-        let found =
-            tx.query_opt(FOUND, &[&self.id, &self.life]).await?.ok_or(Error::SpaceErased)?;
-        let is_unfinished = match (found.get(0), found.get(1)) {
-            (true, Some(true)) => return Err(Error::RestoreInProgress),
-            (is_unfinished, _) => is_unfinished,
-        };
-        let ground = if is_unfinished {
-            RestoreTarget::Unfinished
-        } else {
-            RestoreTarget::from_documents(&self.query_stats(&tx, "").await?)
-        };
-        if !matches!(ground, RestoreTarget::Occupied { .. }) {
-            let row = tx.query_one(TAKEN, &[&self.id, &RESTORE_LEASE.as_secs_f64()]).await?;
-            tx.commit().await?;
-            self.start_heartbeat(row.get(0))?;
-        }
-        Ok(ground)
-    }
-
-    pub(super) async fn complete_restore(&self) -> Result<()> {
-        let Some(filler) = self.filling.holder() else { return Ok(()) };
-        let tx = self.database.begin(Some(self.id)).await?;
-        let sql = "UPDATE icecore.space SET filling = NULL, filled_until = NULL WHERE space_id = $1 AND filling = $2";
-        if tx.execute(sql, &[&self.id, &filler]).await? == 0 {
-            return Err(Error::RestoreInProgress);
-        }
-        // The space has work for the scheduler now.
-        tx.execute("NOTIFY icecore_jobs", &[]).await?;
-        tx.commit().await?;
-        *self.filling.lock() = None;
-        Ok(())
-    }
-
-    pub(super) async fn release_restore(&self) -> Result<()> {
-        let Some(filler) = self.filling.lock().take() else { return Ok(()) };
-        let tx = self.database.begin(Some(self.id)).await?;
-        let sql =
-            "UPDATE icecore.space SET filled_until = now() WHERE space_id = $1 AND filling = $2";
-        tx.execute(sql, &[&self.id, &filler.id]).await?;
-        tx.commit().await
     }
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use async_trait::async_trait;
 use icecore_domain::layout::{self, DocPath};
 use icecore_domain::summary::{Summary, SummaryHead, SummaryQuery};
 
@@ -9,7 +10,7 @@ use super::Space;
 use super::cache::ParsedDocument;
 use super::documents::conflict_error;
 use super::ledger::ledger_position;
-use crate::{Position, Result};
+use crate::{Position, Result, SummaryStore};
 
 /// Every version in the order of writing; invalid lines are skipped.
 #[derive(Debug, Clone, Default)]
@@ -50,8 +51,11 @@ impl Space {
         tx.commit().await?;
         Ok((versions, ledger_position(look)))
     }
+}
 
-    pub(super) async fn write_summaries(
+#[async_trait]
+impl SummaryStore for Space {
+    async fn add_summaries(
         &self,
         summaries: &[Summary],
         after: Option<Position>,
@@ -70,15 +74,12 @@ impl Space {
         Ok(ledger_position(Some(now)))
     }
 
-    pub(super) async fn query_heads(
-        &self,
-        which: &SummaryQuery,
-    ) -> Result<(Vec<SummaryHead>, Position)> {
+    async fn summary_heads(&self, which: &SummaryQuery) -> Result<(Vec<SummaryHead>, Position)> {
         let (versions, position) = self.read_versions().await?;
         Ok((versions.newest(which).into_iter().map(Summary::head).collect(), position))
     }
 
-    pub(super) async fn query_summaries(&self, which: &SummaryQuery) -> Result<Vec<Summary>> {
+    async fn summaries(&self, which: &SummaryQuery) -> Result<Vec<Summary>> {
         let (versions, _) = self.read_versions().await?;
         Ok(versions.newest(which).into_iter().cloned().collect())
     }

@@ -23,7 +23,7 @@ use icecore_domain::summary::{
     Importance, Summary, SummaryAuthor, SummaryCost, SummaryQuery, Tier,
 };
 
-use crate::{ContentVersion, Error, Position, Replacement, ScrubOutcome, Store};
+use crate::{ContentVersion, Error, ErrorKind, Position, Replacement, ScrubOutcome, Store};
 
 type CheckFuture<'a> = Pin<Box<dyn Future<Output = ()> + 'a>>;
 type Check = for<'a> fn(&'a dyn Store) -> CheckFuture<'a>;
@@ -52,7 +52,7 @@ pub const CHECKS: &[(&str, Check)] = &[
     ("everything stored is found, in its last revision", |store| Box::pin(passages(store))),
     ("vectors belong to their text", |store| Box::pin(vectors(store))),
     ("forgotten text is nowhere returned", |store| Box::pin(forgetting(store))),
-    ("derived data can be rebuilt and agrees", |store| Box::pin(derived(store))),
+    ("derived data can be rebuilt and agrees", |store| Box::pin(derived_data(store))),
 ];
 
 /// Runs all checks, each with an empty store.
@@ -104,7 +104,7 @@ async fn positions(store: &dyn Store) {
     let before = store.ledger().await.unwrap().position;
     store.append(vec![fact(FRIDAY, "first")], Some(before)).await.unwrap();
     match store.append(vec![fact(FRIDAY, "second")], Some(before)).await {
-        Err(Error::Conflict { .. }) => {}
+        Err(Error { kind: ErrorKind::Conflict, .. }) => {}
         other => panic!("{other:?}"),
     }
     let text = store.ledger().await.unwrap();
@@ -113,7 +113,7 @@ async fn positions(store: &dyn Store) {
     assert_eq!(store.position().await.unwrap(), text.position);
     assert_ne!(store.position().await.unwrap(), before);
     match store.replace_ledger(b"", Position(text.position.0 ^ 1)).await {
-        Err(Error::Conflict { .. }) => {}
+        Err(Error { kind: ErrorKind::Conflict, .. }) => {}
         other => panic!("{other:?}"),
     }
     assert!(store.lost_events().await.unwrap().is_empty());
@@ -289,7 +289,7 @@ async fn archives(store: &dyn Store) {
     );
     let moved = [(archive.clone(), first.clone()), (other.clone(), closing.clone())];
     match store.archive(&moved, &kept, Position(7)).await {
-        Err(Error::Conflict { .. }) => {}
+        Err(Error { kind: ErrorKind::Conflict, .. }) => {}
         other => panic!("{other:?}"),
     }
     assert_eq!(store.document(&archive).await.unwrap(), None);
@@ -408,13 +408,13 @@ async fn growth(store: &dyn Store) {
     let version = |text: &str| ContentVersion::of(Some(text.as_bytes()));
     store.append_if_unchanged(&log, b"one\n", ContentVersion::ABSENT).await.unwrap();
     match store.append_if_unchanged(&log, b"lost\n", ContentVersion::ABSENT).await {
-        Err(Error::Conflict { .. }) => {}
+        Err(Error { kind: ErrorKind::Conflict, .. }) => {}
         other => panic!("{other:?}"),
     }
     // Equal length with other content is another version.
     assert!(matches!(
         store.append_if_unchanged(&log, b"lost\n", version("eno\n")).await,
-        Err(Error::Conflict { .. })
+        Err(Error { kind: ErrorKind::Conflict, .. })
     ));
     store.append_if_unchanged(&log, b"two\n", version("one\n")).await.unwrap();
     assert_eq!(store.document(&log).await.unwrap().unwrap(), b"one\ntwo\n");
@@ -438,7 +438,7 @@ async fn seeing(store: &dyn Store) {
 }
 
 // L12
-async fn derived(store: &dyn Store) {
+async fn derived_data(store: &dyn Store) {
     add_sample_events(store).await;
     store
         .add_records(vec![record_at("a", FRIDAY, "one"), record_at("b", SATURDAY, "two")])
@@ -821,7 +821,10 @@ async fn summaries(store: &dyn Store) {
     let (_, start) = store.summary_heads(&SummaryQuery::default()).await.unwrap();
     let first = [summary("2026-02-13", 1, FRIDAY, "one"), summary("2026-W07", 1, FRIDAY, "week")];
     let after = store.add_summaries(&first, Some(start)).await.unwrap();
-    assert!(matches!(store.add_summaries(&first, Some(start)).await, Err(Error::Conflict { .. })));
+    assert!(matches!(
+        store.add_summaries(&first, Some(start)).await,
+        Err(Error { kind: ErrorKind::Conflict, .. })
+    ));
     let second =
         [summary("2026-02-13", 2, SATURDAY, "two"), summary("2026-02-14", 1, SATURDAY, "next")];
     store.add_summaries(&second, Some(after)).await.unwrap();
@@ -873,9 +876,12 @@ async fn answers(store: &dyn Store) {
     for other in [version("one\ntwo\neerht\n"), version(""), ContentVersion::ABSENT] {
         assert!(matches!(
             store.compare_and_swap(&runs, b"new\n", other).await,
-            Err(Error::Conflict { .. })
+            Err(Error { kind: ErrorKind::Conflict, .. })
         ));
-        assert!(matches!(store.remove_unchanged(&runs, other).await, Err(Error::Conflict { .. })));
+        assert!(matches!(
+            store.remove_unchanged(&runs, other).await,
+            Err(Error { kind: ErrorKind::Conflict, .. })
+        ));
     }
     store.compare_and_swap(&runs, b"new\n", version("one\ntwo\nthree\n")).await.unwrap();
     assert_eq!(store.document(&runs).await.unwrap().as_deref(), Some(b"new\n".as_slice()));

@@ -6,27 +6,22 @@
 //! program disabled. A commit is a point to return to, not a durability point: the files themselves
 //! are flushed already.
 
-mod history_rewrite;
-mod merge;
-
-pub use self::merge::merge_lines;
-
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use async_trait::async_trait;
-use icecore_domain::forget::Scrub;
-use icecore_domain::layout::{self, DocPath};
+use icecore_domain::layout;
 use icecore_domain::sanitize;
-use icecore_domain::secrets::MarkerKey;
 use jiff::Timestamp;
 
-use super::Vault;
+pub use self::merge_plan::merge_lines;
+
 use super::vault_fs::{VaultFs, WriteLock};
-use crate::{
-    Divergence, Error, MergeOutcome, Result, RewriteReport, Snapshot, SnapshotStore,
-    UnfinishedMerge,
-};
+use crate::{Error, Result, Snapshot};
+
+pub(super) mod history_rewrite;
+pub(super) mod merge;
+pub(super) mod merge_driver;
+mod merge_plan;
 
 /// Settings that cannot make git run a program or leave the vault.
 const SAFE_SETTINGS: &[&str] = &[
@@ -58,7 +53,7 @@ const SAFE_SUBSECTION_SETTINGS: &[(&str, &[&str])] =
 const OWNERSHIP_SETTING: &str = "icecore.vault";
 
 /// The folder for a new repository until it is moved into place.
-const NEW_REPOSITORY_DIR: &str = "new-repository";
+pub(super) const NEW_REPOSITORY_DIR: &str = "new-repository";
 
 /// Settings that override those of the repository.
 const OVERRIDES: &[&str] = &[
@@ -111,7 +106,7 @@ fn git_command(root: &Path) -> Command {
 }
 
 /// Runs git in the repository of `root` with [`OVERRIDES`] settings.
-fn run_git(root: &Path, arguments: &[&str], at: Option<Timestamp>) -> Result<Output> {
+pub(super) fn run_git(root: &Path, arguments: &[&str], at: Option<Timestamp>) -> Result<Output> {
     git_output(set_date(&mut git_for(root, &root.join(".git")), at).args(arguments), arguments)
 }
 
@@ -138,15 +133,19 @@ fn git_output(git: &mut Command, arguments: &[&str]) -> Result<Output> {
     let what = arguments.first().copied().unwrap_or_default().to_owned();
     match git.output() {
         Ok(output) => Ok(output),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Err(Error::NoSnapshots(
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Err(Error::no_snapshots(
             "git is not installed, so there are no snapshots and no undo; everything else works"
                 .into(),
         )),
-        Err(error) => Err(Error::Git { what, why: error.to_string() }),
+        Err(error) => Err(Error::git(what, error.to_string())),
     }
 }
 
-fn run_git_ok(root: &Path, arguments: &[&str], at: Option<Timestamp>) -> Result<Vec<u8>> {
+pub(super) fn run_git_ok(
+    root: &Path,
+    arguments: &[&str],
+    at: Option<Timestamp>,
+) -> Result<Vec<u8>> {
     let output = run_git(root, arguments, at)?;
     if output.status.success() { Ok(output.stdout) } else { Err(git_error(arguments, &output)) }
 }
@@ -159,74 +158,77 @@ fn git_error(arguments: &[&str], output: &Output) -> Error {
     } else {
         sanitize::one_line(told.trim())
     };
-    Error::Git { what: arguments[0].into(), why }
+    Error::git(arguments[0].into(), why)
 }
 
 /// Runs a git that changes the repository. It holds the vault's lock while it lives, even if this
 /// process dies first.
 fn run_git_locked(
     root: &Path,
-    held: &WriteLock,
+    lock: &WriteLock,
     arguments: &[&str],
     at: Option<Timestamp>,
 ) -> Result<Vec<u8>> {
     let mut git = git_for(root, &root.join(".git"));
-    set_date(&mut git, at).stdin(held.as_stdin()?);
+    set_date(&mut git, at).stdin(lock.as_stdin()?);
     let output = git_output(git.args(arguments), arguments)?;
     if output.status.success() { Ok(output.stdout) } else { Err(git_error(arguments, &output)) }
 }
 
 /// `git add` of folders that an editor may be saving to. A file that disappears during the call
 /// makes git fail; the next attempt does not see it.
-fn add_all(root: &Path, held: &WriteLock, arguments: &[&str]) -> Result<()> {
+pub(super) fn add_all(root: &Path, lock: &WriteLock, arguments: &[&str]) -> Result<()> {
     const ATTEMPTS: usize = 20;
     for _ in 1..ATTEMPTS {
-        match run_git_locked(root, held, arguments, None) {
-            Err(Error::Git { why, .. })
-                if why.contains("unable to stat") || why.contains("short read") =>
+        match run_git_locked(root, lock, arguments, None) {
+            Err(error)
+                if ["unable to stat", "short read"]
+                    .iter()
+                    .any(|why| error.to_string().contains(why)) =>
             {
                 std::thread::sleep(std::time::Duration::from_millis(10));
             }
             done => return done.map(drop),
         }
     }
-    run_git_locked(root, held, arguments, None).map(drop)
+    run_git_locked(root, lock, arguments, None).map(drop)
 }
 
 /// Makes the vault a repository of icecore, unless it is a repository already. The new repository
 /// is created elsewhere and moved into place complete, so an existing one is either foreign or
 /// ready.
-pub(super) fn make_repository(door: &VaultFs) -> Result<()> {
-    let root = door.root();
+pub(super) fn make_repository(vault_fs: &VaultFs) -> Result<()> {
+    let root = vault_fs.root();
     if root.join(".git").symlink_metadata().is_ok() {
-        return Err(Error::ForeignRepository(
+        return Err(Error::foreign_repository(
             "the folder is a git repository already; icecore does not commit there".into(),
         ));
     }
-    let apart = door.private(NEW_REPOSITORY_DIR);
-    let made = create_new_repository(door, &apart).and_then(|git| door.install_repository(&git));
-    made.and(door.remove_own_folder(&apart))
+    let apart = vault_fs.private(NEW_REPOSITORY_DIR);
+    let made =
+        create_new_repository(vault_fs, &apart).and_then(|git| vault_fs.install_repository(&git));
+    made.and(vault_fs.remove_own_folder(&apart))
 }
 
 /// The path of a new repository before it is moved into place.
-fn new_repository_path(door: &VaultFs) -> PathBuf {
-    door.private(NEW_REPOSITORY_DIR).join(".git")
+fn new_repository_path(vault_fs: &VaultFs) -> PathBuf {
+    vault_fs.private(NEW_REPOSITORY_DIR).join(".git")
 }
 
 /// Whether a process died while it swapped the repository.
-pub(super) fn is_swap_interrupted(door: &VaultFs) -> bool {
-    door.has_lost_repository(&new_repository_path(door))
+pub(super) fn is_swap_interrupted(vault_fs: &VaultFs) -> bool {
+    vault_fs.has_lost_repository(&new_repository_path(vault_fs))
 }
 
 /// Restores the repository after such a death.
-pub(super) fn restore_repository(door: &VaultFs, held: &WriteLock) -> Result<()> {
-    door.restore_repository(held, &new_repository_path(door))
+pub(super) fn restore_repository(vault_fs: &VaultFs, lock: &WriteLock) -> Result<()> {
+    vault_fs.restore_repository(lock, &new_repository_path(vault_fs))
 }
 
 /// Creates a repository in a folder of its own and returns its path.
-fn create_new_repository(door: &VaultFs, apart: &Path) -> Result<PathBuf> {
-    door.remove_own_folder(apart)?;
-    door.make_folder(apart)?;
+fn create_new_repository(vault_fs: &VaultFs, apart: &Path) -> Result<PathBuf> {
+    vault_fs.remove_own_folder(apart)?;
+    vault_fs.make_folder(apart)?;
     for arguments in [
         &["init", "--quiet", "--template=", "--initial-branch=main", "."][..],
         &["config", "--local", "core.fsync", "all"],
@@ -234,48 +236,48 @@ fn create_new_repository(door: &VaultFs, apart: &Path) -> Result<PathBuf> {
     ] {
         let output = git_output(git_command(apart).args(arguments), arguments)?;
         if !output.status.success() {
-            return Err(Error::Git {
-                what: arguments[0].into(),
-                why: sanitize::one_line(String::from_utf8_lossy(&output.stderr).trim()),
-            });
+            return Err(Error::git(
+                arguments[0].into(),
+                sanitize::one_line(String::from_utf8_lossy(&output.stderr).trim()),
+            ));
         }
     }
     let made = apart.join(".git");
-    merge::register_driver(door, &made)?;
+    merge_driver::register_driver(vault_fs, &made)?;
     Ok(made)
 }
 
 /// Checks that the vault itself has a repository.
-fn check_repository(root: &Path) -> Result<()> {
+pub(super) fn check_repository(root: &Path) -> Result<()> {
     let folder = root.join(".git");
     match folder.symlink_metadata() {
-        Err(_) => Err(Error::NoSnapshots(format!(
+        Err(_) => Err(Error::no_snapshots(format!(
             "there are no snapshots, because {} is not a git repository; `git init` there and `git config {OWNERSHIP_SETTING} true` make it one",
             root.display()
         ))),
-        Ok(found) if !found.is_dir() => Err(Error::Link(folder)),
+        Ok(found) if !found.is_dir() => Err(Error::link(folder)),
         Ok(_) => Ok(()),
     }
 }
 
 /// Checks that the repository is ours and cannot run programs.
-fn vet_repository(root: &Path) -> Result<()> {
+pub(super) fn vet_repository(root: &Path) -> Result<()> {
     vet_listed(root).map(|_| ())
 }
 
 /// Like [`vet_repository`]; returns git's list of tracked files.
-fn vet_listed(root: &Path) -> Result<String> {
+pub(super) fn vet_listed(root: &Path) -> Result<String> {
     let (ours, listed) = vet_settings(root)?;
     if ours {
         return Ok(listed);
     }
-    // A clone of a vault only lacks the setup; any other repository belongs to somebody else.
+    // A clone of a vault only lacks the setup; any other repository is foreign.
     let foreign = || {
         format!(
             "this repository was not made by `icecore init`, so icecore does not commit into it. `git config {OWNERSHIP_SETTING} true` allows it"
         )
     };
-    Err(Error::ForeignRepository(merge::missing_setup(root).unwrap_or_else(foreign)))
+    Err(Error::foreign_repository(merge_driver::missing_setup(root).unwrap_or_else(foreign)))
 }
 
 /// Checks that the repository cannot run programs; returns whether it is ours, and git's list of
@@ -285,7 +287,7 @@ fn vet_settings(root: &Path) -> Result<(bool, String)> {
     let folder = root.join(".git");
     for elsewhere in ["commondir", "config.worktree"] {
         if folder.join(elsewhere).symlink_metadata().is_ok() {
-            return Err(Error::HostileGit { key: format!("(the file .git/{elsewhere})") });
+            return Err(Error::hostile_git(format!("(the file .git/{elsewhere})")));
         }
     }
     // Read as a plain file, without includes and without effect.
@@ -296,15 +298,15 @@ fn vet_settings(root: &Path) -> Result<(bool, String)> {
     let listed =
         git_output(git_command(root).env("GIT_DIR", "/dev/null").args(arguments), &arguments)?;
     if !listed.status.success() {
-        return Err(Error::Git {
-            what: "config".into(),
-            why: String::from_utf8_lossy(&listed.stderr).trim().to_owned(),
-        });
+        return Err(Error::git(
+            "config".into(),
+            String::from_utf8_lossy(&listed.stderr).trim().to_owned(),
+        ));
     }
     let names = String::from_utf8_lossy(&listed.stdout).into_owned();
     for key in names.split('\0').filter(|key| !key.is_empty()) {
         if !is_safe_setting(key) {
-            return Err(Error::HostileGit { key: sanitize::one_line(key) });
+            return Err(Error::hostile_git(sanitize::one_line(key)));
         }
     }
     let listed = String::from_utf8_lossy(&run_git_ok(root, &["ls-files", "--stage", "-z"], None)?)
@@ -314,7 +316,7 @@ fn vet_settings(root: &Path) -> Result<(bool, String)> {
         .map(|place| place.display().to_string())
         .or_else(|| first_submodule(&listed));
     if let Some(place) = inner {
-        return Err(Error::ForeignRepository(format!(
+        return Err(Error::foreign_repository(format!(
             "there is a git repository inside the vault, at {}; icecore makes no snapshots while it is there. Move it out of the vault",
             sanitize::one_line(&place)
         )));
@@ -362,7 +364,7 @@ fn is_safe_setting(key: &str) -> bool {
 
 /// The commit of HEAD; `None` if the branch has no commit yet. git exits with 1 for that, and for a
 /// missing commit.
-fn head_commit(root: &Path) -> Result<Option<String>> {
+pub(super) fn head_commit(root: &Path) -> Result<Option<String>> {
     let arguments = ["rev-parse", "--verify", "--quiet", "HEAD^{commit}"];
     let output = run_git(root, &arguments, None)?;
     if output.status.success() {
@@ -381,20 +383,20 @@ fn head_commit(root: &Path) -> Result<Option<String>> {
 /// Commits the staged files, unless they equal the last commit. `git commit` would check every file
 /// once more and reread those written in the last second, but nothing is written while we hold the
 /// lock. A pending merge is committed too.
-fn commit_added(
-    door: &VaultFs,
-    held: &WriteLock,
+pub(super) fn commit_added(
+    vault_fs: &VaultFs,
+    lock: &WriteLock,
     note: &str,
     at: Timestamp,
 ) -> Result<Option<String>> {
-    let root = door.root();
+    let root = vault_fs.root();
     let name = |output: Vec<u8>| String::from_utf8_lossy(&output).trim().to_owned();
     let last = run_git(root, &["rev-parse", "HEAD^{commit}", "HEAD^{tree}"], None)?;
     let last = String::from_utf8_lossy(if last.status.success() { &last.stdout } else { b"" })
         .into_owned();
     let last = last.trim().split_once('\n');
     let others = merge::pending_merge_heads(root)?;
-    let tree = name(run_git_locked(root, held, &["write-tree"], None)?);
+    let tree = name(run_git_locked(root, lock, &["write-tree"], None)?);
     if others.is_empty() && last.is_some_and(|(_, known)| known == tree) {
         return Ok(None);
     }
@@ -402,23 +404,23 @@ fn commit_added(
     let parents = last.iter().map(|(parent, _)| *parent).chain(others.iter().map(String::as_str));
     arguments.extend(parents.flat_map(|parent| ["-p", parent]));
     arguments.push(&tree);
-    let id = name(run_git_locked(root, held, &arguments, Some(at))?);
+    let id = name(run_git_locked(root, lock, &arguments, Some(at))?);
     let (what, parent) = last.map_or(("commit (initial)", ""), |(parent, _)| ("commit", parent));
     let what = if others.is_empty() { what } else { "commit (merge)" };
     run_git_locked(
         root,
-        held,
+        lock,
         &["update-ref", "-m", &format!("{what}: {note}"), "HEAD", &id, parent],
         Some(at),
     )?;
-    merge::clear_merge_state(door)?;
+    merge::clear_merge_state(vault_fs)?;
     Ok(Some(id))
 }
 
 /// Commits the staged files as the end of a git operation other than a merge.
-fn commit_operation(
+pub(super) fn commit_operation(
     root: &Path,
-    held: &WriteLock,
+    lock: &WriteLock,
     note: &str,
     at: Timestamp,
 ) -> Result<Option<String>> {
@@ -449,14 +451,14 @@ fn commit_operation(
         "--message",
         note,
     ];
-    run_git_locked(root, held, &arguments, Some(at))?;
+    run_git_locked(root, lock, &arguments, Some(at))?;
     head_commit(root)
 }
 
 /// The full id of a snapshot.
-fn resolve_snapshot(root: &Path, id: &str) -> Result<String> {
+pub(super) fn resolve_snapshot(root: &Path, id: &str) -> Result<String> {
     let unknown = || {
-        Error::NoSnapshots(format!(
+        Error::no_snapshots(format!(
             "there is no snapshot `{}`; `icecore snapshot --list` shows them",
             sanitize::one_line(id)
         ))
@@ -474,7 +476,7 @@ fn resolve_snapshot(root: &Path, id: &str) -> Result<String> {
 }
 
 /// Parses git's list of snapshots.
-fn parse_snapshots(listed: &[u8]) -> Vec<Snapshot> {
+pub(super) fn parse_snapshots(listed: &[u8]) -> Vec<Snapshot> {
     let read = |line: &str| {
         let mut parts = line.splitn(3, ' ');
         let (id, seconds, note) = (parts.next()?, parts.next()?, parts.next().unwrap_or_default());
@@ -485,229 +487,4 @@ fn parse_snapshots(listed: &[u8]) -> Vec<Snapshot> {
         })
     };
     String::from_utf8_lossy(listed).split('\0').filter_map(read).collect()
-}
-
-#[async_trait]
-impl SnapshotStore for Vault {
-    async fn check_available(&self) -> Result<()> {
-        check_repository(self.root())
-    }
-
-    async fn create_snapshot(&self, note: &str, at: Timestamp) -> Result<Option<Snapshot>> {
-        let root = self.root();
-        check_repository(root)?;
-        // The lock keeps writers out, so that a snapshot shows one moment.
-        let held = self.fs.lock()?;
-        self.fs.remove_stale_git_locks(&held, false)?;
-        let tracked = vet_listed(root)?;
-        merge::check_no_open_merge(&self.fs)?;
-        // Only what belongs to a vault: the folder may hold other files, which are not ours to
-        // commit.
-        let here: Vec<&str> = layout::VAULT_ENTRIES
-            .iter()
-            .copied()
-            .filter(|name| root.join(name).symlink_metadata().is_ok())
-            .collect();
-        let gone = |name: &&&str| {
-            let paths = tracked
-                .split('\0')
-                .filter_map(|entry| entry.split_once('\t'))
-                .map(|(_, path)| path);
-            paths.into_iter().any(|path| {
-                path.strip_prefix(**name)
-                    .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-            })
-        };
-        let names =
-            layout::VAULT_ENTRIES.iter().filter(|name| here.contains(name) || gone(name)).copied();
-        let arguments: Vec<&str> = ["add", "--all", "--"].into_iter().chain(names).collect();
-        add_all(root, &held, &arguments)?;
-        let note: String = sanitize::one_line(note).chars().take(200).collect();
-        let begun = merge::has_pending_operation(root);
-        let id = if begun {
-            commit_operation(root, &held, &note, at)?
-        } else {
-            commit_added(&self.fs, &held, &note, at)?
-        };
-        Ok(id.map(|id| Snapshot { id, at, note }))
-    }
-
-    async fn snapshots(&self, most: usize) -> Result<Vec<Snapshot>> {
-        let root = self.root();
-        vet_repository(root)?;
-        if head_commit(root)?.is_none() {
-            return Ok(Vec::new());
-        }
-        let most = format!("--max-count={most}");
-        let listed = run_git_ok(
-            root,
-            &["log", "-z", &most, "--no-show-signature", "--format=%H %ct %s"],
-            None,
-        )?;
-        Ok(parse_snapshots(&listed))
-    }
-
-    async fn changes_since(&self, id: &str) -> Result<Vec<(DocPath, Option<Vec<u8>>)>> {
-        let root = self.root();
-        vet_repository(root)?;
-        let commit = resolve_snapshot(root, id)?;
-        let arguments = [
-            "diff",
-            "-z",
-            "--name-status",
-            "--no-renames",
-            "--no-ext-diff",
-            "--no-textconv",
-            "--ignore-submodules=all",
-            &commit,
-            "--",
-        ];
-        let listed = String::from_utf8_lossy(&run_git_ok(root, &arguments, None)?).into_owned();
-        let mut words = listed.split('\0').filter(|word| !word.is_empty());
-        let mut found = Vec::new();
-        while let (Some(status), Some(path)) = (words.next(), words.next()) {
-            let Ok(document) = path.parse::<DocPath>() else { continue };
-            let then = match status {
-                "A" => None,
-                _ => Some(run_git_ok(
-                    root,
-                    &["cat-file", "blob", &format!("{commit}:{path}")],
-                    None,
-                )?),
-            };
-            found.push((document, then));
-        }
-        Ok(found)
-    }
-
-    async fn document_versions(&self, path: &DocPath, most: usize) -> Result<Vec<Snapshot>> {
-        let root = self.root();
-        vet_repository(root)?;
-        if head_commit(root)?.is_none() {
-            return Ok(Vec::new());
-        }
-        let most = format!("--max-count={most}");
-        let arguments = [
-            "log",
-            "-z",
-            &most,
-            "--no-show-signature",
-            "--no-ext-diff",
-            "--no-textconv",
-            "--format=%H %ct %s",
-            "--",
-            path.as_str(),
-        ];
-        Ok(parse_snapshots(&run_git_ok(root, &arguments, None)?))
-    }
-
-    async fn document_at(&self, id: &str, path: &DocPath) -> Result<Option<Vec<u8>>> {
-        let root = self.root();
-        vet_repository(root)?;
-        let commit = resolve_snapshot(root, id)?;
-        let is_there =
-            !run_git_ok(root, &["ls-tree", "-z", &commit, "--", path.as_str()], None)?.is_empty();
-        if is_there {
-            Ok(Some(run_git_ok(root, &["cat-file", "blob", &format!("{commit}:{path}")], None)?))
-        } else {
-            Ok(None)
-        }
-    }
-
-    async fn count_containing(&self, scrub: &Scrub) -> Result<(usize, usize)> {
-        vet_repository(self.root())?;
-        history_rewrite::count_containing(self.root(), scrub)
-    }
-
-    async fn rewrite_snapshots(&self, scrub: &Scrub) -> Result<RewriteReport> {
-        vet_repository(self.root())?;
-        let held = self.fs.lock()?;
-        self.fs.remove_stale_git_locks(&held, false)?;
-        merge::check_no_open_merge(&self.fs)?;
-        history_rewrite::rewrite_history(&self.fs, scrub)
-    }
-
-    async fn pack(&self) -> Result<()> {
-        let root = self.root();
-        vet_repository(root)?;
-        // Geometric repacking merges a pack into a later one once they have similar sizes, so the
-        // weekly cost stays about constant.
-        let packed = run_git(root, &["repack", "-d", "-q", "--geometric=2"], None)?;
-        // Not supported before git 2.33.
-        if packed.status.success() {
-            Ok(())
-        } else {
-            run_git_ok(root, &["repack", "-d", "-q"], None).map(|_| ())
-        }
-    }
-
-    async fn repair(&self) -> Result<Vec<String>> {
-        let mut done = Vec::new();
-        let held = self.fs.lock()?;
-        // Restore a repository from an interrupted swap first; creating a new one would discard it.
-        restore_repository(&self.fs, &held)?;
-        if check_repository(self.root()).is_err() {
-            make_repository(&self.fs)?;
-            return Ok(vec!["created a git repository for snapshots".into()]);
-        }
-        let removed = self.fs.remove_stale_git_locks(&held, true)?;
-        done.extend(
-            removed.into_iter().map(|lock| format!("removed the stale lock {}", lock.display())),
-        );
-        let apart = self.fs.private(NEW_REPOSITORY_DIR);
-        if apart.symlink_metadata().is_ok() {
-            self.fs.remove_own_folder(&apart)?;
-            done.push("removed an unfinished repository".into());
-        }
-        if vet_repository(self.root()).is_ok()
-            && merge::register_driver(&self.fs, &self.root().join(".git"))?
-        {
-            done.push("set up git's merge driver for memory files".into());
-        }
-        Ok(done)
-    }
-
-    async fn setup_hints(&self) -> Vec<String> {
-        merge::setup_hints(self.root())
-    }
-
-    async fn is_shared(&self) -> bool {
-        merge::is_shared(self.root())
-    }
-
-    async fn find_divergence(&self, other: Option<&str>) -> Result<Divergence> {
-        merge::find_divergence(self.root(), other)
-    }
-
-    async fn merge(&self, fork: &Divergence) -> Result<MergeOutcome> {
-        merge::merge(&self.fs, fork)
-    }
-
-    async fn resume_merge(&self) -> Result<Option<MergeOutcome>> {
-        merge::resume_merge(&self.fs)
-    }
-
-    async fn other_marker_key(&self, fork: &Divergence) -> Option<MarkerKey> {
-        merge::other_marker_key(self.root(), fork)
-    }
-
-    async fn unfinished_merge(&self) -> Result<Option<UnfinishedMerge>> {
-        merge::unfinished_merge(&self.fs)
-    }
-
-    async fn foreign_merge(&self) -> Result<Option<String>> {
-        merge::foreign_merge(self.root())
-    }
-}
-
-impl Vault {
-    /// Sets up a clone of a vault: from now on icecore keeps snapshots in its repository and merges
-    /// it. `None` if it is set up already or there is no repository.
-    pub fn adopt(root: &Path) -> Result<Option<Self>> {
-        let vault = Self::open(root)?;
-        if check_repository(vault.root()).is_err() || !merge::adopt_clone(&vault.fs)? {
-            return Ok(None);
-        }
-        Ok(Some(vault))
-    }
 }

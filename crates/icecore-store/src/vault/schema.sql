@@ -1,6 +1,6 @@
--- The index of a vault. Everything here can be made again from the files; nothing is only here.
+-- The index of a vault. Everything here can be rebuilt from the files.
 
--- Which part of the ledger is in here: one row. `stamp` is what the file looked like then.
+-- The part of the ledger that is indexed: one row. `stamp` identifies the state of the file.
 CREATE TABLE covered (
     one     INTEGER PRIMARY KEY CHECK (one = 0),
     bytes   INTEGER NOT NULL,
@@ -9,7 +9,7 @@ CREATE TABLE covered (
     stamp   TEXT    NOT NULL
 ) STRICT;
 
--- One row per event, in the order of the ledger. `day` is that of its id, `told` that of its time. `line_offset` and `line_length` say where its line is.
+-- One row per event, in the order of the ledger. `day` is that of its id, `told` that of its time. `line_offset` and `line_length` locate its line.
 CREATE TABLE event (
     seq         INTEGER PRIMARY KEY,
     id          TEXT    NOT NULL UNIQUE,
@@ -36,21 +36,21 @@ CREATE TABLE event (
 CREATE INDEX event_day ON event (day, number);
 CREATE INDEX event_told ON event (told);
 CREATE INDEX event_standing ON event (act, standing, kind, priority);
--- With where the lines are: whoever writes the page of a thing reads all of them.
+-- With the locations of the lines: rendering the page of an entity reads all of them.
 CREATE INDEX event_entity ON event (entity, id, line_offset, line_length) WHERE entity IS NOT NULL;
 CREATE INDEX event_saying ON event (saying);
 CREATE INDEX event_verified ON event (act, standing, verified_on, priority);
 CREATE INDEX event_unconfirmed ON event (seq) WHERE low_trust AND NOT confirmed;
 CREATE INDEX event_source ON event (source) WHERE source <> 'live';
 
--- The labels of events.
+-- The tags of events.
 CREATE TABLE tag (
     tag TEXT    NOT NULL,
     seq INTEGER NOT NULL,
     PRIMARY KEY (tag, seq)
 ) STRICT, WITHOUT ROWID;
 
--- Which event replaces, closes, confirms or retracts which, those in archives included.
+-- Which event supersedes, closes, confirms or retracts which, archived ones included.
 CREATE TABLE effect (
     source TEXT NOT NULL,
     target TEXT NOT NULL,
@@ -59,7 +59,7 @@ CREATE TABLE effect (
 
 CREATE INDEX effect_target ON effect (target);
 
--- Events that left the ledger for an archive, and where their lines are. Their ids are not given again.
+-- Archived events and the locations of their lines. Their ids are not assigned again.
 CREATE TABLE archive (
     id          TEXT    PRIMARY KEY,
     day         TEXT    NOT NULL,
@@ -79,7 +79,7 @@ CREATE INDEX archive_day ON archive (day, number);
 CREATE INDEX archive_entity ON archive (entity, file, line_offset, line_length) WHERE entity IS NOT NULL;
 CREATE INDEX archive_file ON archive (file);
 
--- How many events of an archive were told on which day: there are far more events than days.
+-- The number of events of an archive per day: there are far more events than days.
 CREATE TABLE archived_on (
     file   INTEGER NOT NULL,
     told   TEXT    NOT NULL,
@@ -87,12 +87,12 @@ CREATE TABLE archived_on (
     PRIMARY KEY (file, told)
 ) STRICT, WITHOUT ROWID;
 
--- Events that are in an archive and in the ledger: their move was cut short, or somebody brought them back.
+-- Events that are in an archive and in the ledger: their move was interrupted, or a user restored them.
 CREATE TABLE twice (
     id TEXT PRIMARY KEY
 ) STRICT, WITHOUT ROWID;
 
--- What statements claim, as the domain reads them.
+-- The claims of statements, as the domain parses them.
 CREATE TABLE claim (
     seq       INTEGER NOT NULL,
     attribute TEXT    NOT NULL,
@@ -101,39 +101,39 @@ CREATE TABLE claim (
 
 CREATE INDEX claim_attribute ON claim (attribute, value);
 
--- Attributes that have been given more than one value; few, so that looking for conflicts is cheap.
+-- Attributes with more than one value; few, so that finding conflicts is cheap.
 CREATE TABLE contested (
     attribute TEXT PRIMARY KEY
 ) STRICT, WITHOUT ROWID;
 
--- Lines that are not, or not wholly, events.
+-- Lines that are not, or not completely, events.
 CREATE TABLE fault (
     line INTEGER NOT NULL,
     what TEXT    NOT NULL
 ) STRICT;
 
--- Events that were here once and are not in the ledger any more: somebody's editor lost their lines. Their ids are
--- not given again.
+-- Events that were indexed and are no longer in the ledger, because an editor removed their lines. Their ids are not
+-- assigned again.
 CREATE TABLE lost (
     id     TEXT PRIMARY KEY,
     day    TEXT NOT NULL,
     number INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 
--- Ids of events that are lost for good: known to be, and not given again.
+-- Ids of events that are known to be lost permanently; they are not assigned again.
 CREATE TABLE spent (
     id     TEXT PRIMARY KEY,
     day    TEXT NOT NULL,
     number INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 
--- What each document looked like when it was last looked at.
+-- The stamp of each document when it was last seen.
 CREATE TABLE document (
     path  TEXT PRIMARY KEY,
     stamp TEXT NOT NULL
 ) STRICT, WITHOUT ROWID;
 
--- Files of records and of summaries that are in here, each as it looked when it was taken in.
+-- The indexed files of records and summaries, each with its stamp when it was indexed.
 CREATE TABLE taken (
     file  INTEGER PRIMARY KEY,
     path  TEXT    NOT NULL UNIQUE,
@@ -141,7 +141,7 @@ CREATE TABLE taken (
     stamp TEXT    NOT NULL
 ) STRICT;
 
--- Which records there are: the key, and a hash of the words.
+-- The records: the key, and a hash of the text.
 CREATE TABLE record (
     key     BLOB    PRIMARY KEY,
     wording BLOB    NOT NULL,
@@ -150,7 +150,7 @@ CREATE TABLE record (
 
 CREATE INDEX record_file ON record (file);
 
--- What the records of a file come to, session by session. `session` is empty for those without one, `turn` the last of a chat.
+-- The totals of the records of a file, per session. `session` is empty for those without one, `turn` the last of a chat.
 CREATE TABLE session (
     day          TEXT    NOT NULL,
     conversation TEXT    NOT NULL,

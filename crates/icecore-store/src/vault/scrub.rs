@@ -8,9 +8,9 @@ use std::path::Path;
 use icecore_domain::forget::{self, FileFate, Scrub};
 use icecore_domain::layout::{self, PRIVATE};
 
-use super::vault_fs::{MAX_WRITE_ATTEMPTS, WriteLock};
-use super::{CONVERSATION_LOCK_COUNT, IndexHandle, Vault};
-use crate::{ContentVersion, Error, Result, ScrubOutcome, ScrubbedFile};
+use super::vault_fs::WriteLock;
+use super::{IndexHandle, Vault};
+use crate::{ContentVersion, Result, ScrubOutcome, ScrubbedFile};
 
 /// Longer files of other programs are not read.
 const MAX_FOREIGN_BYTES: u64 = 64 * 1024 * 1024;
@@ -56,39 +56,14 @@ fn file_owner(path: &str) -> FileOwner {
 }
 
 impl Vault {
-    pub(super) fn scrub_files(&self, scrub: &Scrub, dry: bool) -> Result<Vec<ScrubbedFile>> {
-        let held = if dry { None } else { Some(self.lock_and_repair()?) };
-        // Writers to a conversation hold only its own lock.
-        let mut rooms = Vec::new();
-        for share in (0..CONVERSATION_LOCK_COUNT).filter(|_| !dry) {
-            rooms.push(self.fs.lock_named(&format!("conversations-{share}.lock"))?);
-        }
-        let mut found = Vec::new();
-        for (path, place) in self.fs.all_files()? {
-            let mut scrubbed = self.scrub_file(&path, &place, scrub, held.as_ref());
-            for _ in 1..MAX_WRITE_ATTEMPTS {
-                // A person or another program saved the file meanwhile: read it again.
-                if !matches!(scrubbed, Err(Error::Conflict { .. })) {
-                    break;
-                }
-                scrubbed = self.scrub_file(&path, &place, scrub, held.as_ref());
-            }
-            found.extend(scrubbed?);
-        }
-        if held.is_some() {
-            self.delete_databases();
-        }
-        Ok(found)
-    }
-
     /// Redacts one file; without the lock, only reports. `None` if the file contains nothing of the
     /// text.
-    fn scrub_file(
+    pub(super) fn scrub_file(
         &self,
         path: &str,
         place: &Path,
         scrub: &Scrub,
-        held: Option<&WriteLock>,
+        lock: Option<&WriteLock>,
     ) -> Result<Option<ScrubbedFile>> {
         let told = |what, before: Option<&[u8]>, after: Option<&[u8]>| {
             Ok(Some(ScrubbedFile {
@@ -100,14 +75,14 @@ impl Vault {
         match file_owner(path) {
             FileOwner::Lock => Ok(None),
             FileOwner::Derived => {
-                if let Some(held) = held.filter(|_| !is_database_file(place)) {
-                    self.fs.remove_path(held, place)?;
+                if let Some(lock) = lock.filter(|_| !is_database_file(place)) {
+                    self.fs.remove_path(lock, place)?;
                 }
                 Ok(None)
             }
             FileOwner::Answer => {
-                if let Some(held) = held {
-                    self.fs.remove_path(held, place)?;
+                if let Some(lock) = lock {
+                    self.fs.remove_path(lock, place)?;
                 }
                 told(ScrubOutcome::Removed, None, None)
             }
@@ -134,14 +109,14 @@ impl Vault {
                     }
                     FileFate::Same => Ok(None),
                     FileFate::Gone => {
-                        if let Some(held) = held {
-                            self.fs.remove_path_with(held, place, &bytes)?;
+                        if let Some(lock) = lock {
+                            self.fs.remove_path_with(lock, place, &bytes)?;
                         }
                         told(ScrubOutcome::Removed, Some(&bytes), None)
                     }
                     FileFate::Changed { bytes: left, lines } => {
-                        if let Some(held) = held {
-                            self.fs.replace_path(held, place, &left, &bytes)?;
+                        if let Some(lock) = lock {
+                            self.fs.replace_path(lock, place, &left, &bytes)?;
                         }
                         told(ScrubOutcome::Changed(lines), Some(&bytes), Some(&left))
                     }
@@ -152,7 +127,7 @@ impl Vault {
 
     /// Deletes the databases. The index also held the list of seen lines; their loss is intended
     /// here.
-    fn delete_databases(&self) {
+    pub(super) fn delete_databases(&self) {
         let mut handle = self.index_handle();
         *handle = IndexHandle::Unopened;
         self.fs.remove_index(&self.index_path());

@@ -1,6 +1,6 @@
--- The search index of a vault. Everything here can be made again from the files; vectors take long to be made again.
+-- The search index of a vault. Everything here can be rebuilt from the files; vectors take long to compute.
 
--- Counts up with every change.
+-- Incremented with every change.
 CREATE TABLE state (
     one        INTEGER PRIMARY KEY CHECK (one = 0),
     generation INTEGER NOT NULL,
@@ -9,7 +9,7 @@ CREATE TABLE state (
 
 INSERT INTO state VALUES (0, 0, 1);
 
--- The files that passages were cut from: what they looked like, how many bytes were taken in, and a hash of those.
+-- The indexed files: their stamp, the number of indexed bytes, and a hash of those.
 CREATE TABLE file (
     file    INTEGER PRIMARY KEY,
     path    TEXT    NOT NULL UNIQUE,
@@ -18,7 +18,7 @@ CREATE TABLE file (
     running BLOB    NOT NULL
 ) STRICT;
 
--- Where each passage stands. `wording` is a hash of its words.
+-- The location of each passage. `wording` is a hash of its text.
 CREATE TABLE passage (
     number  INTEGER PRIMARY KEY,
     key     INTEGER NOT NULL,
@@ -47,7 +47,7 @@ CREATE TABLE grouping (
 
 CREATE INDEX grouping_conversation ON grouping (conversation) WHERE conversation IS NOT NULL;
 
--- The names under which people speak.
+-- The names of speakers.
 CREATE TABLE voice (
     number INTEGER PRIMARY KEY,
     name   TEXT NOT NULL UNIQUE
@@ -65,15 +65,15 @@ CREATE TABLE posting (
     block BLOB    NOT NULL
 ) STRICT;
 
--- Vectors, by the key of the passage and the hash of the words they stand for. They outlive the passages, so that making
--- everything anew does not cost them.
+-- Vectors, by the key of the passage and the hash of its text. They outlive the passages, so that a rebuild does not lose
+-- them.
 CREATE TABLE vector (
     key     INTEGER PRIMARY KEY,
     wording INTEGER NOT NULL,
     packed  BLOB    NOT NULL
 ) STRICT;
 
--- The signs of the vectors, many passages to a row, as in `piece`.
+-- The sign bits of the vectors, many passages to a row, as in `piece`.
 CREATE TABLE sign (
     piece INTEGER PRIMARY KEY,
     signs BLOB NOT NULL

@@ -4,20 +4,20 @@ use std::sync::Arc;
 
 use icecore_domain::calendar::Days;
 use icecore_domain::hash::Hash;
-use icecore_store::Store as _;
 use icecore_store::postgres::{
     AccessToken, AuditEvent, Postgres, PostgresOptions, Quota, QuotaLimit, RotationOutcome,
     all_spaces_of,
 };
+use icecore_store::prelude::*;
 use icecore_store::testing::cluster::{Durability, TestCluster};
 use jiff::{SignedDuration, Timestamp};
 use pollster::block_on;
 
-use crate::postgres_walls::said;
+use crate::postgres_isolation::record;
 
-/// A database whose tables belong to somebody who is no superuser, so that every rule holds for
-/// them too.
-fn home(cluster: &TestCluster) -> Arc<Postgres> {
+/// A database whose tables belong to a login that is not a superuser, so that every policy applies
+/// to it too.
+fn migrated_database(cluster: &TestCluster) -> Arc<Postgres> {
     cluster.sql("CREATE ROLE keeper LOGIN CREATEROLE");
     cluster.sql("CREATE DATABASE memory OWNER keeper");
     let url = cluster.database_url("memory").replace("postgres@", "keeper@");
@@ -26,7 +26,7 @@ fn home(cluster: &TestCluster) -> Arc<Postgres> {
     home
 }
 
-/// Runs SQL as the role that every transaction takes, in a space.
+/// Runs SQL in a space, as the role of every transaction.
 fn as_app(cluster: &TestCluster, space: &str, sql: &str) -> Result<String, String> {
     let text = format!(
         "BEGIN; SET LOCAL ROLE icecore_app; SET LOCAL icecore.space = '{space}'; {sql}; COMMIT"
@@ -58,7 +58,7 @@ fn token(id: &str, space: &str, expires: Option<Timestamp>) -> AccessToken {
     }
 }
 
-fn deed(space: &str, verb: &str, what: &str) -> AuditEvent {
+fn audit_event(space: &str, verb: &str, what: &str) -> AuditEvent {
     AuditEvent {
         at: now(),
         space: space.into(),
@@ -74,13 +74,17 @@ fn deed(space: &str, verb: &str, what: &str) -> AuditEvent {
 #[test]
 fn a_token_is_good_from_when_it_is_made_until_it_ends() {
     let cluster = TestCluster::start(Durability::Unflushed);
-    let home = home(&cluster);
-    let made = deed("h", "token add", "x");
+    let home = migrated_database(&cluster);
+    let made = audit_event("h", "token add", "x");
     block_on(async {
         let hash = |text: &str| Hash::of(text.as_bytes());
-        home.add_token(&token("t1", "h/ann", None), hash("one"), &deed("h/ann", "token add", "t1"))
-            .await
-            .unwrap();
+        home.add_token(
+            &token("t1", "h/ann", None),
+            hash("one"),
+            &audit_event("h/ann", "token add", "t1"),
+        )
+        .await
+        .unwrap();
         home.add_token(
             &token("t2", "h", Some(now() + SignedDuration::from_hours(1))),
             hash("two"),
@@ -91,7 +95,7 @@ fn a_token_is_good_from_when_it_is_made_until_it_ends() {
         home.add_token(
             &token("t3", "h/ben", Some(now() - SignedDuration::from_secs(1))),
             hash("three"),
-            &deed("h/ben", "x", "t3"),
+            &audit_event("h/ben", "x", "t3"),
         )
         .await
         .unwrap();
@@ -102,7 +106,7 @@ fn a_token_is_good_from_when_it_is_made_until_it_ends() {
         assert!(whole.space == "h" && whole.expires.is_some());
         assert_eq!(home.authenticate_token(hash("three")).await.unwrap(), None, "it has expired");
         assert_eq!(home.authenticate_token(hash("four")).await.unwrap(), None);
-        // That one was used is known to the minute.
+        // The time of the last use is recorded to the minute.
         let known = home.list_tokens("h", Some("h/ann"), 9).await.unwrap();
         assert!(known.len() == 1 && known[0].last_used.is_some());
         let used = known[0].last_used;
@@ -112,9 +116,9 @@ fn a_token_is_good_from_when_it_is_made_until_it_ends() {
         assert_eq!(home.find_token("h", "t2").await.unwrap().unwrap().space, "h");
         assert_eq!(home.find_token("g", "t2").await.unwrap(), None, "it is another home's");
         assert_eq!(home.find_token("h", "t9").await.unwrap(), None);
-        // Rotated, the old one is good for a while; revoked, not at all.
+        // After a rotation the old token stays valid for a while; after a revocation it does not.
         let soon = now() + SignedDuration::from_hours(1);
-        let rotated = deed("h/ann", "token rotate", "t1 t4");
+        let rotated = audit_event("h/ann", "token rotate", "t1 t4");
         let done = home
             .rotate_token(
                 &known[0],
@@ -126,7 +130,7 @@ fn a_token_is_good_from_when_it_is_made_until_it_ends() {
             .await
             .unwrap();
         assert_eq!(done, RotationOutcome::Replaced);
-        // Only once: nobody knows any more how long it was good for.
+        // A token is rotated only once; its remaining lifetime is not recorded.
         let later = now() + SignedDuration::from_hours(9);
         let again = home
             .rotate_token(
@@ -150,8 +154,17 @@ fn a_token_is_good_from_when_it_is_made_until_it_ends() {
             Some(soon.as_second())
         );
         assert_eq!(home.authenticate_token(hash("five")).await.unwrap().unwrap().id, "t4");
-        assert!(home.revoke_token(&known[0], &deed("h/ann", "token revoke", "t1")).await.unwrap());
-        assert!(!home.revoke_token(&known[0], &deed("h/ann", "token revoke", "t1")).await.unwrap());
+        assert!(
+            home.revoke_token(&known[0], &audit_event("h/ann", "token revoke", "t1"))
+                .await
+                .unwrap()
+        );
+        assert!(
+            !home
+                .revoke_token(&known[0], &audit_event("h/ann", "token revoke", "t1"))
+                .await
+                .unwrap()
+        );
         assert_eq!(home.authenticate_token(hash("one")).await.unwrap(), None);
         let over = home
             .rotate_token(
@@ -159,17 +172,21 @@ fn a_token_is_good_from_when_it_is_made_until_it_ends() {
                 None,
                 &token("t5", "h/ann", None),
                 hash("six"),
-                &deed("h/ann", "x", "t1"),
+                &audit_event("h/ann", "x", "t1"),
             )
             .await
             .unwrap();
         assert_eq!(over, RotationOutcome::Expired);
         assert_eq!(home.authenticate_token(hash("six")).await.unwrap(), None);
-        // The same secret is never kept twice.
+        // The same secret is never stored twice.
         assert!(
-            home.add_token(&token("t6", "h/ann", None), hash("five"), &deed("h/ann", "x", "t6"))
-                .await
-                .is_err()
+            home.add_token(
+                &token("t6", "h/ann", None),
+                hash("five"),
+                &audit_event("h/ann", "x", "t6")
+            )
+            .await
+            .is_err()
         );
     });
 }
@@ -177,21 +194,21 @@ fn a_token_is_good_from_when_it_is_made_until_it_ends() {
 #[test]
 fn what_is_noted_stays_and_no_space_sees_what_is_anothers() {
     let cluster = TestCluster::start(Durability::Unflushed);
-    let home = home(&cluster);
+    let home = migrated_database(&cluster);
     let (ann, ben) = block_on(async {
         home.create_space("h/ann", "zone = \"UTC\"\n").await.unwrap();
         home.create_space("h/ben", "zone = \"UTC\"\n").await.unwrap();
         home.add_token(
             &token("t1", "h/ben", None),
             Hash::of(b"one"),
-            &deed("h/ben", "token add", "t1"),
+            &audit_event("h/ben", "token add", "t1"),
         )
         .await
         .unwrap();
         let both = [
-            deed("h/ann", "GET", "/api/status"),
-            deed("h/ben", "GET", "/api/events"),
-            deed("h", "GET", "/api/users"),
+            audit_event("h/ann", "GET", "/api/status"),
+            audit_event("h/ben", "GET", "/api/events"),
+            audit_event("h", "GET", "/api/users"),
         ];
         home.record_audit_events(&both).await.unwrap();
         assert_eq!(home.audit_log("h", None, None, 10).await.unwrap().len(), 4);
@@ -208,7 +225,7 @@ fn what_is_noted_stays_and_no_space_sees_what_is_anothers() {
         );
         (cluster_id(&cluster, "h/ann"), cluster_id(&cluster, "h/ben"))
     });
-    // In ann's transactions there is nothing of ben's, neither directly nor by asking for it.
+    // Ann's transactions see nothing of Ben's, neither directly nor through functions.
     for table in ["token", "audit", "quota", "used"] {
         assert_eq!(
             as_app(
@@ -235,7 +252,7 @@ fn what_is_noted_stays_and_no_space_sees_what_is_anothers() {
         "INSERT INTO icecore.audit (space_id, space, token, door, who, verb, what, status) VALUES ('{ben}', '', '', '', '', '', '', 1)"
     );
     assert!(as_app(&cluster, &ann, &forged).unwrap_err().contains("row-level security"));
-    // Nobody changes what was noted, not even whoever the tables belong to.
+    // The audit log cannot be changed, not even by the owner of the tables.
     for change in [
         "UPDATE icecore.audit SET who = 'x'",
         "DELETE FROM icecore.audit",
@@ -264,32 +281,43 @@ fn what_is_noted_stays_and_no_space_sees_what_is_anothers() {
             "{change}"
         );
     }
-    // Erased, nothing is left but what was noted.
+    // After erasing, only the audit log is left.
     block_on(async {
-        assert!(home.erase_space_audited("h/ben", &deed("h/ben", "erase", "ben")).await.unwrap());
+        assert!(
+            home.erase_space_audited("h/ben", &audit_event("h/ben", "erase", "ben")).await.unwrap()
+        );
         assert_eq!(home.authenticate_token(Hash::of(b"one")).await.unwrap(), None);
         assert_eq!(home.list_tokens("h", Some("h/ben"), 9).await.unwrap(), []);
         let noted = home.audit_log("h", Some("h/ben"), None, 10).await.unwrap();
         assert_eq!((noted.len(), noted[0].event.action.as_str()), (3, "erase"));
-        assert!(!home.erase_space_audited("h/ben", &deed("h/ben", "erase", "ben")).await.unwrap());
+        assert!(
+            !home
+                .erase_space_audited("h/ben", &audit_event("h/ben", "erase", "ben"))
+                .await
+                .unwrap()
+        );
         assert!(home.open_space("h/ann").await.unwrap().is_some());
     });
 }
 
-// One that cannot be kept never takes others with it.
+// An entry that cannot be stored does not drop the others.
 #[test]
 fn what_cannot_be_noted_keeps_nothing_else_from_being_noted() {
     let cluster = TestCluster::start(Durability::Unflushed);
-    let home = home(&cluster);
+    let home = migrated_database(&cluster);
     block_on(async {
         let long = format!("h/{}", "x".repeat(700));
         let unfit = [
-            deed(&long, "GET", "/long"),
-            deed("h/a\nb", "GET", "/line"),
-            deed("h/cid", "GET", "/nul\0"),
+            audit_event(&long, "GET", "/long"),
+            audit_event("h/a\nb", "GET", "/line"),
+            audit_event("h/cid", "GET", "/nul\0"),
         ];
-        let all =
-            [&[deed("h/ann", "GET", "/one")], &unfit[..], &[deed("h/ben", "GET", "/two")]].concat();
+        let all = [
+            &[audit_event("h/ann", "GET", "/one")],
+            &unfit[..],
+            &[audit_event("h/ben", "GET", "/two")],
+        ]
+        .concat();
         assert_eq!(home.record_audit_events(&all).await.unwrap(), 3);
         let noted = home.audit_log("h", None, None, 10).await.unwrap();
         let mut what: Vec<&str> = noted.iter().map(|noted| noted.event.target.as_str()).collect();
@@ -305,7 +333,7 @@ fn what_cannot_be_noted_keeps_nothing_else_from_being_noted() {
         for name in ["h/ann", "h/ben"] {
             home.create_space(name, "zone = \"UTC\"\n").await.unwrap();
         }
-        // A model may say that it has used more than there is.
+        // A model may report more tokens than exist.
         let spent = [
             ("h/ann".into(), 5),
             (long, 9),
@@ -337,7 +365,7 @@ fn cluster_id(cluster: &TestCluster, name: &str) -> String {
 #[test]
 fn what_a_space_may_do_is_its_own_limit_or_that_of_all() {
     let cluster = TestCluster::start(Durability::Unflushed);
-    let home = home(&cluster);
+    let home = migrated_database(&cluster);
     block_on(async {
         home.create_space("h/ann", "zone = \"UTC\"\n").await.unwrap();
         let standing = home.quota_usage("h", "h/ann").await.unwrap();
@@ -348,13 +376,13 @@ fn what_a_space_may_do_is_its_own_limit_or_that_of_all() {
             bytes: Some(QuotaLimit::AtMost(5)),
             ..Quota::default()
         };
-        home.set_quota(&all_spaces_of("h"), &all, &deed("h/", "quota", "")).await.unwrap();
+        home.set_quota(&all_spaces_of("h"), &all, &audit_event("h/", "quota", "")).await.unwrap();
         let own = Quota {
             bytes: Some(QuotaLimit::Unlimited),
             requests_per_minute: Some(QuotaLimit::AtMost(7)),
             ..Quota::default()
         };
-        home.set_quota("h/ann", &own, &deed("h/ann", "quota", "ann")).await.unwrap();
+        home.set_quota("h/ann", &own, &audit_event("h/ann", "quota", "ann")).await.unwrap();
         assert_eq!(home.space_quota("h/ann").await.unwrap(), own);
         assert_eq!(home.space_quota(&all_spaces_of("h")).await.unwrap(), all);
         let standing = home.quota_usage("h", "h/ann").await.unwrap();
@@ -370,7 +398,7 @@ fn what_a_space_may_do_is_its_own_limit_or_that_of_all() {
     });
 }
 
-/// Runs SQL as somebody who may do everything.
+/// Runs SQL as a superuser.
 fn cluster_sql(cluster: &TestCluster, sql: &str) {
     let out = std::process::Command::new("psql")
         .args(["-X", "-q", "-d", &cluster.database_url("memory"), "-c", sql])
@@ -382,11 +410,11 @@ fn cluster_sql(cluster: &TestCluster, sql: &str) {
 #[test]
 fn messages_are_counted_once_when_they_are_kept_and_by_nothing_else() {
     let cluster = TestCluster::start(Durability::Unflushed);
-    let home = home(&cluster);
+    let home = migrated_database(&cluster);
     block_on(async {
         let space = home.create_space("h/ann", "zone = \"UTC\"\n").await.unwrap();
         let counted = async || home.quota_usage("h", "h/ann").await.unwrap().messages;
-        let old: Vec<_> = (0..5).map(|n| said(&format!("old {n}"), "long ago")).collect();
+        let old: Vec<_> = (0..5).map(|n| record(&format!("old {n}"), "long ago")).collect();
         space.add_records(old.clone()).await.unwrap();
         assert_eq!(counted().await, 5);
         // The next morning.
@@ -394,7 +422,7 @@ fn messages_are_counted_once_when_they_are_kept_and_by_nothing_else() {
         space.add_records(old).await.unwrap();
         assert_eq!(counted().await, 0, "what is known already");
         space
-            .add_records(vec![said("new", "hello"), said("old 1", "in other words")])
+            .add_records(vec![record("new", "hello"), record("old 1", "in other words")])
             .await
             .unwrap();
         assert_eq!(counted().await, 1, "other words for what is known are no new message");

@@ -1,4 +1,4 @@
-//! PostgreSQL as a home of memory.
+//! The PostgreSQL store.
 
 use std::sync::Arc;
 
@@ -9,12 +9,13 @@ use icecore_domain::ledger::conflict;
 use icecore_domain::ledger::query::EventQuery;
 use icecore_domain::ledger::{Ledger, LedgerEntry};
 use icecore_store::postgres::{Postgres, PostgresOptions};
+use icecore_store::prelude::*;
 use icecore_store::testing::cluster::{Durability, TestCluster};
 use icecore_store::testing::conformance;
-use icecore_store::{Error, Store};
+use icecore_store::{Error, ErrorKind};
 use pollster::block_on;
 
-use crate::postgres_walls::Raw;
+use crate::postgres_isolation::RawConnection;
 
 // L2
 #[test]
@@ -37,7 +38,7 @@ fn postgres_sits_the_exam() {
 }
 
 /// A database with its tables.
-pub fn home(cluster: &TestCluster) -> Arc<Postgres> {
+pub fn migrated_database(cluster: &TestCluster) -> Arc<Postgres> {
     let home = Postgres::for_url(&cluster.url(), PostgresOptions::default()).unwrap();
     block_on(home.migrate()).unwrap();
     home
@@ -48,13 +49,14 @@ pub fn draft(text: &str) -> EventDraft {
     EventDraft::new(at, EventType::Fact, Priority::P2, text)
 }
 
-// L2, L3: two homes are two processes, but for the memory they share with nobody
+// L2, L3: two `Postgres` values behave like two processes, but for the memory that they do not
+// share
 #[test]
 fn many_append_at_once_and_everybody_sees_everything() {
     const THREADS: usize = 8;
     const EVENTS: usize = 200;
     let cluster = TestCluster::start(Durability::Unflushed);
-    let homes = [home(&cluster), home(&cluster)];
+    let homes = [migrated_database(&cluster), migrated_database(&cluster)];
     block_on(homes[0].create_space("shared", "zone = \"UTC\"\n")).unwrap();
     let spaces = homes.each_ref().map(|home| block_on(home.open_space("shared")).unwrap().unwrap());
     let append = |home: usize, thread: usize| {
@@ -89,7 +91,7 @@ fn many_append_at_once_and_everybody_sees_everything() {
         let events: Vec<Event> = found.entries.into_iter().map(|entry| entry.event).collect();
         assert_eq!(events, told, "whatever was acknowledged is there, once");
     }
-    // One after the other: what one has written the other sees at once.
+    // One after the other: each sees at once what the other wrote.
     for n in 0..20 {
         let (one, other) = (&spaces[n % 2], &spaces[(n + 1) % 2]);
         let before = block_on(other.position()).unwrap();
@@ -101,17 +103,17 @@ fn many_append_at_once_and_everybody_sees_everything() {
         assert_eq!(seen.position, block_on(one.position()).unwrap());
         assert!(matches!(
             block_on(other.append(vec![draft("late")], Some(before))),
-            Err(Error::Conflict { .. })
+            Err(Error { kind: ErrorKind::Conflict, .. })
         ));
     }
     assert_eq!(block_on(spaces[0].line_faults()).unwrap(), []);
 }
 
-// L2, L3, L15: a fold that is remembered is never older than the ledger, however that was changed
+// L2, L3, L15: a cached fold is never older than the ledger, however the ledger was changed
 #[test]
 fn a_remembered_fold_follows_every_kind_of_write() {
     let cluster = TestCluster::start(Durability::Unflushed);
-    let homes = [home(&cluster), home(&cluster)];
+    let homes = [migrated_database(&cluster), migrated_database(&cluster)];
     let one = block_on(homes[0].create_space("x", "zone = \"UTC\"\n")).unwrap();
     let other = block_on(homes[1].open_space("x")).unwrap().unwrap();
     let everything = EventQuery::all();
@@ -157,7 +159,7 @@ fn a_remembered_fold_follows_every_kind_of_write() {
     let text = check("contested");
     block_on(one.append_lines(b"not an event\n\nnor this")).unwrap();
     check("foreign lines");
-    // The same length with other words: nothing but the version tells.
+    // Same length, other text: only the version differs.
     let other_words =
         String::from_utf8(text.bytes.clone()).unwrap().replace("two", "TWO").into_bytes();
     block_on(one.replace_ledger(&other_words, check("").position)).unwrap();
@@ -175,7 +177,7 @@ fn a_remembered_fold_follows_every_kind_of_write() {
     block_on(other.remove(&path)).unwrap();
     block_on(one.append(vec![draft("anew")], Some(check("gone").position))).unwrap();
     check("anew");
-    // Ids that are known to be lost are not given again.
+    // Ids that are known to be lost are not assigned again.
     block_on(other.put(
         &"memory/integrity.json".parse().unwrap(),
         b"{\"known_gaps\":[\"EVT-20260213-041\"]}",
@@ -184,12 +186,11 @@ fn a_remembered_fold_follows_every_kind_of_write() {
     assert_eq!(block_on(one.append(vec![draft("later")], None)).unwrap()[0].id.number(), 42);
 }
 
-// L2, L3: a standby that takes over may lack the last writes; what a process remembers of them is
-// not what is there
+// L2, L3: a standby that takes over may lack the last writes; what a process cached of them is gone
 #[test]
 fn a_fold_of_lost_writes_is_not_taken_for_the_ledger() {
     let cluster = TestCluster::start(Durability::Unflushed);
-    let homes = [home(&cluster), home(&cluster)];
+    let homes = [migrated_database(&cluster), migrated_database(&cluster)];
     let one = block_on(homes[0].create_space("x", "zone = \"UTC\"\n")).unwrap();
     let other = block_on(homes[1].open_space("x")).unwrap().unwrap();
     block_on(one.append(vec![draft("one")], None)).unwrap();
@@ -199,7 +200,7 @@ fn a_fold_of_lost_writes_is_not_taken_for_the_ledger() {
         "DELETE FROM icecore.chunk WHERE at > 0;
          UPDATE icecore.document d SET length = length(c.bytes), version = c.version FROM icecore.chunk c WHERE d.path = c.path AND d.path LIKE '%ledger%'",
     );
-    // As long as what was lost, and with its id.
+    // Same length as what was lost, and the same id.
     let there = block_on(one.append(vec![draft("TWO")], None)).unwrap().remove(0);
     assert_eq!(there.id, lost.id);
     block_on(one.append(vec![draft("three")], None)).unwrap();
@@ -213,7 +214,7 @@ fn a_fold_of_lost_writes_is_not_taken_for_the_ledger() {
 
 // Y1
 #[test]
-fn tables_are_made_once_by_whoever_comes_first() {
+fn tables_are_created_once_by_the_first_process() {
     let cluster = TestCluster::start(Durability::Unflushed);
     let many: Vec<_> = (0..4)
         .map(|_| {
@@ -227,7 +228,7 @@ fn tables_are_made_once_by_whoever_comes_first() {
     assert!(steps[3] > 0);
 }
 
-/// Some other kind of work.
+/// Another kind of work.
 const PACK: &str = "pack";
 const LEASE: std::time::Duration = std::time::Duration::from_secs(60);
 
@@ -245,16 +246,16 @@ fn work_is_taken_by_one_in_turn_and_goes_free_when_its_taker_is_gone() {
         }
         let take =
             async |lease: Duration| home.acquire_job(&[MAINTENANCE_JOB], "w", lease).await.unwrap();
-        // Each space once, and nobody gets what another has.
+        // Each space once; no worker gets a job that another one has.
         let mut taken = Vec::new();
         while let Some(work) = take(LEASE).await {
             taken.push(work);
         }
         let names: Vec<&str> = taken.iter().map(|work| work.space.as_str()).collect();
         assert_eq!(names, ["a", "b", "c"]);
-        // One dies: its row is free when its time is over, and whoever was only slow has no say any
-        // more. Perhaps it was the work that killed it: that counts as a failure, and is tried
-        // again later, each time later.
+        // A worker dies: its job is free when the lease ends, and a worker that was only slow can
+        // no longer finish it. The job itself may have killed the worker, so this counts as a
+        // failure and the job is retried, each time later.
         assert!(home.renew_job(&taken[0], Duration::ZERO).await.unwrap());
         assert_eq!(take(LEASE).await, None);
         assert_eq!(home.job_backlog().await.unwrap()[0].failing, 1);
@@ -274,8 +275,7 @@ fn work_is_taken_by_one_in_turn_and_goes_free_when_its_taker_is_gone() {
         assert!(!home.renew_job(&taken[0], LEASE).await.unwrap());
         assert!(!home.finish_job(&taken[0], NextRun::OnWrite, i64::MAX).await.unwrap());
         assert!(!home.fail_job(&taken[0], "too late").await.unwrap());
-        // What falls asleep wakes when something is written, and what was written meanwhile keeps
-        // it awake.
+        // A sleeping job wakes when something is written, and a write meanwhile keeps it awake.
         let (a, b) = (
             home.open_space("a").await.unwrap().unwrap(),
             home.open_space("b").await.unwrap().unwrap(),
@@ -284,17 +284,25 @@ fn work_is_taken_by_one_in_turn_and_goes_free_when_its_taker_is_gone() {
         assert!(home.finish_job(&again, NextRun::OnWrite, seen).await.unwrap());
         assert_eq!(take(LEASE).await, None);
         let line = b"{\"conversation\":\"c\"}\n";
-        Store::append_to_document(&*a, &"memory/messages/2026-02-13.jsonl".parse().unwrap(), line)
-            .await
-            .unwrap();
+        DocumentStore::append_to_document(
+            &*a,
+            &"memory/messages/2026-02-13.jsonl".parse().unwrap(),
+            line,
+        )
+        .await
+        .unwrap();
         assert_eq!(take(LEASE).await.unwrap().space, "a");
         let seen = b.documents_fingerprint().await.unwrap();
-        Store::append_to_document(&*b, &"memory/messages/2026-02-13.jsonl".parse().unwrap(), line)
-            .await
-            .unwrap();
+        DocumentStore::append_to_document(
+            &*b,
+            &"memory/messages/2026-02-13.jsonl".parse().unwrap(),
+            line,
+        )
+        .await
+        .unwrap();
         assert!(home.finish_job(&taken[1], NextRun::OnWrite, seen).await.unwrap());
         assert_eq!(take(LEASE).await.unwrap().space, "b");
-        // Asked for while it is being done, it is done again.
+        // A job that is requested while it runs is run again.
         a.request_job(PACK, Duration::ZERO).await.unwrap();
         let first = home.acquire_job(&[PACK], "w", LEASE).await.unwrap().unwrap();
         a.request_job(PACK, Duration::ZERO).await.unwrap();
@@ -323,8 +331,8 @@ fn a_space_does_not_fall_asleep_over_what_is_being_written() {
         space.put(&held, b"held").await.unwrap();
         let work = home.acquire_job(&[MAINTENANCE_JOB], "w", LEASE).await.unwrap().unwrap();
         let seen = space.documents_fingerprint().await.unwrap();
-        // Somebody writes, and is held up before it is written for good.
-        let other = Raw::to(&cluster.url());
+        // A writer is delayed before its commit.
+        let other = RawConnection::to(&cluster.url());
         other.must("BEGIN; SELECT 1 FROM icecore.document WHERE path = 'notes/held.md' FOR UPDATE");
         let writing = {
             let space = space.clone();
@@ -382,7 +390,7 @@ fn who_waits_for_work_hears_of_it() {
         let ear = other.listen_for_jobs().unwrap();
         let within = |seconds| Duration::from_secs(seconds);
         let spoken = async {
-            // Until somebody listens, it is said again.
+            // Notify again until a listener is there.
             loop {
                 tokio::time::sleep(Duration::from_millis(50)).await;
                 space.request_job(PACK, Duration::ZERO).await.unwrap();
@@ -392,7 +400,7 @@ fn who_waits_for_work_hears_of_it() {
             heard = tokio::time::timeout(within(20), ear.wait()) => heard.unwrap(),
             () = spoken => {}
         }
-        // The server goes and comes again; whoever listens does so again.
+        // The server restarts; the listener reconnects.
         cluster.restart();
         let spoken = async {
             loop {

@@ -1,22 +1,21 @@
-//! Each way in which a database can be out of reach, provoked for real: which class of error it is,
-//! whatever its text says.
+//! Each way in which a database can be unreachable, provoked for real, and its class of error,
+//! whatever the text says.
 
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
 use icecore_store::postgres::{Postgres, PostgresOptions};
+use icecore_store::prelude::*;
 use icecore_store::testing::cluster::{Durability, TestCluster, free_port};
-use icecore_store::{Error, Store as _};
+use icecore_store::{Error, ErrorKind};
 use pollster::block_on;
 
 const CONFIG: &str = "zone = \"UTC\"\n";
 
 fn failure(url: &str) -> Error {
-    let options = PostgresOptions {
-        connect_timeout: Duration::from_millis(300),
-        ..PostgresOptions::default()
-    };
+    let options =
+        PostgresOptions { connect_timeout: Duration::from_secs(3), ..PostgresOptions::default() };
     block_on(Postgres::for_url(url, options).unwrap().list_spaces("", 1)).unwrap_err()
 }
 
@@ -61,36 +60,42 @@ fn every_way_to_find_no_connection_has_its_class() {
         ),
     ] {
         let class = match &error {
-            Error::AccessDenied { why, .. } if why.contains("the address has none") => {
+            Error { kind: ErrorKind::AccessDenied, .. }
+                if error.to_string().contains("the address has none") =>
+            {
                 "no password"
             }
-            Error::AccessDenied { .. } => "unwelcome",
-            Error::NoDatabase { .. } => "no database",
-            Error::Insecure { why, .. } if why.contains("sslmode=require") => "insecure",
-            Error::Unreachable { .. } => "unreachable",
+            Error { kind: ErrorKind::AccessDenied, .. } => "unwelcome",
+            Error { kind: ErrorKind::NoDatabase, .. } => "no database",
+            Error { kind: ErrorKind::Insecure, .. }
+                if error.to_string().contains("sslmode=require") =>
+            {
+                "insecure"
+            }
+            Error { kind: ErrorKind::Unreachable, .. } => "unreachable",
             _ => "another",
         };
         assert_eq!(class, right, "{what}: {error:?}");
     }
-    // A standby, where a primary is asked for.
+    // A standby where a primary is required.
     let standby = cluster.standby();
     let error = failure(&format!("{}?target_session_attrs=read-write", standby.url()));
-    assert!(matches!(error, Error::ReadOnly { is_standby: true, .. }), "{error:?}");
+    assert!(matches!(error, Error { kind: ErrorKind::Standby, .. }), "{error:?}");
     drop(standby);
-    // All connections are taken.
+    // All connections are in use.
     cluster.configure("max_connections = 4\nsuperuser_reserved_connections = 3\n");
     cluster.restart();
-    let holding = crate::postgres_walls::Raw::to(&format!(
+    let holding = crate::postgres_isolation::RawConnection::to(&format!(
         "postgres://ann:right@127.0.0.1:{}/postgres",
         cluster.port()
     ));
     let error = at("ann:right", "postgres");
-    assert!(matches!(error, Error::Unreachable { .. }), "{error:?}");
+    assert!(matches!(error, Error { kind: ErrorKind::Unreachable, .. }), "{error:?}");
     drop(holding);
 }
 
 #[test]
-fn a_certificate_that_nobody_vouches_for_is_told_apart_from_a_server_that_is_away() {
+fn an_untrusted_certificate_is_distinguished_from_an_unreachable_server() {
     let cluster = TestCluster::start(Durability::Unflushed);
     let data = cluster.sql("SHOW data_directory");
     let (key, certificate) =
@@ -128,9 +133,12 @@ fn a_certificate_that_nobody_vouches_for_is_told_apart_from_a_server_that_is_awa
     cluster.restart();
     for mode in ["prefer", "require"] {
         let error = failure(&format!("{}?sslmode={mode}", cluster.url()));
-        assert!(matches!(error, Error::Insecure { .. }), "{mode}: {error:?}");
+        assert!(matches!(error, Error { kind: ErrorKind::Insecure, .. }), "{mode}: {error:?}");
     }
-    assert!(matches!(failure(&format!("{}?sslmode=disable", cluster.url())), Error::Schema(_)));
+    assert!(matches!(
+        failure(&format!("{}?sslmode=disable", cluster.url())),
+        Error { kind: ErrorKind::Schema, .. }
+    ));
 }
 
 #[test]
@@ -155,8 +163,7 @@ fn what_a_statement_fails_with_has_its_class() {
         ))
     };
     for (body, right) in [
-        // As PostgreSQL itself says it where the disk is full: there is no disk here that could be
-        // filled.
+        // The error that PostgreSQL reports when the disk is full; no disk can be filled here.
         (
             "RAISE EXCEPTION 'could not extend file: No space left on device' USING ERRCODE = 'disk_full'",
             "overrun",
@@ -171,12 +178,12 @@ fn what_a_statement_fails_with_has_its_class() {
         trigger(body);
         let error = block_on(space.put(&page, b"x")).unwrap_err();
         let class = match &error {
-            Error::Overloaded(_) => "overrun",
-            Error::AccessDenied { .. } => "unwelcome",
-            Error::Conflict { .. } => "moved",
-            Error::Unreachable { .. } => "unreachable",
-            Error::ReadOnly { .. } => "read only",
-            Error::Database(_) => "database",
+            Error { kind: ErrorKind::Overloaded, .. } => "overrun",
+            Error { kind: ErrorKind::AccessDenied, .. } => "unwelcome",
+            Error { kind: ErrorKind::Conflict, .. } => "moved",
+            Error { kind: ErrorKind::Unreachable, .. } => "unreachable",
+            Error { kind: ErrorKind::ReadOnly | ErrorKind::Standby, .. } => "read only",
+            Error { kind: ErrorKind::Database, .. } => "database",
             _ => "another",
         };
         assert_eq!(class, right, "{body}: {error:?}");

@@ -1,5 +1,4 @@
-//! What was acknowledged stays, exactly once, whatever happens to the database and to the way
-//! there.
+//! What was acknowledged stays, exactly once, whatever happens to the database and the network.
 
 use std::collections::HashMap;
 use std::io::{Read, Write};
@@ -13,15 +12,16 @@ use icecore_domain::event::Origin;
 use icecore_domain::ledger::query::EventQuery;
 use icecore_domain::record::{Record, RecordKind, Role};
 use icecore_store::postgres::{Postgres, PostgresOptions, Space};
+use icecore_store::prelude::*;
 use icecore_store::testing::cluster::{Durability, TestCluster};
-use icecore_store::{Error, Store};
+use icecore_store::{Error, ErrorKind};
 use pollster::block_on;
 
 use crate::vault::draft;
 
 const WRITERS: usize = 6;
 
-fn said(name: &str) -> Record {
+fn record(name: &str) -> Record {
     let ts = draft("x").ts;
     Record {
         ts,
@@ -42,16 +42,16 @@ fn said(name: &str) -> Record {
     }
 }
 
-/// What a writer was told of each thing it wrote.
+/// The outcome that a writer saw for each of its writes.
 #[derive(Debug, Default)]
-struct Told {
+struct WriteLog {
     acknowledged: Vec<String>,
     unclear: Vec<String>,
 }
 
-/// Lets writers write events and records until `over`, each thing under a name of its own.
-fn write_until(over: &AtomicBool, home: &Arc<Postgres>, round: &str) -> Told {
-    let told = Mutex::new(Told::default());
+/// Lets writers write events and records until `over`, each under its own name.
+fn write_until(over: &AtomicBool, home: &Arc<Postgres>, round: &str) -> WriteLog {
+    let told = Mutex::new(WriteLog::default());
     thread::scope(|scope| {
         for writer in 0..WRITERS {
             let (told, home) = (&told, home.clone());
@@ -64,21 +64,24 @@ fn write_until(over: &AtomicBool, home: &Arc<Postgres>, round: &str) -> Told {
                         let space = home
                             .open_space("busy")
                             .await?
-                            .ok_or_else(|| Error::NotASpace("busy".into()))?;
+                            .ok_or_else(|| Error::not_a_space("busy".into()))?;
                         match count % 2 {
                             0 => space.append(vec![draft(&name)], None).await.map(|_| ()),
-                            _ => space.add_records(vec![said(&name)]).await.map(|_| ()),
+                            _ => space.add_records(vec![record(&name)]).await.map(|_| ()),
                         }
                     });
                     let mut told = told.lock().unwrap();
                     match done {
                         Ok(()) => told.acknowledged.push(name),
-                        Err(
-                            Error::Unreachable { .. }
-                            | Error::ReadOnly { .. }
-                            | Error::Overloaded(_)
-                            | Error::Conflict { .. },
-                        ) => {
+                        Err(Error {
+                            kind:
+                                ErrorKind::Unreachable
+                                | ErrorKind::ReadOnly
+                                | ErrorKind::Standby
+                                | ErrorKind::Overloaded
+                                | ErrorKind::Conflict,
+                            ..
+                        }) => {
                             told.unclear.push(name);
                             drop(told);
                             thread::sleep(Duration::from_millis(20));
@@ -92,8 +95,8 @@ fn write_until(over: &AtomicBool, home: &Arc<Postgres>, round: &str) -> Told {
     told.into_inner().unwrap()
 }
 
-/// How often each thing is there.
-fn kept(space: &Space) -> HashMap<String, usize> {
+/// How often each name is stored.
+fn count_records(space: &Space) -> HashMap<String, usize> {
     let mut kept: HashMap<String, usize> = HashMap::new();
     block_on(async {
         for entry in space.events(&EventQuery::all()).await.unwrap().entries {
@@ -112,8 +115,8 @@ fn kept(space: &Space) -> HashMap<String, usize> {
     kept
 }
 
-fn check(told: &Told, space: &Space, least: usize) {
-    let kept = kept(space);
+fn check(told: &WriteLog, space: &Space, least: usize) {
+    let kept = count_records(space);
     let missing: Vec<&String> =
         told.acknowledged.iter().filter(|name| kept.get(*name) != Some(&1)).collect();
     assert!(missing.is_empty(), "acknowledged, and not there exactly once: {missing:?}");
@@ -132,14 +135,14 @@ fn open(url: &str) -> Arc<Postgres> {
     Postgres::for_url(url, options).unwrap()
 }
 
-fn made(home: &Arc<Postgres>) {
+fn create_tables(home: &Arc<Postgres>) {
     block_on(async {
         home.migrate().await.unwrap();
         home.create_space("busy", "zone = \"Europe/Berlin\"\n").await.unwrap();
     });
 }
 
-// L2: the machine of the database loses its power, and the one that followed it takes over
+// L2: the machine of the database loses power, and its standby takes over
 #[test]
 fn a_primary_that_dies_under_load_loses_nothing_that_was_acknowledged() {
     let primary = TestCluster::start(Durability::Flushed);
@@ -152,7 +155,7 @@ fn a_primary_that_dies_under_load_loses_nothing_that_was_acknowledged() {
         standby.port()
     );
     let home = open(&both);
-    made(&home);
+    create_tables(&home);
     let over = AtomicBool::new(false);
     let told = thread::scope(|scope| {
         let writing = scope.spawn(|| write_until(&over, &home, "failover"));
@@ -169,7 +172,7 @@ fn a_primary_that_dies_under_load_loses_nothing_that_was_acknowledged() {
     assert!(!told.unclear.is_empty(), "nobody was writing when it died");
 }
 
-/// A way to the database that can be cut.
+/// A proxy in front of the database whose connections can be cut.
 struct Proxy {
     port: u16,
     cuts: Arc<AtomicU64>,
@@ -177,8 +180,8 @@ struct Proxy {
 }
 
 impl Proxy {
-    /// Passes on what comes, and cuts every connection after some bytes: a different number each
-    /// time, so that it hits statements, answers and commits alike.
+    /// Forwards data and cuts every connection after some bytes, a different number each time, so
+    /// that statements, answers and commits are all hit.
     fn before(target: u16, cutting: Arc<AtomicBool>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
@@ -193,7 +196,7 @@ impl Proxy {
                 held.lock()
                     .unwrap()
                     .extend([client.try_clone().unwrap(), server.try_clone().unwrap()]);
-                // Past the greeting, within what two or three transactions come to.
+                // After the handshake, within the bytes of two or three transactions.
                 let most = Arc::new(AtomicU64::new(3_000 + nth * 7_919 % 9_000));
                 for (mut from, mut to) in
                     [(client.try_clone().unwrap(), server.try_clone().unwrap()), (server, client)]
@@ -204,7 +207,7 @@ impl Proxy {
                         while let Ok(read @ 1..) = from.read(&mut bytes) {
                             let left = most.load(Ordering::SeqCst);
                             if cutting.load(Ordering::SeqCst) && left < read as u64 {
-                                // Half of it still goes through.
+                                // Half of it is still forwarded.
                                 let _ = to.write_all(&bytes[..read / 2]);
                                 counted.fetch_add(1, Ordering::SeqCst);
                                 break;
@@ -223,7 +226,7 @@ impl Proxy {
         Self { port, cuts, open }
     }
 
-    /// Cuts everything that is open now.
+    /// Cuts every open connection.
     fn cut_all(&self) {
         for stream in self.open.lock().unwrap().drain(..) {
             let _ = stream.shutdown(Shutdown::Both);
@@ -231,15 +234,14 @@ impl Proxy {
     }
 }
 
-// L2: the way to the database breaks again and again, in the middle of statements, answers and
-// commits
+// L2: the connection breaks again and again, in the middle of statements, answers and commits
 #[test]
 fn connections_that_are_cut_lose_and_double_nothing() {
     let cluster = TestCluster::start(Durability::Unflushed);
     let cutting = Arc::new(AtomicBool::new(false));
     let proxy = Proxy::before(cluster.port(), cutting.clone());
     let home = open(&format!("postgres://postgres@127.0.0.1:{}/postgres", proxy.port));
-    made(&home);
+    create_tables(&home);
     cutting.store(true, Ordering::SeqCst);
     let over = AtomicBool::new(false);
     let told = thread::scope(|scope| {
@@ -261,11 +263,11 @@ fn connections_that_are_cut_lose_and_double_nothing() {
     );
 }
 
-// L2: nothing answers for a while, then something does
+// L2: nothing answers for a while, then a server does
 #[test]
-fn who_waits_for_a_database_that_starts_gets_in_and_who_asks_none_is_told() {
+fn connecting_waits_for_a_starting_database_and_reports_a_missing_one() {
     let cluster = TestCluster::start(Durability::Flushed);
-    made(&open(&cluster.url()));
+    create_tables(&open(&cluster.url()));
     cluster.kill();
     let hasty = Postgres::for_url(
         &cluster.url(),
@@ -276,7 +278,9 @@ fn who_waits_for_a_database_that_starts_gets_in_and_who_asks_none_is_told() {
     )
     .unwrap();
     match block_on(hasty.open_space("busy")) {
-        Err(Error::Unreachable { why, .. }) => assert!(!why.contains("postgres@"), "{why}"),
+        Err(error) if error.kind == ErrorKind::Unreachable => {
+            assert!(!error.to_string().contains("postgres@"), "{error}")
+        }
         other => panic!("{other:?}"),
     }
     let patient = open(&cluster.url());
@@ -286,8 +290,7 @@ fn who_waits_for_a_database_that_starts_gets_in_and_who_asks_none_is_told() {
     assert!(waiting.join().unwrap());
 }
 
-/// A way to the database on which everything is lost, without a word, from the moment that somebody
-/// says `word`.
+/// A proxy that silently drops everything from the moment a client sends `word`.
 fn way(target: u16, word: &Arc<Mutex<Option<&'static str>>>) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let (port, word) = (listener.local_addr().unwrap().port(), word.clone());
@@ -321,17 +324,17 @@ fn way(target: u16, word: &Arc<Mutex<Option<&'static str>>>) -> u16 {
     port
 }
 
-/// Waits for it, but not for ever.
+/// Waits for it, with a limit.
 fn in_time<T: Send + 'static>(seconds: u64, work: impl FnOnce() -> T + Send + 'static) -> T {
     let (send, receive) = std::sync::mpsc::channel();
     thread::spawn(move || send.send(work()));
     receive.recv_timeout(Duration::from_secs(seconds)).expect("it does not end")
 }
 
-// L2: a machine that lost its power does not hang up; nobody waits for it longer than for an
-// answer, and nobody gets the connection
+// L2: a machine that lost power does not close connections; a query waits no longer than for an
+// answer, and the connection is not reused
 #[test]
-fn who_asks_a_database_that_has_fallen_silent_is_told_and_the_next_gets_through() {
+fn a_query_to_a_silent_database_fails_and_the_next_one_succeeds() {
     let cluster = TestCluster::start(Durability::Unflushed);
     let word = Arc::default();
     let options = PostgresOptions {
@@ -344,7 +347,7 @@ fn who_asks_a_database_that_has_fallen_silent_is_told_and_the_next_gets_through(
         options,
     )
     .unwrap();
-    made(&home);
+    create_tables(&home);
     let space = block_on(home.open_space("busy")).unwrap().unwrap();
     for (nth, (lost_at, expected)) in [
         ("BEGIN", "has not answered"),
@@ -358,7 +361,7 @@ fn who_asks_a_database_that_has_fallen_silent_is_told_and_the_next_gets_through(
         let (own, name) = (space.clone(), format!("silent {nth}"));
         let lost = in_time(20, move || block_on(own.append(vec![draft(&name)], None)));
         match lost {
-            Err(error @ Error::Unreachable { .. }) => {
+            Err(error @ Error { kind: ErrorKind::Unreachable, .. }) => {
                 let told = error.to_string();
                 assert!(
                     told.contains(expected) && told.contains("may or may not have been stored"),
@@ -381,35 +384,37 @@ fn who_asks_a_database_that_has_fallen_silent_is_told_and_the_next_gets_through(
     assert_eq!(home.pool_stats().in_use, 0);
 }
 
-// L2: a commit that the database goes on with after nobody waits for it any more
+// L2: a commit that the database completes after the client stopped waiting
 #[test]
 fn a_commit_that_is_not_answered_is_kept_once_however_often_it_is_tried() {
     let cluster = TestCluster::start(Durability::Flushed);
     let options =
         PostgresOptions { statement_timeout: Duration::from_secs(1), ..PostgresOptions::default() };
     let home = Postgres::for_url(&cluster.url(), options).unwrap();
-    made(&home);
+    create_tables(&home);
     let space = block_on(home.open_space("busy")).unwrap().unwrap();
-    // It waits for a standby that is not there.
+    // It waits for a standby that does not exist.
     cluster.sql("ALTER SYSTEM SET synchronous_standby_names = 'nobody'");
     cluster.sql("SELECT pg_reload_conf()");
     let own = space.clone();
-    match in_time(20, move || block_on(own.add_records(vec![said("unclear")]))) {
-        Err(Error::Unreachable { why, .. }) => assert!(why.contains("commit"), "{why}"),
+    match in_time(20, move || block_on(own.add_records(vec![record("unclear")]))) {
+        Err(error) if error.kind == ErrorKind::Unreachable => {
+            assert!(error.to_string().contains("commit"), "{error}")
+        }
         other => panic!("{other:?}"),
     }
     cluster.sql("ALTER SYSTEM RESET synchronous_standby_names");
     cluster.sql("SELECT pg_reload_conf()");
-    block_on(space.add_records(vec![said("unclear")])).unwrap();
-    assert_eq!(kept(&space)["unclear"], 1);
+    block_on(space.add_records(vec![record("unclear")])).unwrap();
+    assert_eq!(count_records(&space)["unclear"], 1);
 }
 
-// L2: a way on which everything is lost, so that nobody is even refused
+// L2: a network that drops every packet, so that connections are not even refused
 #[test]
 fn nobody_waits_longer_for_a_connection_than_one_is_patient() {
     let full = TcpListener::bind("127.0.0.1:0").unwrap();
     let place = full.local_addr().unwrap();
-    // Nobody takes them in; when the queue is full, whoever knocks hears nothing.
+    // Connections are not accepted; when the queue is full, new ones get no answer.
     let mut queue = Vec::new();
     while let Ok(waiting) = TcpStream::connect_timeout(&place, Duration::from_millis(300)) {
         queue.push(waiting);
@@ -424,7 +429,7 @@ fn nobody_waits_longer_for_a_connection_than_one_is_patient() {
     )
     .unwrap();
     match in_time(4, move || block_on(home.open_space("busy"))) {
-        Err(Error::Unreachable { .. }) => {}
+        Err(Error { kind: ErrorKind::Unreachable, .. }) => {}
         other => panic!("{other:?}"),
     }
     drop(queue);

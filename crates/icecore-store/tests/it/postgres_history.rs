@@ -1,15 +1,16 @@
-//! The safety net in a database: snapshots, and what becomes of them when something is forgotten.
+//! Snapshots in a database, and what happens to them when something is forgotten.
 
 use std::sync::Arc;
 
 use icecore_domain::forget::{Needles, Scrub};
 use icecore_store::postgres::Space;
+use icecore_store::prelude::*;
 use icecore_store::testing::cluster::{Durability, TestCluster};
-use icecore_store::{Error, RewriteReport, Snapshot, SnapshotStore, Store};
+use icecore_store::{Error, ErrorKind, RewriteReport, Snapshot};
 use jiff::Timestamp;
 use pollster::block_on;
 
-use crate::postgres::{draft, home};
+use crate::postgres::{draft, migrated_database};
 
 fn now() -> Timestamp {
     "2026-02-13T09:30:00Z".parse().unwrap()
@@ -17,7 +18,8 @@ fn now() -> Timestamp {
 
 fn new_space() -> (TestCluster, Arc<Space>) {
     let cluster = TestCluster::start(Durability::Unflushed);
-    let space = block_on(home(&cluster).create_space("x", "zone = \"UTC\"\n")).unwrap();
+    let space =
+        block_on(migrated_database(&cluster).create_space("x", "zone = \"UTC\"\n")).unwrap();
     (cluster, space)
 }
 
@@ -45,7 +47,7 @@ fn a_snapshot_knows_what_changed_since() {
     assert_eq!(block_on(space.snapshots(10)).unwrap(), []);
     let page = "knowledge/entities/apollo.md";
     put(&space, page, b"first\r\n");
-    // What a vault's repository leaves out, and what is not the vault's.
+    // What a vault's repository ignores, and what is not the vault's.
     put(&space, "memory/messages/2026-02-13.jsonl", b"a message\n");
     put(&space, "conversations/work/turn.md", b"a turn\n");
     put(&space, "elsewhere/x.md", b"not ours");
@@ -72,7 +74,7 @@ fn a_snapshot_knows_what_changed_since() {
     ];
     assert_eq!(told, expected);
     assert_eq!(changes(&second.id), []);
-    // What is not in any snapshot yet counts too, and so does what is gone.
+    // What is not in a snapshot yet counts too, and so does what was removed.
     put(&space, "recall/new.md", b"new");
     block_on(space.remove(&page.parse().unwrap())).unwrap();
     let told: Vec<(String, bool)> = changes(&second.id)
@@ -96,11 +98,17 @@ fn a_snapshot_knows_what_changed_since() {
         assert!(
             matches!(
                 block_on(space.document_at(odd, &page.parse().unwrap())),
-                Err(Error::NoSnapshots(_))
+                Err(Error { kind: ErrorKind::NoSnapshots, .. })
             ),
             "{odd}"
         );
-        assert!(matches!(block_on(space.changes_since(odd)), Err(Error::NoSnapshots(_))), "{odd}");
+        assert!(
+            matches!(
+                block_on(space.changes_since(odd)),
+                Err(Error { kind: ErrorKind::NoSnapshots, .. })
+            ),
+            "{odd}"
+        );
     }
     assert_eq!(block_on(space.repair()).unwrap(), Vec::<String>::new());
 }
@@ -109,10 +117,10 @@ fn a_snapshot_knows_what_changed_since() {
 #[test]
 fn a_snapshot_is_of_one_moment_and_made_by_one() {
     let cluster = TestCluster::start(Durability::Unflushed);
-    let (one, other) = (home(&cluster), home(&cluster));
+    let (one, other) = (migrated_database(&cluster), migrated_database(&cluster));
     block_on(one.create_space("x", "zone = \"UTC\"\n")).unwrap();
     let spaces = [&one, &other].map(|home| block_on(home.open_space("x")).unwrap().unwrap());
-    // Both pages are always put together; a snapshot that has only one of them is of no moment.
+    // Both pages are always written together; a snapshot with only one of them mixes two moments.
     let paths = ["knowledge/a.md", "knowledge/b.md"];
     let writers = spaces.clone().map(|space| {
         std::thread::spawn(move || {
@@ -178,7 +186,7 @@ fn what_is_forgotten_is_in_no_snapshot() {
         cluster.sql("SELECT count(*) FROM icecore.blob WHERE position('code'::bytea in bytes) > 0"),
         "0"
     );
-    // The ledger itself still says it; a snapshot of that is one more.
+    // The ledger still contains it, so the next snapshot does too.
     assert_eq!(
         block_on(space.changes_since(&all[0].id)).unwrap()[0].0.as_str(),
         "memory/ledger.jsonl"
@@ -189,7 +197,7 @@ fn what_is_forgotten_is_in_no_snapshot() {
     ))
     .unwrap();
     assert_eq!(snap(&space, "as it is in the past"), None);
-    // Nothing but that may change the past.
+    // Only a rewrite may change snapshots.
     let refused = |sql: &str| {
         let text = format!("BEGIN; SET LOCAL ROLE icecore_app; {sql}; COMMIT");
         std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| cluster.sql(&text))).is_err()
@@ -209,7 +217,7 @@ fn what_is_forgotten_is_in_no_snapshot() {
 #[test]
 fn snapshots_go_with_their_space_and_nobody_elses() {
     let cluster = TestCluster::start(Durability::Unflushed);
-    let home = home(&cluster);
+    let home = migrated_database(&cluster);
     let spaces =
         ["one", "two"].map(|name| block_on(home.create_space(name, "zone = \"UTC\"\n")).unwrap());
     let ids = spaces.each_ref().map(|space| snap(space, "x").unwrap().id);

@@ -1,5 +1,5 @@
-//! Records in PostgreSQL: kept once, whoever brings them and whatever breaks, and byte for byte as
-//! a vault keeps them.
+//! Records in PostgreSQL: stored once, from any number of writers and through any failure, and byte
+//! for byte as in a vault.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -13,12 +13,13 @@ use icecore_domain::hash::Hash;
 use icecore_domain::layout::DocPath;
 use icecore_domain::record::{self, Record, RecordKey, RecordKind, Role};
 use icecore_store::postgres::{Postgres, Space};
+use icecore_store::prelude::*;
 use icecore_store::testing::cluster::{Durability, TestCluster};
 use icecore_store::vault::Vault;
-use icecore_store::{ContentVersion, ScrubOutcome, Store};
+use icecore_store::{ContentVersion, ScrubOutcome};
 use pollster::block_on;
 
-use crate::postgres::home;
+use crate::postgres::migrated_database;
 
 const CONFIG: &str = "zone = \"UTC\"\n";
 
@@ -30,7 +31,7 @@ fn path(text: &str) -> DocPath {
     text.parse().unwrap()
 }
 
-pub fn said(id: &str, day: u32, text: &str) -> Record {
+pub fn record(id: &str, day: u32, text: &str) -> Record {
     let ts = Moment::parse(&format!("2026-02-{:02}T09:{:02}:00+01:00", 1 + day % 28, day % 60))
         .unwrap()
         .moment;
@@ -80,7 +81,7 @@ async fn failures(store: &dyn Store) -> Vec<String> {
         .collect()
 }
 
-/// Numbers that look like chance and are the same each time.
+/// Pseudo-random numbers, the same in every run.
 struct Dice(u64);
 
 impl Dice {
@@ -97,7 +98,7 @@ impl Dice {
         let day = self.roll(4) as u32;
         let minutes = self.roll(30);
         let mut record =
-            said(&format!("m{}", self.roll(24)), day, &"word ".repeat(self.roll(4) as usize));
+            record(&format!("m{}", self.roll(24)), day, &"word ".repeat(self.roll(4) as usize));
         record.ts = Moment::parse(&format!("2026-02-{:02}T09:{minutes:02}:00+01:00", 10 + day))
             .unwrap()
             .moment;
@@ -117,7 +118,7 @@ impl Dice {
 #[test]
 fn both_homes_write_the_same_bytes_and_derive_the_same() {
     let cluster = TestCluster::start(Durability::Unflushed);
-    let home = home(&cluster);
+    let home = migrated_database(&cluster);
     let folder = tempfile::tempdir().unwrap();
     let vault = Vault::create(folder.path(), CONFIG).unwrap();
     let space = space(&home, "both");
@@ -125,14 +126,14 @@ fn both_homes_write_the_same_bytes_and_derive_the_same() {
     block_on(async {
         for turn in 0..60 {
             match dice.roll(8) {
-                // Somebody puts a document in place, lets it grow, or takes it away.
+                // Replaces a document, appends to it, or removes it.
                 0 if turn > 10 => {
                     let there: Vec<DocPath> = documents(&vault).await.into_keys().collect();
                     let one = &there[dice.roll(there.len() as u64) as usize];
                     let bytes = vault.document(one).await.unwrap().unwrap();
                     let own = Record {
                         conversation: "by hand".into(),
-                        ..said(&format!("{turn}"), 0, "own\0words")
+                        ..record(&format!("{turn}"), 0, "own\0words")
                     };
                     let mut own = own.to_line().into_bytes();
                     own.extend_from_slice(b"no record\n\n");
@@ -210,13 +211,17 @@ fn both_homes_write_the_same_bytes_and_derive_the_same() {
 #[test]
 fn what_is_derived_and_says_something_else_is_found_and_mended() {
     let cluster = TestCluster::start(Durability::Unflushed);
-    let home = home(&cluster);
+    let home = migrated_database(&cluster);
     let space = space(&home, "one");
     let other = block_on(home.create_space("other", CONFIG)).unwrap();
     block_on(async {
         for store in [&space, &other] {
             store
-                .add_records(vec![said("a", 1, "one"), said("b", 1, "two"), said("c", 2, "three")])
+                .add_records(vec![
+                    record("a", 1, "one"),
+                    record("b", 1, "two"),
+                    record("c", 2, "three"),
+                ])
                 .await
                 .unwrap();
             store.put(&path("knowledge/x.md"), b"a page without an end").await.unwrap();
@@ -237,7 +242,7 @@ fn what_is_derived_and_says_something_else_is_found_and_mended() {
         }
         assert_eq!(
             space
-                .contains_records(&[said("a", 1, "").key(), said("z", 1, "").key()])
+                .contains_records(&[record("a", 1, "").key(), record("z", 1, "").key()])
                 .await
                 .unwrap(),
             [true, false]
@@ -268,11 +273,11 @@ fn what_is_derived_and_says_something_else_is_found_and_mended() {
 #[test]
 fn a_record_that_stands_in_two_documents_is_known_as_long_as_one_has_it() {
     let cluster = TestCluster::start(Durability::Unflushed);
-    let space = space(&home(&cluster), "one");
+    let space = space(&migrated_database(&cluster), "one");
     let (first, second) =
         (path("memory/messages/2026-02-02.jsonl"), path("memory/messages/2026-02-03.jsonl"));
     block_on(async {
-        let lines = said("a", 1, "one").to_line() + &said("b", 1, "two").to_line();
+        let lines = record("a", 1, "one").to_line() + &record("b", 1, "two").to_line();
         space
             .put_many(&[
                 (first.clone(), lines.clone().into_bytes()),
@@ -285,20 +290,20 @@ fn a_record_that_stands_in_two_documents_is_known_as_long_as_one_has_it() {
         assert_eq!(failures(&*space).await, [""; 0]);
         let added = space
             .add_records(vec![
-                said("a", 1, "one"),
-                said("b", 1, "other words"),
-                said("b", 9, "other words"),
+                record("a", 1, "one"),
+                record("b", 1, "other words"),
+                record("b", 9, "other words"),
             ])
             .await
             .unwrap();
         assert_eq!((added.new, added.same, added.revised.len()), (0, 2, 1));
-        // The revision went where the first words are, and nothing is left where it was looked for.
+        // The revision went where the original is, and nothing is left where it was looked for.
         let there: Vec<DocPath> = documents(&*space).await.into_keys().collect();
         assert_eq!(there, [second]);
     });
 }
 
-/// How often each wording of each record stands in the documents.
+/// How often each text of each record occurs in the documents.
 async fn copies(store: &dyn Store) -> HashMap<(RecordKey, RecordKey), usize> {
     let mut found = HashMap::new();
     for bytes in documents(store).await.into_values() {
@@ -314,7 +319,7 @@ async fn copies(store: &dyn Store) -> HashMap<(RecordKey, RecordKey), usize> {
 #[test]
 fn two_processes_that_bring_the_same_keep_it_once() {
     let cluster = TestCluster::start(Durability::Unflushed);
-    let homes = [home(&cluster), home(&cluster)];
+    let homes = [migrated_database(&cluster), migrated_database(&cluster)];
     space(&homes[0], "one");
     let threads: Vec<_> = (0..8_u32)
         .map(|nth| {
@@ -323,12 +328,12 @@ fn two_processes_that_bring_the_same_keep_it_once() {
                 let mut dice = Dice(u64::from(nth));
                 let mut new = 0;
                 for turn in 0..40_u32 {
-                    // The same ids from everybody, on days of their own, in an order of their own.
+                    // The same ids from every writer, on other days and in another order.
                     let mut batch: Vec<Record> = (0..3)
-                        .map(|n| said(&format!("t{turn}-{n}"), dice.roll(9) as u32, "same words"))
+                        .map(|n| record(&format!("t{turn}-{n}"), dice.roll(9) as u32, "same words"))
                         .collect();
-                    batch.push(said(&format!("own {nth}-{turn}"), nth, "mine"));
-                    batch.push(said("revised", nth, &format!("{nth} {turn}")));
+                    batch.push(record(&format!("own {nth}-{turn}"), nth, "mine"));
+                    batch.push(record("revised", nth, &format!("{nth} {turn}")));
                     if dice.roll(2) == 0 {
                         batch.reverse();
                     }
@@ -351,7 +356,7 @@ fn two_processes_that_bring_the_same_keep_it_once() {
 #[test]
 fn a_server_that_was_killed_has_what_it_acknowledged_once() {
     let cluster = TestCluster::start(Durability::Flushed);
-    let home = home(&cluster);
+    let home = migrated_database(&cluster);
     let space = space(&home, "one");
     let stop = Arc::new(AtomicBool::new(false));
     let threads: Vec<_> = (0..4_u32)
@@ -361,10 +366,10 @@ fn a_server_that_was_killed_has_what_it_acknowledged_once() {
                 let mut acknowledged = BTreeSet::new();
                 for turn in 0_u32.. {
                     let id = format!("{nth}-{turn}");
-                    // Whoever got no answer asks again.
+                    // Writers without an answer try again.
                     while block_on(space.add_records(vec![
-                        said(&id, turn % 3, "words"),
-                        said(&format!("{id} too"), turn % 3, "more"),
+                        record(&id, turn % 3, "words"),
+                        record(&format!("{id} too"), turn % 3, "more"),
                     ]))
                     .is_err()
                     {}
@@ -402,16 +407,16 @@ fn a_server_that_was_killed_has_what_it_acknowledged_once() {
 #[test]
 fn what_is_forgotten_leaves_documents_notes_and_what_is_derived() {
     let cluster = TestCluster::start(Durability::Unflushed);
-    let home = home(&cluster);
+    let home = migrated_database(&cluster);
     let (space, other) = (space(&home, "one"), space(&home, "other"));
     block_on(async {
         let (log, config) = (path("hooks/log.jsonl"), path("icecore.toml"));
         for store in [&space, &other] {
             store
                 .add_records(vec![
-                    said("a", 1, "the launch code is 7"),
-                    said("b", 1, "tea"),
-                    said("c", 2, "gone"),
+                    record("a", 1, "the launch code is 7"),
+                    record("b", 1, "tea"),
+                    record("c", 2, "gone"),
                 ])
                 .await
                 .unwrap();
@@ -465,7 +470,7 @@ fn what_is_forgotten_leaves_documents_notes_and_what_is_derived() {
             space.note(&log).await.unwrap().unwrap(),
             b"{\"said\":\"[forgotten]\"}\n{\"said\":\"tea\"}\n"
         );
-        // Only what is a person's to change still says it.
+        // Only files that a person has to change still contain it.
         let still = |id: &str| {
             let words = "convert_from(bytes, 'UTF8') ILIKE '%launch%'";
             let one = |table: &str| {
@@ -484,13 +489,13 @@ fn what_is_forgotten_leaves_documents_notes_and_what_is_derived() {
         assert_eq!((still(&id("one")), still(&id("other"))), ("2".to_owned(), "5".to_owned()));
         assert_eq!(
             space
-                .contains_records(&[said("a", 1, "").key(), said("c", 1, "").key()])
+                .contains_records(&[record("a", 1, "").key(), record("c", 1, "").key()])
                 .await
                 .unwrap(),
             [true, true]
         );
         assert_eq!(failures(&*space).await, [""; 0]);
-        // What is left to a person is told again; all else is done.
+        // What is left to a person is reported again; everything else is done.
         assert!(
             space
                 .scrub(&scrub, false)
@@ -499,8 +504,8 @@ fn what_is_forgotten_leaves_documents_notes_and_what_is_derived() {
                 .iter()
                 .all(|one| one.outcome == ScrubOutcome::Untouched)
         );
-        // A whole conversation takes its lines with it.
-        let key = said("b", 1, "").key();
+        // Deleting a whole conversation removes its lines.
+        let key = record("b", 1, "").key();
         let scrub = Scrub {
             records: [key].into(),
             conversations: ["work".to_owned()].into(),

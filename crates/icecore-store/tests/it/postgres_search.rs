@@ -1,5 +1,5 @@
-//! Search in a database: what it gives to be ranked is what a vault gives for the same documents,
-//! whatever else is there.
+//! Search in a database: it supplies the same data for ranking as a vault with the same documents,
+//! whatever else is stored.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -16,17 +16,17 @@ use icecore_domain::rank::posting::Posting;
 use icecore_domain::rank::terms::Analyzer;
 use icecore_domain::rank::vector::{self, DIMENSIONS, PackedVector};
 use icecore_domain::record::{Record, RecordKind, Role};
+use icecore_store::ContentVersion;
 use icecore_store::postgres::{Postgres, PostgresOptions, Space};
-use icecore_store::search_index::SearchIndex;
+use icecore_store::prelude::*;
 use icecore_store::testing::cluster::{Durability, TestCluster};
 use icecore_store::vault::Vault;
-use icecore_store::{ContentVersion, Store};
 use pollster::block_on;
 
-/// Numbers that look like chance and are always the same.
-struct Chance(u64);
+/// Pseudo-random numbers, the same in every run.
+struct SeededRandom(u64);
 
-impl Chance {
+impl SeededRandom {
     fn below(&mut self, most: usize) -> usize {
         self.0 =
             self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -84,7 +84,7 @@ fn moment(minute: usize) -> Moment {
     Moment::parse(&text).unwrap().moment
 }
 
-fn record(chance: &mut Chance, at: usize) -> Record {
+fn record(chance: &mut SeededRandom, at: usize) -> Record {
     let names = [Some("Caroline"), Some("Melanie"), Some("user"), None];
     Record {
         ts: moment(at * 37),
@@ -105,7 +105,7 @@ fn record(chance: &mut Chance, at: usize) -> Record {
     }
 }
 
-fn fact(chance: &mut Chance, at: usize) -> EventDraft {
+fn fact(chance: &mut SeededRandom, at: usize) -> EventDraft {
     EventDraft::new(moment(at * 90), EventType::Fact, Priority::P1, chance.text(6))
 }
 
@@ -128,7 +128,7 @@ fn documents(root: &Path) -> BTreeMap<DocPath, Vec<u8>> {
     found
 }
 
-/// Brings a space to where a vault is: what grew, grows.
+/// Copies a vault's documents to a space; files that grew are appended to.
 async fn follow(space: &Space, root: &Path) {
     let wanted = documents(root);
     for path in space.documents("").await.unwrap() {
@@ -155,8 +155,7 @@ async fn follow(space: &Space, root: &Path) {
     }
 }
 
-/// What is given to be ranked is the same in both, for every term there is and for some that there
-/// are not.
+/// Both stores return the same data for every existing term and for some others.
 async fn same(vault: &Vault, space: &Space) {
     let nobody = &|_, _| {};
     let (there, here) = (
@@ -181,7 +180,7 @@ async fn same(vault: &Vault, space: &Space) {
     terms.dedup();
     terms.extend(["nowhere", "it's", "a'b", "\\", ""].map(Into::into));
     let alive = |postings: Vec<Vec<Posting>>| -> Vec<Vec<Posting>> {
-        // A vault keeps those of passages that are gone for a while.
+        // A vault keeps vectors of removed passages for a while.
         postings
             .into_iter()
             .map(|some| {
@@ -232,13 +231,13 @@ async fn same(vault: &Vault, space: &Space) {
     }
 }
 
-fn packed(chance: &mut Chance) -> PackedVector {
+fn random_vector(chance: &mut SeededRandom) -> PackedVector {
     let mut numbers = [0.0; DIMENSIONS];
     numbers.iter_mut().for_each(|number| *number = chance.below(2_001) as f32 - 1_000.0);
     vector::pack_vector(&numbers)
 }
 
-async fn made(home: &Arc<Postgres>, name: &str) -> Arc<Space> {
+async fn create_space(home: &Arc<Postgres>, name: &str) -> Arc<Space> {
     home.create_space(name, "zone = \"UTC\"\n").await.unwrap()
 }
 
@@ -250,10 +249,10 @@ fn a_space_gives_what_a_vault_gives() {
     let folder = tempfile::TempDir::new().unwrap();
     let root = folder.path().join("vault");
     let vault = Vault::create(&root, "zone = \"UTC\"\n").unwrap();
-    let mut chance = Chance(7);
+    let mut chance = SeededRandom(7);
     block_on(async {
         home.migrate().await.unwrap();
-        let space = made(&home, "one").await;
+        let space = create_space(&home, "one").await;
         follow(&space, &root).await;
         same(&vault, &space).await;
         vault.add_records((0..1_500).map(|at| record(&mut chance, at)).collect()).await.unwrap();
@@ -271,14 +270,14 @@ fn a_space_gives_what_a_vault_gives() {
 
         let waiting = space.passages_without_vector(700).await.unwrap();
         let vectors: Vec<(u32, PackedVector)> =
-            waiting.iter().map(|&number| (number, packed(&mut chance))).collect();
+            waiting.iter().map(|&number| (number, random_vector(&mut chance))).collect();
         vault.store_vectors(&vectors).await.unwrap();
         space.store_vectors(&vectors).await.unwrap();
         same(&vault, &space).await;
 
-        // What grew, what was said in other words, what is written anew, what is gone.
-        let revised =
-            (0..300).map(|at| Record { text: chance.text(5), ..record(&mut Chance(1), at * 5) });
+        // Grown, reworded, rewritten and removed documents.
+        let revised = (0..300)
+            .map(|at| Record { text: chance.text(5), ..record(&mut SeededRandom(1), at * 5) });
         let revised: Vec<Record> = revised.collect();
         vault
             .add_records(
@@ -301,7 +300,7 @@ fn a_space_gives_what_a_vault_gives() {
         vault.remove(&"memory/2026-01-05.md".parse().unwrap()).await.unwrap();
         follow(&space, &root).await;
         same(&vault, &space).await;
-        // However the database goes about it: it chooses other ways for few than for many, and when
+        // With every query plan: the database chooses others for few rows than for many, and when
         // it knows its tables.
         cluster.sql("ANALYZE");
         same(&vault, &space).await;
@@ -311,7 +310,7 @@ fn a_space_gives_what_a_vault_gives() {
                 space.locate_passages(&[number]).await.unwrap()
             );
         }
-        // A second process sees the same, and so does one that makes everything anew.
+        // A second process sees the same, and so does one that rebuilds everything.
         let other = Postgres::for_url(&cluster.url(), PostgresOptions::default()).unwrap();
         same(&vault, &other.open_space("one").await.unwrap().unwrap()).await;
         vault.update_index(true, &|_, _| {}).await.unwrap();
@@ -327,7 +326,7 @@ fn a_space_gives_what_a_vault_gives() {
     });
 }
 
-// Y9: a search of one space does not read what is another's
+// Y9: a search in one space does not read rows of others
 #[test]
 fn a_search_reads_only_its_own_space() {
     let cluster = TestCluster::start(Durability::Unflushed);
@@ -335,19 +334,19 @@ fn a_search_reads_only_its_own_space() {
     block_on(async {
         home.migrate().await.unwrap();
         for nth in 0..30 {
-            let space = made(&home, &format!("space-{nth}")).await;
-            let mut chance = Chance(nth);
+            let space = create_space(&home, &format!("space-{nth}")).await;
+            let mut chance = SeededRandom(nth);
             space.add_records((0..200).map(|at| record(&mut chance, at)).collect()).await.unwrap();
             space.update_index(false, &|_, _| {}).await.unwrap();
         }
         cluster.sql("ANALYZE");
-        let space = made(&home, "mine").await;
-        let mut chance = Chance(99);
+        let space = create_space(&home, "mine").await;
+        let mut chance = SeededRandom(99);
         space.add_records((0..50).map(|at| record(&mut chance, at)).collect()).await.unwrap();
         space.update_index(false, &|_, _| {}).await.unwrap();
         let terms = ["harbour", "launch", "paint"].map(String::from);
         let read = || -> (i64, i64) {
-            // What was counted is told when the connection has been idle for a moment.
+            // Statistics are reported when the connection has been idle for a moment.
             std::thread::sleep(Duration::from_millis(1_200));
             let told = cluster.sql(
                 "SELECT coalesce(sum(seq_tup_read), 0) || ' ' || coalesce(sum(idx_tup_fetch), 0) FROM pg_stat_user_tables \
@@ -365,23 +364,23 @@ fn a_search_reads_only_its_own_space() {
         }
         let after = read();
         assert!(found > 10);
-        // Not one row by going through all of them, and by index no more than the space has.
+        // No sequential scan, and by index no more rows than the space has.
         assert_eq!(after.0, before.0);
         assert!(after.1 - before.1 <= 20 * 2 * 50, "{}", after.1 - before.1);
     });
 }
 
-// Y9: what a row of terms cannot hold is found all the same
+// Y9: terms that exceed a row are found too
 #[test]
 fn a_text_of_very_many_words_is_found_by_each() {
     let cluster = TestCluster::start(Durability::Unflushed);
     let home = Postgres::for_url(&cluster.url(), PostgresOptions::default()).unwrap();
     block_on(async {
         home.migrate().await.unwrap();
-        let space = made(&home, "long").await;
+        let space = create_space(&home, "long").await;
         let many: Vec<String> = (0..120_000).map(|at| format!("w{at:011}q")).collect();
         let text = format!("{} {}", many.join(" "), "again ".repeat(20_000));
-        space.add_records(vec![Record { text, ..record(&mut Chance(1), 1) }]).await.unwrap();
+        space.add_records(vec![Record { text, ..record(&mut SeededRandom(1), 1) }]).await.unwrap();
         assert_eq!(space.update_index(false, &|_, _| {}).await.unwrap().new, 1);
         let terms: Vec<String> = [0, 60_000, 119_999]
             .map(|at| format!("w{at:011}q"))
@@ -396,9 +395,9 @@ fn a_text_of_very_many_words_is_found_by_each() {
                 .collect::<Vec<Vec<u32>>>(),
             [vec![1], vec![1], vec![1], vec![20_000]]
         );
-        // Said again in other words, nothing of it stays.
+        // After a rewording nothing of the old text is left.
         space
-            .add_records(vec![Record { text: "short".into(), ..record(&mut Chance(1), 1) }])
+            .add_records(vec![Record { text: "short".into(), ..record(&mut SeededRandom(1), 1) }])
             .await
             .unwrap();
         space.update_index(false, &|_, _| {}).await.unwrap();
@@ -406,14 +405,14 @@ fn a_text_of_very_many_words_is_found_by_each() {
     });
 }
 
-// Y9: several at once give every passage one number, and none is lost
+// Y9: concurrent updates give every passage one number and lose none
 #[test]
 fn several_who_take_in_at_once_take_everything_in_once() {
     let cluster = TestCluster::start(Durability::Unflushed);
     let home = Postgres::for_url(&cluster.url(), PostgresOptions::default()).unwrap();
     block_on(async {
         home.migrate().await.unwrap();
-        made(&home, "busy").await;
+        create_space(&home, "busy").await;
     });
     let threads: Vec<_> = (0..4)
         .map(|who| {
@@ -421,7 +420,7 @@ fn several_who_take_in_at_once_take_everything_in_once() {
             std::thread::spawn(move || {
                 block_on(async {
                     let space = home.open_space("busy").await.unwrap().unwrap();
-                    let mut chance = Chance(who);
+                    let mut chance = SeededRandom(who);
                     let mut new = 0;
                     for at in 0..25 {
                         let record =
@@ -442,12 +441,12 @@ fn several_who_take_in_at_once_take_everything_in_once() {
     });
 }
 
-/// A search as the engine makes it, by a process that has never seen the space.
-async fn searched(url: &str) -> Duration {
+/// A search like the engine's, by a process that has never seen the space.
+async fn time_search(url: &str) -> Duration {
     let home = Postgres::for_url(url, PostgresOptions::default()).unwrap();
     let space = home.open_space("mine").await.unwrap().unwrap();
-    // The first makes the connection and prepares its statements; what is held of the space is not
-    // what counts.
+    // The first search makes the connection and prepares its statements; the space's cache is not
+    // what is measured.
     let mut took = Duration::ZERO;
     for part in 0..2 {
         let begun = Instant::now();
@@ -466,8 +465,8 @@ async fn searched(url: &str) -> Duration {
     took
 }
 
-// Y9: what is found in one space among others, and how long that takes; with
-// `ICECORE_SPACES=100,10000`, among very many
+// Y9: search in one space among others, and its duration; with `ICECORE_SPACES=100,10000`, among
+// very many
 #[test]
 fn search_among_many_spaces_measured() {
     let counts = std::env::var("ICECORE_SPACES").unwrap_or_else(|_| "2,20".into());
@@ -487,18 +486,18 @@ fn search_among_many_spaces_measured() {
         .unwrap();
         block_on(async {
             home.migrate().await.unwrap();
-            let plain = |chance: &mut Chance, at: usize| Record {
+            let plain = |chance: &mut SeededRandom, at: usize| Record {
                 text: chance.text(6),
                 ..record(chance, at)
             };
-            let pattern = made(&home, "pattern").await;
-            let mut chance = Chance(3);
+            let pattern = create_space(&home, "pattern").await;
+            let mut chance = SeededRandom(3);
             pattern
                 .add_records((0..1_000).map(|at| plain(&mut chance, at)).collect())
                 .await
                 .unwrap();
             pattern.update_index(false, &|_, _| {}).await.unwrap();
-            let space = made(&home, "mine").await;
+            let space = create_space(&home, "mine").await;
             cluster.sql("DROP INDEX icecore.passage_terms");
             cluster.sql(&format!(
                 "CREATE TABLE other AS SELECT md5(nth::text)::uuid AS space_id, (SELECT string_agg(substr(letters, 1 + (bits >> (6 * at) & 63), 1), '' ORDER BY at) \
@@ -511,7 +510,8 @@ fn search_among_many_spaces_measured() {
             let tag = cluster.sql(
                 "SELECT substr((tsvector_to_array(terms))[1], 1, 4) FROM icecore.passage LIMIT 1",
             );
-            // Little by little, so that what is one space's lies where everybody's lies.
+            // In small steps, so that the rows of one space are interleaved with those of all
+            // others.
             for part in 0..20 {
                 cluster.sql(&format!(
                     "INSERT INTO icecore.passage (space_id, key, wording, start, number, length, document, nth, terms) \
@@ -545,11 +545,11 @@ fn search_among_many_spaces_measured() {
             cluster.sql("VACUUM ANALYZE");
             let url = cluster.url();
             for _ in 0..20 {
-                searched(&url).await;
+                time_search(&url).await;
             }
             let mut took = Vec::new();
             for _ in 0..200 {
-                took.push(searched(&url).await);
+                took.push(time_search(&url).await);
             }
             took.sort();
             let size = cluster.sql(

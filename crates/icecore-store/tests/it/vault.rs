@@ -1,4 +1,5 @@
-//! The vault: the exam, torn lines, foreign hands, and an index that may break at any time.
+//! The vault: the conformance tests, torn lines, foreign writers, and an index that may break at
+//! any time.
 
 use std::fs;
 use std::path::Path;
@@ -10,10 +11,10 @@ use icecore_domain::ledger::Ledger;
 use icecore_domain::ledger::query::EventQuery;
 use icecore_domain::record::{Record, RecordKind, Role};
 use icecore_domain::secrets::MarkerKey;
-use icecore_store::search_index::SearchIndex;
+use icecore_store::prelude::*;
 use icecore_store::testing::conformance;
 use icecore_store::vault::Vault;
-use icecore_store::{ContentVersion, Error, Store};
+use icecore_store::{ContentVersion, Error, ErrorKind};
 use pollster::block_on;
 use proptest::prelude::*;
 use tempfile::TempDir;
@@ -34,7 +35,7 @@ fn contents(store: &dyn Store) -> Vec<String> {
     found.entries.into_iter().map(|entry| entry.event.draft.content).collect()
 }
 
-/// Lets a file look as if nobody had written to it for a while.
+/// Makes a file look as if it had not been written to for a while.
 fn long_ago(file: &Path) {
     assert!(
         std::process::Command::new("touch")
@@ -60,14 +61,14 @@ fn the_vault_passes_the_exam() {
     }));
 }
 
-/// The exam once more, on a vault whose index can never be opened: the files alone must do.
+/// The conformance tests again, on a vault whose index can never be opened: the files must suffice.
 #[test]
 fn the_vault_passes_the_exam_without_an_index() {
     let mut folders = Vec::new();
     block_on(async {
         for (name, question) in conformance::CHECKS {
-            // What is seen of documents, and what is derived, is what the index is for.
-            if name.contains("derived") || name.contains("unseen") {
+            // Seen documents and derived data need the index.
+            if name.contains("derived") || name.contains("marked as seen") {
                 continue;
             }
             let (folder, vault) = new_vault();
@@ -78,7 +79,7 @@ fn the_vault_passes_the_exam_without_an_index() {
     });
 }
 
-// A hook that cannot wait opens a vault in which a writer died and another one is at work.
+// A hook that must not wait opens a vault in which one writer died and another one works.
 #[test]
 fn opening_a_torn_vault_does_not_wait_for_its_lock() {
     let (_folder, vault) = new_vault();
@@ -98,9 +99,9 @@ fn opening_a_torn_vault_does_not_wait_for_its_lock() {
     }
     let busy =
         block_on(Vault::open_with_short_wait(&root).unwrap().append(vec![draft("two")], None));
-    assert!(matches!(busy, Err(Error::Busy { .. })), "{busy:?}");
+    assert!(matches!(busy, Err(Error { kind: ErrorKind::Busy, .. })), "{busy:?}");
     drop(lock);
-    // Whoever writes mends.
+    // Writers repair.
     let vault = Vault::open(&root).unwrap();
     block_on(vault.append(vec![draft("two")], None)).unwrap();
     assert_eq!(contents(&vault), ["one", "two"]);
@@ -130,7 +131,10 @@ fn all_who_make_a_key_at_once_get_the_same_and_nobody_else_can_read_it() {
     let file = root.join(".icecore/secret.key");
     assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
     fs::write(&file, "no key").unwrap();
-    assert!(matches!(block_on(vault.marker_key()), Err(Error::InvalidMarkerKey(_))));
+    assert!(matches!(
+        block_on(vault.marker_key()),
+        Err(Error { kind: ErrorKind::InvalidMarkerKey, .. })
+    ));
     block_on(vault.set_marker_key(&kept[0], true)).unwrap();
     assert_eq!(block_on(vault.marker_key()).unwrap().as_ref(), Some(&kept[0]));
 }
@@ -166,7 +170,7 @@ fn a_record_with_another_mark_of_the_same_kind_is_the_same_record() {
     assert_eq!(add("the PIN is [secret:pin:00000000]"), (0, 1, 0));
     assert_eq!(fs::read(&file).unwrap(), before);
     assert_eq!(add("the PIN is [secret:card:00000000]"), (0, 0, 1));
-    // An index that still has the hash of the whole words decides nothing against the file.
+    // An index with an outdated hash does not override the file.
     let index = rusqlite::Connection::open(vault.root().join(".icecore/index.db")).unwrap();
     assert_eq!(index.execute("UPDATE record SET wording = zeroblob(16)", []).unwrap(), 1);
     drop(index);
@@ -188,7 +192,7 @@ fn a_ledger_cut_at_every_byte_opens_and_loses_only_its_torn_line() {
     for cut in 0..=whole.len() {
         fs::write(root.join("memory/ledger.jsonl"), &whole[..cut]).unwrap();
         long_ago(&root.join("memory/ledger.jsonl"));
-        // Nobody had read the last line yet, as after a crash.
+        // The last line had not been read yet, as after a crash.
         let _ = fs::remove_dir_all(root.join(".icecore"));
         let vault = Vault::open(&root).unwrap();
         let ended = whole[..cut].iter().filter(|&&b| b == b'\n').count();
@@ -201,7 +205,7 @@ fn a_ledger_cut_at_every_byte_opens_and_loses_only_its_torn_line() {
         let aside: Vec<_> =
             fs::read_dir(&quarantine).map(|found| found.flatten().collect()).unwrap_or_default();
         if saved.len() == ended && torn {
-            // The torn bytes are set aside, exactly.
+            // Exactly the torn bytes are quarantined.
             let start = whole[..cut].iter().rposition(|&b| b == b'\n').map_or(0, |at| at + 1);
             assert_eq!(fs::read(aside[0].path()).unwrap(), &whole[start..cut], "cut at {cut}");
             assert!(block_on(vault.opening_repairs())[0].contains("torn"));
@@ -219,10 +223,10 @@ fn a_ledger_cut_at_every_byte_opens_and_loses_only_its_torn_line() {
     }
 }
 
-// L12: what the index has seen and the ledger has no longer is told, and its ids are not given
-// again
+// L12: events that the index has seen and the ledger lacks are reported, and their ids are not
+// assigned again
 #[test]
-fn lines_that_somebody_removed_are_missed() {
+fn ledger_lines_that_an_editor_removed_are_reported() {
     let (_folder, vault) = new_vault();
     block_on(vault.append(vec![draft("one"), draft("two"), draft("three")], None)).unwrap();
     let whole = fs::read_to_string(ledger_file(&vault)).unwrap();
@@ -237,7 +241,7 @@ fn lines_that_somebody_removed_are_missed() {
         fs::write(ledger_file(&vault), damaged).unwrap();
         let opened = Vault::open(vault.root()).unwrap();
         assert_eq!(numbers(&opened), missed, "{damaged:?}");
-        // Not even a new index makes it forget.
+        // Not even a new index loses this.
         block_on(opened.rebuild(&|_, _| {})).unwrap();
         assert_eq!(numbers(&opened), missed, "{damaged:?}");
         assert_eq!(block_on(opened.append(vec![draft("new")], None)).unwrap()[0].id.number(), 4);
@@ -266,7 +270,7 @@ fn lines_that_somebody_removed_are_missed() {
     assert_eq!(numbers(&vault), [1, 2, 3]);
 }
 
-// What is no file is not waited for
+// Something that is not a file is not waited for
 #[test]
 fn a_pipe_in_the_place_of_a_file_is_refused_at_once() {
     let (_folder, vault) = new_vault();
@@ -279,12 +283,15 @@ fn a_pipe_in_the_place_of_a_file_is_refused_at_once() {
             .success()
     );
     let path = log.parse().unwrap();
-    assert!(matches!(block_on(vault.document(&path)), Err(Error::NotAFile(_))));
+    assert!(matches!(
+        block_on(vault.document(&path)),
+        Err(Error { kind: ErrorKind::NotAFile, .. })
+    ));
     assert!(matches!(
         block_on(vault.append_if_unchanged(&path, b"x", ContentVersion::ABSENT)),
-        Err(Error::NotAFile(_))
+        Err(Error { kind: ErrorKind::NotAFile, .. })
     ));
-    // A folder that cannot be made is an error, not an endless attempt.
+    // A folder that cannot be created is an error, not an endless attempt.
     assert!(Vault::create(Path::new("/proc/x/vault"), "").is_err());
 }
 
@@ -298,7 +305,7 @@ fn a_missing_line_break_and_a_nul_tail_are_mended() {
     let mut text = fs::read(&file).unwrap();
     text.extend_from_slice(foreign.trim_end().as_bytes());
     fs::write(&file, &text).unwrap();
-    // Without opening anew: a writer that finds the line without its end.
+    // Without reopening: a writer that finds the line unterminated.
     block_on(vault.append(vec![draft("three")], None)).unwrap();
     assert_eq!(contents(&vault), ["one", "two", "three"]);
 
@@ -311,7 +318,7 @@ fn a_missing_line_break_and_a_nul_tail_are_mended() {
     assert_eq!(contents(&vault), ["one", "two", "three", "four"]);
 }
 
-// L12: hand edits are noticed, whatever they are
+// L12: all kinds of hand edits are noticed
 #[test]
 fn a_hand_edit_anywhere_reaches_the_index() {
     let (_folder, vault) = new_vault();
@@ -334,7 +341,7 @@ fn a_hand_edit_anywhere_reaches_the_index() {
     }
 }
 
-// L12: a changed index is found or harmless
+// L12: a changed index is detected or harmless
 #[test]
 fn a_damaged_index_never_changes_what_is_read() {
     let (_folder, vault) = new_vault();
@@ -379,7 +386,7 @@ fn a_damaged_index_never_changes_what_is_read() {
     }
 }
 
-// L12: every row that says something else is found
+// L12: every wrong row is detected
 #[test]
 fn an_index_that_says_something_else_is_found() {
     let (_folder, vault) = new_vault();
@@ -429,7 +436,7 @@ fn a_search_index_that_says_something_else_is_found() {
     assert_eq!(told(), Vec::<String>::new());
 }
 
-// L2: more ids than a database takes as values
+// L2: more ids than SQLite takes as parameters
 #[test]
 fn any_number_of_events_can_be_asked_for_by_id() {
     let (_folder, vault) = new_vault();
@@ -458,7 +465,7 @@ fn lines_are_read_wherever_they_stand() {
     }
 }
 
-// L15: a move that was cut short, and lines that somebody brought back
+// L15: a move that was interrupted, and lines that a user restored
 #[test]
 fn an_event_in_the_ledger_and_in_an_archive_counts_once() {
     let (_folder, vault) = new_vault();
@@ -490,7 +497,7 @@ fn an_event_in_the_ledger_and_in_an_archive_counts_once() {
     check(0);
 }
 
-// P1: who looks while others write sees what was there before, and all of it once it is kept
+// P1: readers see the previous state during a write, and the whole new state afterwards
 #[test]
 fn conversations_are_read_while_others_are_written() {
     let (_folder, vault) = new_vault();
@@ -526,7 +533,7 @@ fn conversations_are_read_while_others_are_written() {
         }
     });
     assert!(block_on(vault.inspect()).unwrap().iter().all(|finding| !finding.fails));
-    // Another program may write a name in its own way.
+    // Another program may spell a name in its own way.
     let file = vault.root().join("memory/messages/2026-02-13.jsonl");
     let text = fs::read_to_string(&file).unwrap().replace("na\u{ef}ve/", "na\\u00efve\\/");
     assert!(text.contains("\\u00ef"));
@@ -577,11 +584,17 @@ fn links_inside_a_vault_are_not_followed() {
     .unwrap();
     for path in ["knowledge/secret.md", "memory/2026-02-13.md"] {
         let path = path.parse().unwrap();
-        assert!(matches!(block_on(vault.document(&path)), Err(Error::Link(_))));
-        assert!(matches!(block_on(vault.put(&path, b"x")), Err(Error::Link(_))));
+        assert!(matches!(
+            block_on(vault.document(&path)),
+            Err(Error { kind: ErrorKind::Link, .. })
+        ));
+        assert!(matches!(
+            block_on(vault.put(&path, b"x")),
+            Err(Error { kind: ErrorKind::Link, .. })
+        ));
         assert!(matches!(
             block_on(vault.append_if_unchanged(&path, b"x", ContentVersion::ABSENT)),
-            Err(Error::Link(_))
+            Err(Error { kind: ErrorKind::Link, .. })
         ));
     }
     assert_eq!(fs::read_to_string(outside.join("secret.md")).unwrap(), "secret");
@@ -609,7 +622,7 @@ fn files_and_folders_are_the_owners_alone() {
     }
 }
 
-// Somebody who appends piece by piece is not cut off in the middle
+// A process that appends piece by piece is not interrupted
 #[test]
 fn a_line_that_is_still_being_written_is_waited_for() {
     let (_folder, vault) = new_vault();
@@ -634,7 +647,7 @@ fn a_line_that_is_still_being_written_is_waited_for() {
     assert!(!vault.root().join(".icecore/quarantine").exists());
 }
 
-// Nothing private is a link, so that sweeping and making anew stay at home
+// Nothing private is a link, so that cleaning up and rebuilding stay inside the vault
 #[test]
 fn links_among_the_private_files_are_refused_and_nothing_behind_them_is_touched() {
     for name in ["", "tmp", "quarantine", "index.db", "lock"] {
@@ -653,7 +666,10 @@ fn links_among_the_private_files_are_refused_and_nothing_behind_them_is_touched(
         };
         let place = if name.is_empty() { vault.root().join(".icecore") } else { place };
         std::os::unix::fs::symlink(target, place).unwrap();
-        assert!(matches!(Vault::open(vault.root()), Err(Error::Link(_))), "{name}");
+        assert!(
+            matches!(Vault::open(vault.root()), Err(Error { kind: ErrorKind::Link, .. })),
+            "{name}"
+        );
         let _ = block_on(vault.append(vec![draft("one")], None));
         let _ = block_on(vault.count_statements());
         assert_eq!(fs::read_to_string(outside.join("4242-deadbeef")).unwrap(), "mine", "{name}");
@@ -662,7 +678,7 @@ fn links_among_the_private_files_are_refused_and_nothing_behind_them_is_touched(
     }
 }
 
-// L2: an absurd number in a foreign line neither becomes an id nor pushes ours out of range
+// L2: an absurd number in a foreign line neither becomes an id nor exhausts the numbers
 #[test]
 fn ids_stay_readable_whatever_others_wrote() {
     let (_folder, vault) = new_vault();
@@ -674,7 +690,10 @@ fn ids_stay_readable_whatever_others_wrote() {
     block_on(vault.append_lines(foreign("999999999").as_bytes())).unwrap();
     assert_eq!(block_on(vault.append(vec![draft("one")], None)).unwrap()[0].id.number(), 1);
     block_on(vault.append_lines(foreign("999999").as_bytes())).unwrap();
-    assert!(matches!(block_on(vault.append(vec![draft("two")], None)), Err(Error::NoIdLeft(_))));
+    assert!(matches!(
+        block_on(vault.append(vec![draft("two")], None)),
+        Err(Error { kind: ErrorKind::NoIdLeft, .. })
+    ));
 }
 
 #[test]
@@ -690,10 +709,10 @@ fn temporary_files_of_the_dead_are_swept() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
 
-    /// Whatever is done in whatever order, the index kept step by step is the one made from the
-    /// files.
+    /// The incremental index equals one built from the files, whatever the operations and their
+    /// order.
     #[test]
-    fn the_index_kept_step_by_step_is_the_one_made_anew(steps in proptest::collection::vec((0_usize..6, 0_usize..12), 1..24)) {
+    fn the_incremental_index_equals_a_rebuilt_one(steps in proptest::collection::vec((0_usize..6, 0_usize..12), 1..24)) {
         use icecore_domain::event::Act;
         let (_folder, vault) = new_vault();
         let mut events: Vec<icecore_domain::event::Event> = Vec::new();

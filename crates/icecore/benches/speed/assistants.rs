@@ -1,5 +1,5 @@
-//! Memory for assistants: how long a tool takes in a server that was started before, over standard
-//! input and output.
+//! Memory for assistants: the duration of a tool call in a running server, over standard input and
+//! output.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -12,7 +12,7 @@ use jiff::civil::date;
 use pollster::block_on;
 use serde_json::{Value, json};
 
-use super::{Chance, hour, memory, model_folder, row, talkative, vectors_by_chance};
+use super::{SeededRandom, hour, memory, model_folder, row, talkative, vectors_by_chance};
 
 const MESSAGES: usize = 100_000;
 const ROUNDS: usize = 200;
@@ -34,7 +34,7 @@ impl Client {
             .arg("mcp")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped());
-        // Without one, none that lies about on this machine.
+        // Without a model of its own, none of this machine's is used.
         command.env("ICECORE_MODEL_DIR", model.unwrap_or(Path::new("/nonexistent")));
         let mut child = command.spawn().unwrap();
         let (told, lines) =
@@ -42,7 +42,7 @@ impl Client {
         Self { child, told, lines, next: 0 }
     }
 
-    /// Calls a tool and says how long it took; it must not fail.
+    /// Calls a tool, which must succeed, and returns the duration.
     fn call(&mut self, name: &str, arguments: &Value) -> Duration {
         self.next += 1;
         let meta = json!({ "io.modelcontextprotocol/protocolVersion": "2026-07-28", "io.modelcontextprotocol/clientCapabilities": {} });
@@ -67,20 +67,20 @@ impl Drop for Client {
     }
 }
 
-fn told(what: &str, mut times: Vec<Duration>) {
+fn print_times(what: &str, mut times: Vec<Duration>) {
     times.sort();
     let p95 = times[times.len() * 95 / 100].as_secs_f64() * 1e3;
     row(&format!("{what}, p50"), times[times.len() / 2], &format!("p95 {p95:.2} ms"));
 }
 
 fn questions(client: &mut Client, what: &str) {
-    let mut chance = Chance(99);
+    let mut chance = SeededRandom(99);
     let questions: Vec<Value> = (0..ROUNDS)
         .map(|_| json!({ "query": (0..6).map(|_| chance.word()).collect::<Vec<_>>().join(" ") }))
         .collect();
     let first = client.call("recall", &questions[0]);
     row(&format!("first `recall` after the start, {what}, {MESSAGES} messages"), first, "");
-    told(
+    print_times(
         &format!("`recall` over stdio, warm, {what}, {MESSAGES} messages"),
         questions.iter().map(|one| client.call("recall", one)).collect(),
     );
@@ -99,9 +99,9 @@ pub fn assistants(folder: &Path) {
     let remembered = (0..50).map(|n| {
         client.call("remember", &json!({ "text": format!("The {n}th thing that was learnt") }))
     });
-    told("`remember` over stdio, warm", remembered.collect());
-    // A search that has to take in what was written in between.
-    let mut chance = Chance(5);
+    print_times("`remember` over stdio, warm", remembered.collect());
+    // A search that has to index what was written meanwhile.
+    let mut chance = SeededRandom(5);
     let after = (0..50).map(|n| {
         client.call("remember", &json!({ "text": format!("Another thing, number {n}") }));
         client.call(
@@ -109,13 +109,16 @@ pub fn assistants(folder: &Path) {
             &json!({ "query": (0..6).map(|_| chance.word()).collect::<Vec<_>>().join(" ") }),
         )
     });
-    told(
+    print_times(
         &format!("`recall` right after `remember`, vectors, {MESSAGES} messages"),
         after.collect(),
     );
-    told(
+    print_times(
         "`commitments` over stdio, warm",
         (0..50).map(|_| client.call("commitments", &json!({}))).collect(),
     );
-    told("`pack` over stdio, warm", (0..50).map(|_| client.call("pack", &json!({}))).collect());
+    print_times(
+        "`pack` over stdio, warm",
+        (0..50).map(|_| client.call("pack", &json!({}))).collect(),
+    );
 }

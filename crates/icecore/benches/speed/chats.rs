@@ -1,5 +1,5 @@
-//! The chat server under load: what it adds to the first byte of a reply, how many turns it bears,
-//! and what it weighs.
+//! The chat server under load: the latency that it adds to the first byte of a reply, its turns per
+//! second, and its memory use.
 
 use std::collections::HashSet;
 use std::fs;
@@ -13,12 +13,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 const TOKEN: &str = "bench-0123456789abcdef0123456789abcdef";
-/// How long a model thinks before its first word: a quick one of those that people use.
+/// How long a model thinks before its first word: like a fast commercial one.
 const THINKING: Duration = Duration::from_millis(300);
-/// Hardly at all, to see how many turns the server bears.
+/// Hardly at all, to measure the turns per second of the server.
 pub const AT_ONCE: Duration = Duration::from_millis(20);
 
-/// A model's server that thinks for a fixed time and then says twenty words, piece by piece.
+/// A model server that thinks for a fixed time and then sends twenty words, piece by piece.
 pub fn stub(thinking: Duration) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -99,8 +99,7 @@ impl Client {
         Self { user: format!("X-Icecore-User: {user}\r\n"), ..self }
     }
 
-    /// One turn: how long until the first byte of the reply came; `None` if it was not answered to
-    /// its end.
+    /// One turn: the time to the first byte of the reply; `None` if the reply was incomplete.
     pub fn turn(&mut self, conversation: &str, text: &str) -> Option<Duration> {
         let body = format!(
             r#"{{"model":"m","stream":true,"messages":[{{"role":"user","content":"{text}"}}]}}"#
@@ -145,8 +144,8 @@ pub fn percentile(sorted: &[Duration], share: f64) -> Duration {
     sorted[((sorted.len() - 1) as f64 * share).round() as usize]
 }
 
-/// So many conversations at once, so many turns each: sorted times to the first byte, and how long
-/// it all took.
+/// So many concurrent conversations with so many turns each: sorted times to the first byte, and
+/// the total duration.
 fn load(
     address: SocketAddr,
     conversations: usize,
@@ -189,7 +188,7 @@ fn serve(root: &Path, upstream: SocketAddr) -> (Child, SocketAddr) {
     serve_with(command, upstream)
 }
 
-/// Starts a server before a model's.
+/// Starts a server in front of a model server.
 pub fn serve_with(mut command: Command, upstream: SocketAddr) -> (Child, SocketAddr) {
     let mut child = command
         .env("ICECORE_TOKEN", TOKEN)
@@ -205,7 +204,7 @@ pub fn serve_with(mut command: Command, upstream: SocketAddr) -> (Child, SocketA
     (child, line.trim().rsplit("http://").next().unwrap().parse().unwrap())
 }
 
-/// Kilobytes of a process that are in memory.
+/// The resident memory of a process in kilobytes.
 fn resident(child: &Child) -> f64 {
     let text = fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
     text.lines()
@@ -219,19 +218,19 @@ fn resident(child: &Child) -> f64 {
 
 pub fn chats(folder: &Path) {
     for (conversations, turns) in [(1, 40), (50, 20), (500, 4)] {
-        added(folder, conversations, turns, THINKING);
+        measure_latency(folder, conversations, turns, THINKING);
     }
-    // Everybody asks again as soon as they are answered: what is measured is how many turns it
-    // bears.
-    added(folder, 50, 40, AT_ONCE);
-    added(folder, 500, 8, AT_ONCE);
+    // Every client sends its next turn as soon as the last one is answered, to measure turns per
+    // second.
+    measure_latency(folder, 50, 40, AT_ONCE);
+    measure_latency(folder, 500, 8, AT_ONCE);
     let upstream = stub(AT_ONCE);
     idle(folder, upstream);
-    killed(folder, upstream);
+    check_after_kill(folder, upstream);
 }
 
-/// What the server adds to the first byte of a reply, and how many turns a second there were.
-fn added(folder: &Path, conversations: usize, turns: usize, thinking: Duration) {
+/// The latency that the server adds to the first byte of a reply, and the turns per second.
+fn measure_latency(folder: &Path, conversations: usize, turns: usize, thinking: Duration) {
     let upstream = stub(thinking);
     let ms = |time: Duration| time.as_secs_f64() * 1e3;
     let root = folder.join(format!("chats-{conversations}-{}", thinking.as_millis()));
@@ -254,7 +253,7 @@ fn added(folder: &Path, conversations: usize, turns: usize, thinking: Duration) 
     child.wait().unwrap();
 }
 
-/// What ten thousand conversations weigh that nobody is in.
+/// The memory used by ten thousand idle conversations.
 fn idle(folder: &Path, upstream: SocketAddr) {
     const MANY: usize = 10_000;
     let root = folder.join("chats-idle");
@@ -284,7 +283,7 @@ fn idle(folder: &Path, upstream: SocketAddr) {
     });
     let took = start.elapsed();
     let busy = resident(&child);
-    // Threads that have nothing to do end after a while.
+    // Idle threads end after a while.
     thread::sleep(Duration::from_secs(15));
     let after = resident(&child);
     println!(
@@ -299,7 +298,7 @@ fn idle(folder: &Path, upstream: SocketAddr) {
 }
 
 /// What was acknowledged before the process was killed is on the disk.
-fn killed(folder: &Path, upstream: SocketAddr) {
+fn check_after_kill(folder: &Path, upstream: SocketAddr) {
     let root = folder.join("chats-killed");
     fs::create_dir_all(&root).unwrap();
     let (mut child, address) = serve(&root, upstream);

@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 
 use crate::{history, icecore, ledger, run};
 
-/// So many statements hold; the ledger of somebody who has many rules.
+/// The number of active statements: a ledger with many rules.
 const STATEMENTS: usize = 1_000;
 const ROUNDS: usize = 100;
 
-/// The times of `ROUNDS` calls, sorted; `input` makes what the client says at each.
+/// The times of `ROUNDS` calls, sorted; `input` makes the client's payload of each.
 fn calls(root: &Path, event: &str, input: impl Fn(usize) -> serde_json::Value) -> Vec<Duration> {
     let mut times = Vec::new();
     for n in 0..ROUNDS + 5 {

@@ -61,12 +61,12 @@ pub const ROUTES: &[RouteSpec] = &[
         "/api/tokens",
         GROUP,
         "Create a token; its secret is returned only in this response",
-        "TokenMade",
+        "IssuedToken",
         add,
     )
     .space(SpaceTarget::Everybodys)
     .body(BodySpec::One(&[
-        InputField::new("scopes", SCOPE_TYPE, "The scopes of the token").many().required(),
+        InputField::new("scopes", SCOPE_TYPE, "The scopes of the token").many().require(),
         InputField::text("user", "The end user whose space it is bound to; all spaces if omitted"),
         InputField::text("expires", "The lifetime, such as 90d or 12h; until revoked if omitted"),
         InputField::text("label", "A label"),
@@ -77,23 +77,23 @@ pub const ROUTES: &[RouteSpec] = &[
         "/api/tokens/{token}/rotate",
         GROUP,
         "Replace a token by a new one; the old one stays valid for a grace period",
-        "TokenMade",
+        "IssuedToken",
         rotate,
     )
     .space(SpaceTarget::Everybodys)
     .body(BodySpec::One(&[InputField::text("grace", "The grace period of the old token, such as 1h; 0 ends it at once; default 1h")]))
     .example("/api/tokens/00c0ffee00c0ffee/rotate", Some(r#"{"grace":"1h"}"#)),
-    RouteSpec::delete(ADMIN, "/api/tokens/{token}", GROUP, "Revoke a token; it stops working everywhere within five seconds", "TokenRevoked", revoke)
+    RouteSpec::delete(ADMIN, "/api/tokens/{token}", GROUP, "Revoke a token; it stops working everywhere within five seconds", "RevokedToken", revoke)
         .space(SpaceTarget::Everybodys)
         .example("/api/tokens/00c0ffee00c0ffee", None),
     RouteSpec::get(ADMIN, "/api/spaces", GROUP, "List the end users that have a space, sorted", "Spaces", list_spaces).space(SpaceTarget::Everybodys).query(&[
         InputField::text("after", "Start after this user"),
         InputField::new("limit", ValueType::Between(1, MAX_LIST_LEN), "Maximum number; default 100"),
     ]),
-    RouteSpec::get(ADMIN, "/api/spaces/{name}", GROUP, "Show the usage and limits of a space", "SpaceShown", show)
+    RouteSpec::get(ADMIN, "/api/spaces/{name}", GROUP, "Show the usage and limits of a space", "SpaceUsage", show)
         .space(SpaceTarget::Named)
         .example("/api/spaces/ann%40example.org", None),
-    RouteSpec::delete(ADMIN, "/api/spaces/{name}", GROUP, "Erase a space with everything in it, including its tokens", "SpaceErased", erase)
+    RouteSpec::delete(ADMIN, "/api/spaces/{name}", GROUP, "Erase a space with everything in it, including its tokens", "ErasedSpace", erase)
         .space(SpaceTarget::Named)
         .example("/api/spaces/ann%40example.org", None),
     RouteSpec::get(ADMIN, "/api/spaces/{name}/quota", GROUP, "Show the limits set for a space", "SpaceQuota", show_quota)
@@ -125,18 +125,18 @@ fn access_control(call: &ApiCall) -> Result<&Arc<AccessControl>> {
 fn actor(call: &ApiCall) -> Actor {
     Actor {
         token: call.caller.held.grant.id.clone(),
-        door: "api",
+        interface: "api",
         who: String::new(),
         now: SystemClock.now(),
     }
 }
 
-fn list_len(given: &ParsedInput) -> i64 {
-    i64::try_from(given.get_number("limit").unwrap_or(DEFAULT_LIST_LEN)).unwrap_or(i64::MAX)
+fn list_len(input: &ParsedInput) -> i64 {
+    i64::try_from(input.get_number("limit").unwrap_or(DEFAULT_LIST_LEN)).unwrap_or(i64::MAX)
 }
 
 /// A token as JSON.
-pub fn token_json(home: &DatabaseStore, token: &AccessToken, now: Timestamp) -> Value {
+pub fn token_json(database: &DatabaseStore, token: &AccessToken, now: Timestamp) -> Value {
     let state = match (token.revoked, token.expires) {
         (Some(_), _) => "revoked",
         (None, Some(end)) if end <= now => "expired",
@@ -144,14 +144,14 @@ pub fn token_json(home: &DatabaseStore, token: &AccessToken, now: Timestamp) -> 
     };
     let moment = |at: Option<Timestamp>| at.map(|at| at.to_string());
     json!({
-        "id": token.id, "user": home.user_of(&token.space).ok().flatten(), "label": token.label, "scopes": token.scopes, "state": state, "made": token.created.to_string(),
+        "id": token.id, "user": database.user_of(&token.space).ok().flatten(), "label": token.label, "scopes": token.scopes, "state": state, "made": token.created.to_string(),
         "expires": moment(token.expires), "revoked": moment(token.revoked), "used": moment(token.last_used),
     })
 }
 
 /// A new token with its secret as JSON.
-pub fn issued_token_json(home: &DatabaseStore, made: &IssuedToken, now: Timestamp) -> Value {
-    json!({ "secret": made.secret, "token": token_json(home, &made.token, now) })
+pub fn issued_token_json(database: &DatabaseStore, made: &IssuedToken, now: Timestamp) -> Value {
+    json!({ "secret": made.secret, "token": token_json(database, &made.token, now) })
 }
 
 /// Limits as JSON.
@@ -167,14 +167,14 @@ pub fn quota_json(quota: &Quota) -> Value {
 }
 
 /// The usage and limits of an end user's space.
-pub async fn space_json(home: &DatabaseStore, user: &str) -> Result<Value> {
+pub async fn space_json(postgres: &DatabaseStore, user: &str) -> Result<Value> {
     let (user, now) = (parse_user_name(user)?, SystemClock.now());
-    let space = home.space_name(Some(&user));
-    if home.database.space_fingerprint(&space).await?.is_none() {
+    let space = postgres.space_name(Some(&user));
+    if postgres.database.space_fingerprint(&space).await?.is_none() {
         return Err(no_such_user(&user));
     }
-    let standing = home.database.quota_usage(&home.name, &space).await?;
-    let tokens = home.database.list_tokens(&home.name, Some(&space), i64::MAX).await?;
+    let standing = postgres.database.quota_usage(&postgres.name, &space).await?;
+    let tokens = postgres.database.list_tokens(&postgres.name, Some(&space), i64::MAX).await?;
     let good = tokens
         .iter()
         .filter(|token| token.revoked.is_none() && token.expires.is_none_or(|end| end > now))
@@ -187,7 +187,7 @@ pub async fn space_json(home: &DatabaseStore, user: &str) -> Result<Value> {
 
 /// The audit log, optionally as of a moment.
 pub async fn audit_json(
-    home: &DatabaseStore,
+    postgres: &DatabaseStore,
     user: Option<&str>,
     since: Option<&str>,
     as_of: Option<Timestamp>,
@@ -196,10 +196,11 @@ pub async fn audit_json(
     let since = since
         .map(|text| access::parse_since(text, as_of.unwrap_or_else(|| SystemClock.now())))
         .transpose()?;
-    let space = user.map(parse_user_name).transpose()?.map(|user| home.space_name(Some(&user)));
+    let space = user.map(parse_user_name).transpose()?.map(|user| postgres.space_name(Some(&user)));
     // The newest events of that moment are not the newest of now.
     let read = if as_of.is_some() { i64::MAX } else { most };
-    let mut noted = home.database.audit_log(&home.name, space.as_deref(), since, read).await?;
+    let mut noted =
+        postgres.database.audit_log(&postgres.name, space.as_deref(), since, read).await?;
     noted.retain(|noted| as_of.is_none_or(|now| noted.event.at <= now));
     noted.truncate(usize::try_from(most).unwrap_or(usize::MAX));
     let deeds = noted.into_iter().map(|noted| {

@@ -119,7 +119,7 @@ pub struct ParsedInput(BTreeMap<&'static str, Vec<String>>);
 
 impl ParsedInput {
     /// Parses a query string.
-    fn from_query(fields: &'static [InputField], query: &str) -> Result<Self> {
+    pub fn from_query(fields: &'static [InputField], query: &str) -> Result<Self> {
         let mut given = Self::default();
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
@@ -496,16 +496,16 @@ mod tests {
     use super::*;
 
     const FIELDS: &[InputField] = &[
-        InputField::text("text", "What").required(),
+        InputField::text("text", "What").require(),
         InputField::new("limit", ValueType::Number, "How many"),
         InputField::new("all", ValueType::Yes, "All"),
         InputField::text("tag", "Labels").many(),
         InputField::new("parts", ValueType::Json, "Anything"),
     ];
 
-    fn told(given: Result<ParsedInput>) -> String {
-        match given {
-            Ok(given) => given
+    fn describe_input(input: Result<ParsedInput>) -> String {
+        match input {
+            Ok(input) => input
                 .0
                 .iter()
                 .map(|(name, values)| format!("{name}={}", values.join("|")))
@@ -539,7 +539,7 @@ mod tests {
             ("text=%zz", "`%zz` has a `%` without two hexadecimal digits; write %25 for it"),
             ("text=%E9", "`%E9` is not UTF-8 after percent-decoding"),
         ] {
-            assert_eq!(told(ParsedInput::from_query(FIELDS, query)), expected, "{query}");
+            assert_eq!(describe_input(ParsedInput::from_query(FIELDS, query)), expected, "{query}");
         }
     }
 
@@ -567,7 +567,7 @@ mod tests {
             (r#"{"text":""}"#, "`text` is missing: What"),
             (r#"{"text":null}"#, "`text` is missing: What"),
         ] {
-            assert_eq!(told(ParsedInput::from_object(FIELDS, body)), expected, "{body}");
+            assert_eq!(describe_input(ParsedInput::from_object(FIELDS, body)), expected, "{body}");
         }
         for body in ["[]", "1", "{", "{\"text\":\"\\ud800\"}"] {
             assert!(ParsedInput::from_object(FIELDS, body).is_err(), "{body}");

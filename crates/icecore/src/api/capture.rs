@@ -1,5 +1,7 @@
 //! Capture: messages, transcripts, imports, log lines and saved states.
 
+use std::collections::HashSet;
+
 use anyhow::Result;
 use icecore_domain::calendar::Moment;
 use icecore_domain::event::{Origin, ParseEnumError};
@@ -22,7 +24,7 @@ const TRANSCRIPT_TYPE: ValueType =
 const IMPORT_FORMAT_TYPE: ValueType =
     ValueType::Word(|| ImportFormat::ALL.iter().map(|format| format.word()).collect());
 const STATE_BODY: BodySpec = BodySpec::One(&[
-    InputField::text("text", "The state").required(),
+    InputField::text("text", "The state").require(),
     InputField::text("title", "The title"),
     InputField::new("origin", ORIGIN_TYPE, "The origin of the text; default assistant"),
 ]);
@@ -31,10 +33,10 @@ const STATE_EXAMPLE: Option<&str> =
 
 /// The routes of capture.
 pub const ROUTES: &[RouteSpec] = &[
-    RouteSpec::post(WRITE, "/api/messages", GROUP, "Store a message, or a list of them; the same conversation and id twice is one message", "TakenIn", add_messages)
+    RouteSpec::post(WRITE, "/api/messages", GROUP, "Store a message, or a list of them; the same conversation and id twice is one message", "CaptureResult", add_messages)
         .space(SpaceTarget::TheirsOrNew)
         .body(BodySpec::OneOrMany(&[
-            InputField::text("text", "The text").required(),
+            InputField::text("text", "The text").require(),
             InputField::text("conversation", "The conversation it belongs to"),
             InputField::text("session", "The session within the conversation"),
             InputField::text("id", "The id within the conversation; derived from the text if omitted"),
@@ -48,42 +50,42 @@ pub const ROUTES: &[RouteSpec] = &[
         WRITE, "/api/sessions",
         GROUP,
         "Store a transcript; sending a longer version adds what is new, and its primer is written by the next rollup",
-        "SessionTaken",
+        "SessionReport",
         add_session,
     )
     .space(SpaceTarget::TheirsOrNew)
     .body(BodySpec::One(&[
-        InputField::text("text", "The transcript: plain text, Markdown or JSONL").required(),
-        InputField::text("session", "The session's name").required(),
+        InputField::text("text", "The transcript: plain text, Markdown or JSONL").require(),
+        InputField::text("session", "The session's name").require(),
         InputField::text("conversation", "The conversation it belongs to"),
         InputField::new("format", TRANSCRIPT_TYPE, "The format; detected if omitted"),
         InputField::new("at", ValueType::Moment, "The timestamp of turns that have none; default now"),
     ]))
     .example("/api/sessions", Some(r##"{"session":"kickoff","conversation":"app","text":"User: which port?\nAssistant: 7431"}"##)),
-    RouteSpec::post(WRITE, "/api/import", GROUP, "Import another program's history, sent in the body; no files of the server are read", "Imported", import)
+    RouteSpec::post(WRITE, "/api/import", GROUP, "Import another program's history, sent in the body; no files of the server are read", "ImportReport", import)
         .space(SpaceTarget::TheirsOrNew)
         .body(BodySpec::One(&[
-            InputField::text("text", "The history: JSONL, JSON or Markdown, unpacked").required(),
+            InputField::text("text", "The history: JSONL, JSON or Markdown, unpacked").require(),
             InputField::new("format", IMPORT_FORMAT_TYPE, "The format; detected if omitted"),
             InputField::text("conversation", "The conversation of messages that name none"),
             InputField::new("dry_run", ValueType::Yes, "Report what would be imported and write nothing"),
         ]))
         .example("/api/import", Some(r#"{"text":"{\"ts\":\"2026-02-13T09:30:00Z\",\"conversation\":\"app\",\"text\":\"we use port 7431\"}\n","format":"jsonl","dry_run":true}"#)),
-    RouteSpec::post(WRITE, "/api/migrate", GROUP, "Migrate an old memory folder, sent as files in the body; nothing in it is lost", "Migrated", migrate)
+    RouteSpec::post(WRITE, "/api/migrate", GROUP, "Migrate an old memory folder, sent as files in the body; nothing in it is lost", "MigrationReport", migrate)
         .body(BodySpec::One(&[
-            InputField::new("files", ValueType::Files, "The files").many().required(),
+            InputField::new("files", ValueType::Files, "The files").many().require(),
             InputField::new("dry_run", ValueType::Yes, "Report what would be done and write nothing"),
         ]))
         .example("/api/migrate", Some(r##"{"files":[{"path":"MEMORY.md","text":"# Memory\n- We use port 7431\n"}],"dry_run":true}"##)),
-    RouteSpec::post(WRITE, "/api/log", GROUP, "Add a line with the current time to today's log", "Logged", add_log_line)
+    RouteSpec::post(WRITE, "/api/log", GROUP, "Add a line with the current time to today's log", "LogResult", add_log_line)
         .space(SpaceTarget::TheirsOrNew)
-        .body(BodySpec::One(&[InputField::text("text", "What happened").required()]))
+        .body(BodySpec::One(&[InputField::text("text", "What happened").require()]))
         .example("/api/log", Some(r#"{"text":"Met Client X, they want two more weeks"}"#)),
-    RouteSpec::post(WRITE, "/api/state", GROUP, "Save the assistant's state for the next session", "Saved", save_state)
+    RouteSpec::post(WRITE, "/api/state", GROUP, "Save the assistant's state for the next session", "SavedState", save_state)
         .space(SpaceTarget::TheirsOrNew)
         .body(STATE_BODY)
         .example("/api/state", STATE_EXAMPLE),
-    RouteSpec::post(WRITE, "/state/append-log", GROUP, "The same as POST /api/state", "Saved", save_state)
+    RouteSpec::post(WRITE, "/state/append-log", GROUP, "The same as POST /api/state", "SavedState", save_state)
         .space(SpaceTarget::TheirsOrNew)
         .body(STATE_BODY)
         .example("/state/append-log", STATE_EXAMPLE),
@@ -96,19 +98,19 @@ fn parse_timestamp(text: &str) -> Result<Moment, &'static str> {
     }
 }
 
-fn parse_message(given: &ParsedInput) -> Result<IncomingMessage> {
+fn parse_message(input: &ParsedInput) -> Result<IncomingMessage> {
     let role = |text: &str| {
         Role::from_alias(text).map_or_else(|| text.parse(), Ok::<Role, ParseEnumError>)
     };
     let said = IncomingMessage {
-        ts: given.parse_field("ts", parse_timestamp)?,
-        conversation: given.get_owned("conversation"),
-        session: given.get_owned("session"),
-        id: given.get_owned("id"),
-        role: Some(given.parse_field("role", role)?.unwrap_or(Role::User)),
-        name: given.get_owned("name"),
-        text: given.get_owned("text").unwrap_or_default(),
-        parts: given.get_owned("parts"),
+        ts: input.parse_field("ts", parse_timestamp)?,
+        conversation: input.get_owned("conversation"),
+        session: input.get_owned("session"),
+        id: input.get_owned("id"),
+        role: Some(input.parse_field("role", role)?.unwrap_or(Role::User)),
+        name: input.get_owned("name"),
+        text: input.get_owned("text").unwrap_or_default(),
+        parts: input.get_owned("parts"),
         ..IncomingMessage::default()
     };
     if said.text.trim().is_empty() && said.parts.is_none() {
@@ -214,7 +216,7 @@ fn import(call: ApiCall) -> HandlerFuture {
         let mut report = run.report;
         report.seconds = begun.seconds();
         if report.is_empty() && report.broken > 0 {
-            let why = report.taken.complaints.first().cloned().unwrap_or_default();
+            let why = report.capture.complaints.first().cloned().unwrap_or_default();
             return Err(usage_error(format!("nothing was imported: {why}")));
         }
         ApiAnswer::from_value(&report)
@@ -247,6 +249,21 @@ fn parse_old_file(raw: &str) -> Result<OldFolderFile, String> {
     Ok(OldFolderFile { path: sent.path, bytes: sent.text.into_bytes(), modified })
 }
 
+/// Refuses a list in which one path is a file and the folder of another file.
+fn refuse_files_as_folders(files: &[OldFolderFile]) -> Result<()> {
+    let paths: HashSet<&str> = files.iter().map(|file| file.path.as_str()).collect();
+    for file in files {
+        let folders = file.path.match_indices('/').map(|(at, _)| &file.path[..at]);
+        if let Some(folder) = folders.into_iter().find(|folder| paths.contains(folder)) {
+            return Err(usage_error(format!(
+                "`files`: {folder} is a file and the folder of {}; send one of the two",
+                file.path
+            )));
+        }
+    }
+    Ok(())
+}
+
 fn migrate(call: ApiCall) -> HandlerFuture {
     Box::pin(async move {
         let said = call.body()?;
@@ -254,6 +271,7 @@ fn migrate(call: ApiCall) -> HandlerFuture {
         if files.is_empty() {
             return Err(usage_error("`files` is missing: the files of the old folder"));
         }
+        refuse_files_as_folders(&files)?;
         ApiAnswer::from_value(
             &call
                 .open_memory()

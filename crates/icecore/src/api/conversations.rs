@@ -83,20 +83,20 @@ pub const ROUTES: &[RouteSpec] = &[
         "Diff",
         diff_artifacts,
     )
-    .query(&[InputField::text("to", "The other version: NAME, NAME@v2 or NAME@turn-3").required()])
+    .query(&[InputField::text("to", "The other version: NAME, NAME@v2 or NAME@turn-3").require()])
     .example("/api/conversations/trip/artifacts/sort.py@v1/diff?to=sort.py@v2", None),
     RouteSpec::get(
         READ,
         "/api/conversations/{name}/diff",
         GROUP,
         "How the facts changed between the ends of two turns",
-        "Changes",
+        "FactChanges",
         diff,
     )
     .query(&[
         InputField::new("from", ValueType::Number, "The earlier turn; 0 for the beginning")
-            .required(),
-        InputField::new("to", ValueType::Number, "The later turn").required(),
+            .require(),
+        InputField::new("to", ValueType::Number, "The later turn").require(),
     ])
     .example("/api/conversations/trip/diff?from=0&to=5", None),
     RouteSpec::post(
@@ -104,7 +104,7 @@ pub const ROUTES: &[RouteSpec] = &[
         "/api/conversations/{name}/retry",
         GROUP,
         "Retry summarizing turns that could not be summarized",
-        "Reflected",
+        "RetryReport",
         retry,
     )
     .body(BodySpec::One(&[]))
@@ -114,10 +114,10 @@ pub const ROUTES: &[RouteSpec] = &[
         "/api/conversations/{name}/promote",
         GROUP,
         "Promote a fact to all conversations",
-        "Promoted",
+        "PromotedFact",
         promote,
     )
-    .body(BodySpec::One(&[InputField::new("id", ValueType::Id, "The fact").required()]))
+    .body(BodySpec::One(&[InputField::new("id", ValueType::Id, "The fact").require()]))
     .example("/api/conversations/trip/promote", Some(r#"{"id":"EVT-20260213-004"}"#)),
     RouteSpec::get(
         READ,
@@ -133,7 +133,7 @@ pub const ROUTES: &[RouteSpec] = &[
         "/api/conversations/{name}",
         GROUP,
         "Delete a conversation: its messages, facts, turns and artifacts",
-        "Forgotten",
+        "DeletedConversation",
         forget,
     )
     .example("/api/conversations/trip", None),

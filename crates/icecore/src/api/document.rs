@@ -2,9 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use icecore_domain::page::PageKind;
 use serde_json::{Map, Value, json};
 
-use super::route::{BodySpec, InputField, RouteSpec, describe_path_param};
+use super::route::{
+    BodySpec, InputField, PERIOD_PATTERN, RouteSpec, ValueType, describe_path_param,
+};
 use super::{live, login, page};
 
 /// The route of the document.
@@ -13,6 +16,18 @@ pub const PATH: &str = "/api/openapi.json";
 const RESPONSE_SCHEMAS: &str = include_str!("schemas.json");
 /// The extension for a complete example request, which OpenAPI lacks.
 const EXAMPLE_KEY: &str = "x-icecore-example";
+
+/// The forms of texts that the server accepts; others are refused with 400.
+mod patterns {
+    /// The id of an event, also in its short form.
+    pub const EVENT_ID: &str = r"^(?:[Ee][Vv][Tt]-)?[0-9]{8}-[0-9]{1,6}$";
+    /// A date, a weekday, or a number of days or weeks from today.
+    pub const DAY: &str = r"^(?:[0-9]{4}-[0-9]{2}-[0-9]{2}|[Tt]oday|[Tt]omorrow|[Yy]esterday|(?:[Mm]on|[Tt]ue|[Ww]ed|[Tt]hu|[Ff]ri|[Ss]at|[Ss]un)[a-z]*|[+-][0-9]+[dw])$";
+    /// A date.
+    pub const REPORT_DATE: &str = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$";
+    /// A name that is not blank and has no control characters.
+    pub const NAME: &str = r"^[^\u0000-\u001f\u007f-\u009f]*[^\s\u0000-\u001f\u007f-\u009f][^\u0000-\u001f\u007f-\u009f]*$";
+}
 
 /// The whole document.
 pub fn openapi_document(routes: &[RouteSpec]) -> Value {
@@ -89,10 +104,38 @@ pub fn openapi_document(routes: &[RouteSpec]) -> Value {
     })
 }
 
+/// The schema of a field, with the form of its text.
+fn field_schema(field: &InputField) -> Value {
+    let mut schema = field.schema();
+    let pattern = match field.form {
+        ValueType::Id => patterns::EVENT_ID,
+        ValueType::Day => patterns::DAY,
+        _ => return schema,
+    };
+    let text = if field.many { &mut schema["items"] } else { &mut schema };
+    text["pattern"] = pattern.into();
+    schema
+}
+
+/// The schema of a path parameter.
+fn path_param_schema(name: &str) -> Value {
+    let pattern = match name {
+        "id" => patterns::EVENT_ID,
+        "period" => PERIOD_PATTERN,
+        "date" => patterns::REPORT_DATE,
+        "kind" => {
+            let kinds: Vec<&str> = PageKind::ALL.iter().map(|kind| kind.word()).collect();
+            return json!({ "type": "string", "pattern": format!("^(?:{})$", kinds.join("|")) });
+        }
+        _ => return json!({ "type": "string", "minLength": 1 }),
+    };
+    json!({ "type": "string", "pattern": pattern })
+}
+
 /// The header that names an end user.
 fn user_header_param() -> Value {
     let about = "The end user whose space to use; the main vault if omitted";
-    json!({ "name": "X-Icecore-User", "in": "header", "required": false, "description": about, "schema": { "type": "string", "maxLength": crate::spaces::MAX_USER_BYTES, "pattern": "^[^\\u0000-\\u001f\\u007f-\\u009f]*$" } })
+    json!({ "name": "X-Icecore-User", "in": "header", "required": false, "description": about, "schema": { "type": "string", "minLength": 1, "maxLength": crate::spaces::MAX_USER_BYTES, "pattern": patterns::NAME } })
 }
 
 fn operation_id(method: &str, path: &str) -> String {
@@ -108,10 +151,10 @@ fn operation_json(route: &RouteSpec) -> Value {
     let mut parameters: Vec<Value> = route
         .path_params()
         .into_iter()
-        .map(|name| json!({ "name": name, "in": "path", "required": true, "description": describe_path_param(route.path, name), "schema": { "type": "string" } }))
+        .map(|name| json!({ "name": name, "in": "path", "required": true, "description": describe_path_param(route.path, name), "schema": path_param_schema(name) }))
         .collect();
     parameters.extend(route.query.iter().map(
-        |field| json!({ "name": field.name, "in": "query", "required": field.required, "description": field.description, "schema": field.schema() }),
+        |field| json!({ "name": field.name, "in": "query", "required": field.required, "description": field.description, "schema": field_schema(field) }),
     ));
     if route.target.uses_user_header() {
         parameters.push(user_header_param());
@@ -205,7 +248,7 @@ pub fn object_schema(fields: &[InputField]) -> Value {
     let properties: Map<String, Value> = fields
         .iter()
         .map(|field| {
-            let mut schema = field.schema();
+            let mut schema = field_schema(field);
             if let Some(told) = schema.as_object_mut() {
                 told.insert("description".into(), field.description.into());
             }
@@ -259,7 +302,7 @@ mod tests {
                             .is_none_or(|words| words.as_array().unwrap().contains(&Value::Null)),
                     "{told}"
                 );
-                // What else is missing may be said, but not that this is wrong.
+                // Another complaint may be reported, but not this one.
                 let said = ParsedInput::from_object(
                     route.body.fields(),
                     &json!({ field.name: null }).to_string(),
@@ -271,6 +314,34 @@ mod tests {
                 assert!(!is_named || field.required, "{} {}", route.path, field.name);
             }
         }
+    }
+
+    #[test]
+    fn a_number_is_taken_within_the_bounds_of_the_document_and_nowhere_else() {
+        let mut seen = 0;
+        for route in routes() {
+            for field in route.query {
+                let ValueType::Between(least, most) = field.form else { continue };
+                seen += 1;
+                let takes = |number: usize| {
+                    let said =
+                        ParsedInput::from_query(route.query, &format!("{}={number}", field.name));
+                    said.err().is_none_or(|error| {
+                        !error.to_string().starts_with(&format!("`{}` must", field.name))
+                    })
+                };
+                assert_eq!(field_schema(field)["minimum"], least, "{} {}", route.path, field.name);
+                assert_eq!(field_schema(field)["maximum"], most, "{} {}", route.path, field.name);
+                assert!(
+                    takes(least) && takes(most) && !takes(most + 1),
+                    "{} {}",
+                    route.path,
+                    field.name
+                );
+                assert!(least == 0 || !takes(least - 1), "{} {}", route.path, field.name);
+            }
+        }
+        assert!(seen > 8);
     }
 
     fn references<'a>(value: &'a Value, found: &mut BTreeSet<&'a str>) {

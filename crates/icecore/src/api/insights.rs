@@ -3,7 +3,7 @@
 use icecore_domain::summary::Period;
 
 use super::call::{ApiAnswer, ApiCall, usage_error};
-use super::route::{HandlerFuture, InputField, READ, RouteSpec, ValueType};
+use super::route::{HandlerFuture, InputField, PERIOD_TYPE, READ, RouteSpec, ValueType};
 use crate::error::{AppError, Exit};
 use crate::json_output;
 
@@ -22,21 +22,22 @@ pub const ROUTES: &[RouteSpec] = &[
         .query(&[
             InputField::new("when", ValueType::When, "Only this time range; default the last twelve months"),
             InputField::text("about", "Only topics that occur together with this"),
-            InputField::new("limit", ValueType::Number, "Maximum number of topics; default 20"),
+            InputField::new("limit", ValueType::Between(1, MAX_TOPICS), "Maximum number of topics; default 20"),
         ])
         .example("/api/trends?when=last%2090%20days&limit=5", None),
     RouteSpec::get(READ, "/api/lookback", GROUP, "What happened a month, half a year and whole years before a date", "Lookback", lookback)
         .query(&[InputField::new("date", ValueType::When, "The date to look back from; default today")])
         .example("/api/lookback?date=yesterday", None),
     RouteSpec::get(READ, "/api/similar", GROUP, "The periods similar in content to a given one", "Similar", similar)
-        .query(&[InputField::text(
+        .query(&[InputField::new(
             "period",
+            PERIOD_TYPE,
             "The session, day, week, month or year to compare with; default the latest week, else the latest month",
         )])
         .example("/api/similar?period=2026-W07", None),
-    RouteSpec::get(READ, "/api/similar/merged", GROUP, "A period and similar ones merged into one text, without repetitions", "SimilarMerged", similar_merged)
+    RouteSpec::get(READ, "/api/similar/merged", GROUP, "A period and similar ones merged into one text, without repetitions", "MergedSimilar", similar_merged)
         .query(&[
-            InputField::text("period", "The period; default the latest week, else the latest month"),
+            InputField::new("period", PERIOD_TYPE, "The period; default the latest week, else the latest month"),
             InputField::new("budget", ValueType::Between(512, 1_000_000), "Maximum size in bytes; default 8192"),
         ])
         .example("/api/similar/merged?period=2026-W07", None),
@@ -51,9 +52,6 @@ fn trends(call: ApiCall) -> HandlerFuture {
             return Err(usage_error(format!("`when`: {days} is in the future")));
         }
         let limit = asked.get_number("limit").unwrap_or(DEFAULT_TOPICS);
-        if limit == 0 || limit > MAX_TOPICS {
-            return Err(usage_error(format!("`limit`: choose between 1 and {MAX_TOPICS}")));
-        }
         memory.scan_recent_logs().await;
         ApiAnswer::from_value(&json_output::trends(
             &memory.compute_trends(days, limit, asked.get("about"), &|_, _, _| {}).await?,

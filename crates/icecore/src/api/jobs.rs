@@ -2,11 +2,13 @@
 
 use icecore_domain::schedule;
 use icecore_domain::summary::{Importance, Period, Tier};
-use icecore_engine::{EMBED_PER_NIGHTLY_RUN, ReviewDecision, RollupRequest};
+use icecore_engine::{EMBED_NIGHTLY_PASSAGES, ReviewDecision, RollupRequest};
 use serde_json::json;
 
 use super::call::{ApiAnswer, ApiCall, ParsedInput, usage_error};
-use super::route::{BodySpec, HandlerFuture, InputField, READ, RouteSpec, ValueType, WRITE};
+use super::route::{
+    BodySpec, HandlerFuture, InputField, PERIOD_TYPE, READ, RouteSpec, ValueType, WRITE,
+};
 use crate::json_output;
 
 const GROUP: &str = "Jobs";
@@ -15,8 +17,9 @@ const MARK_TYPE: ValueType = ValueType::Word(|| vec!["important", "dull", "none"
 const TIER_TYPE: ValueType = ValueType::Word(|| Tier::ALL.iter().map(|tier| tier.word()).collect());
 const ROLLUP_FIELDS: &[InputField] = &[
     InputField::new("tier", TIER_TYPE, "Only this tier"),
-    InputField::text(
+    InputField::new(
         "period",
+        PERIOD_TYPE,
         "Only this period, whether it is due or not: 2026-02-13, 2026-W07, 2026-02, 2026, or a session",
     ),
 ];
@@ -45,7 +48,7 @@ pub const ROUTES: &[RouteSpec] = &[
         "/api/jobs/run",
         GROUP,
         "Summarize what is due, or consolidate; responds when it is done",
-        "Ran",
+        "JobResults",
         run_job,
     )
     .body(BodySpec::One(&[InputField::new(
@@ -53,7 +56,7 @@ pub const ROUTES: &[RouteSpec] = &[
         JOB_TYPE,
         "rollup: summarize what is due; consolidate: run the nightly job now",
     )
-    .required()]))
+    .require()]))
     .example("/api/jobs/run", Some(r#"{"job":"rollup"}"#)),
     RouteSpec::get(
         READ,
@@ -70,7 +73,7 @@ pub const ROUTES: &[RouteSpec] = &[
         "/api/calendar/ics",
         GROUP,
         "The jobs of the next days as an iCalendar file",
-        "Ics",
+        "CalendarFile",
         calendar_ics,
     )
     .query(DAYS_FIELD)
@@ -80,7 +83,7 @@ pub const ROUTES: &[RouteSpec] = &[
         "/api/rollup",
         GROUP,
         "What a rollup would do now",
-        "Outlook",
+        "RollupPlan",
         rollup_outlook,
     )
     .query(ROLLUP_FIELDS)
@@ -90,7 +93,7 @@ pub const ROUTES: &[RouteSpec] = &[
         "/api/rollup",
         GROUP,
         "Summarize one tier or one period now; POST /api/jobs/run summarizes what is due",
-        "RolledUp",
+        "RollupResult",
         run_rollup,
     )
     .body(BodySpec::One(ROLLUP_FIELDS))
@@ -100,7 +103,7 @@ pub const ROUTES: &[RouteSpec] = &[
         "/api/backfill",
         GROUP,
         "Summarize the past, newest first, until it is done or the day's tokens are spent",
-        "Backfilled",
+        "BackfillReport",
         backfill,
     )
     .body(BodySpec::One(&[]))
@@ -110,7 +113,7 @@ pub const ROUTES: &[RouteSpec] = &[
         "/api/consolidate",
         GROUP,
         "What the nightly job would do now; POST /api/jobs/run runs it",
-        "NightOutlook",
+        "ConsolidationPlan",
         night_outlook,
     ),
     RouteSpec::get(
@@ -118,7 +121,7 @@ pub const ROUTES: &[RouteSpec] = &[
         "/api/compact",
         GROUP,
         "The events that compaction would archive",
-        "CompactedNow",
+        "CompactionResult",
         compaction_outlook,
     ),
     RouteSpec::post(
@@ -126,7 +129,7 @@ pub const ROUTES: &[RouteSpec] = &[
         "/api/compact",
         GROUP,
         "Compact the ledger: replace each finished chain by one event and archive the old lines",
-        "CompactedNow",
+        "CompactionResult",
         run_compaction,
     )
     .body(BodySpec::One(&[]))
@@ -136,14 +139,18 @@ pub const ROUTES: &[RouteSpec] = &[
         "/api/prune",
         GROUP,
         "The expired events that would be archived",
-        "Pruned",
+        "PruneResult",
         prune_outlook,
     ),
-    RouteSpec::post(WRITE, "/api/prune", GROUP, "Archive expired events", "Pruned", run_prune)
+    RouteSpec::post(WRITE, "/api/prune", GROUP, "Archive expired events", "PruneResult", run_prune)
         .body(BodySpec::One(&[]))
         .example("/api/prune", Some("{}")),
     RouteSpec::get(READ, "/api/runs", GROUP, "The rollup runs, with their cost", "Runs", list_runs)
-        .query(&[InputField::new("limit", ValueType::Number, "Maximum number; default 20")])
+        .query(&[InputField::new(
+            "limit",
+            ValueType::Between(0, MAX_RUNS),
+            "Maximum number; default 20",
+        )])
         .example("/api/runs?limit=5", None),
     RouteSpec::get(
         READ,
@@ -158,7 +165,7 @@ pub const ROUTES: &[RouteSpec] = &[
         "/api/reviews/{period}",
         GROUP,
         "Resolve a rejected draft: accept it, edit it, or retry",
-        "Settled",
+        "ReviewResult",
         resolve_review,
     )
     .body(BodySpec::One(&[
@@ -167,7 +174,7 @@ pub const ROUTES: &[RouteSpec] = &[
             REVIEW_ACTION_TYPE,
             "accept: use the draft; edit: use `text` instead; retry: ask the model again",
         )
-        .required(),
+        .require(),
         InputField::text("text", "For edit: a few sentences, a blank line, the rest"),
     ]))
     .example("/api/reviews/2026-W07", Some(r#"{"settle":"retry"}"#)),
@@ -176,12 +183,12 @@ pub const ROUTES: &[RouteSpec] = &[
         "/api/marks",
         GROUP,
         "Mark a day as important or dull, which changes how much of it is summarized",
-        "Marked",
+        "DayMarks",
         mark_day,
     )
     .body(BodySpec::One(&[
-        InputField::new("date", ValueType::When, "The date").required(),
-        InputField::new("mark", MARK_TYPE, "The mark; none removes it").required(),
+        InputField::new("date", ValueType::When, "The date").require(),
+        InputField::new("mark", MARK_TYPE, "The mark; none removes it").require(),
     ]))
     .example("/api/marks", Some(r#"{"date":"yesterday","mark":"important"}"#)),
     RouteSpec::post(
@@ -189,7 +196,7 @@ pub const ROUTES: &[RouteSpec] = &[
         "/api/verify",
         GROUP,
         "Verify everything: ids, references, the index, earlier checksums",
-        "Verdict",
+        "IntegrityReport",
         verify,
     )
     .body(BodySpec::One(&[]))
@@ -221,7 +228,7 @@ fn run_job(call: ApiCall) -> HandlerFuture {
             && let Err(error) = call
                 .open_memory()
                 .await?
-                .embed_passages(model, EMBED_PER_NIGHTLY_RUN, &|_, _| {})
+                .embed_passages(model, EMBED_NIGHTLY_PASSAGES, &|_, _| {})
                 .await
         {
             (call.api.log)(&format!("new passages could not be embedded: {error}"));
@@ -233,9 +240,6 @@ fn run_job(call: ApiCall) -> HandlerFuture {
 fn list_runs(call: ApiCall) -> HandlerFuture {
     Box::pin(async move {
         let limit = call.query.get_number("limit").unwrap_or(DEFAULT_RUNS);
-        if limit > MAX_RUNS {
-            return Err(usage_error(format!("`limit`: choose at most {MAX_RUNS}")));
-        }
         let ceiling = call.api.spaces.models().settings.spend.tokens_per_day;
         ApiAnswer::from_value(
             &json_output::read_runs(call.open_memory().await?.as_ref(), limit, ceiling).await?,
@@ -334,10 +338,10 @@ fn calendar_ics(call: ApiCall) -> HandlerFuture {
     })
 }
 
-fn rollup_request(given: &ParsedInput) -> anyhow::Result<(RollupRequest, Option<Period>)> {
-    let period = given.parse_field("period", str::parse::<Period>)?;
+fn rollup_request(input: &ParsedInput) -> anyhow::Result<(RollupRequest, Option<Period>)> {
+    let period = input.parse_field("period", str::parse::<Period>)?;
     Ok((
-        RollupRequest::for_period(given.parse_field("tier", str::parse::<Tier>)?, period)
+        RollupRequest::for_period(input.parse_field("tier", str::parse::<Tier>)?, period)
             .map_err(usage_error)?,
         period,
     ))

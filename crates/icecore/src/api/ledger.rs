@@ -10,7 +10,7 @@ use jiff::civil::Date;
 
 use super::call::{ApiAnswer, ApiCall, ParsedInput, usage_error};
 use super::route::{
-    BodySpec, HandlerFuture, InputField, READ, RouteSpec, SpaceTarget, ValueType, WRITE,
+    BodySpec, HandlerFuture, InputField, READ, RouteSpec, SCOPE_TYPE, SpaceTarget, ValueType, WRITE,
 };
 use crate::json_output;
 
@@ -68,8 +68,9 @@ pub const ROUTES: &[RouteSpec] = &[
             InputField::text("tag", "Only events with this tag; repeated: with all of them").many(),
             InputField::text("session", "Only events from this session"),
             InputField::text("source", "Only events from this source"),
-            InputField::text(
+            InputField::new(
                 "scope",
+                SCOPE_TYPE,
                 "Only events with this scope: everywhere, project:NAME, conversation:ID",
             ),
             InputField::new("since", ValueType::Day, "Only events recorded on or after this date"),
@@ -87,12 +88,12 @@ pub const ROUTES: &[RouteSpec] = &[
         "/api/events",
         GROUP,
         "Record a fact, decision, commitment, preference, constraint, procedure or relationship",
-        "Remembered",
+        "RememberResult",
         remember,
     )
     .space(SpaceTarget::TheirsOrNew)
     .body(BodySpec::One(&[
-        InputField::text("text", "The statement to remember").required(),
+        InputField::text("text", "The statement to remember").require(),
         InputField::new(
             "type",
             EVENT_TYPE_TYPE,
@@ -112,7 +113,11 @@ pub const ROUTES: &[RouteSpec] = &[
         InputField::text("waiting_on", "The person or thing it waits for"),
         InputField::text("source", "The source; default `live`"),
         InputField::text("session", "The session it comes from"),
-        InputField::text("scope", "The scope: everywhere, project:NAME, conversation:ID"),
+        InputField::new(
+            "scope",
+            SCOPE_TYPE,
+            "The scope: everywhere, project:NAME, conversation:ID",
+        ),
         InputField::new("origin", ORIGIN_TYPE, "The origin of the statement; default user"),
     ]))
     .example("/api/events", Some(r#"{"text":"Send the offer to Client X","due":"friday"}"#)),
@@ -134,8 +139,9 @@ pub const ROUTES: &[RouteSpec] = &[
         InputField::text("tag", "Only events with this tag; repeated: with all of them").many(),
         InputField::text("session", "Only events from this session"),
         InputField::text("source", "Only events from this source"),
-        InputField::text(
+        InputField::new(
             "scope",
+            SCOPE_TYPE,
             "Only events with this scope: everywhere, project:NAME, conversation:ID",
         ),
         InputField::new("since", ValueType::Day, "Only events recorded on or after this date"),
@@ -162,30 +168,51 @@ pub const ROUTES: &[RouteSpec] = &[
         "Maximum number of nodes, nearest first; default 100",
     )])
     .example("/api/events/20260213-1/graph", None),
-    RouteSpec::get(READ, "/api/events/{id}", GROUP, "One event with its chain", "Story", show)
-        .example("/api/events/20260213-1", None),
-    RouteSpec::post(WRITE, "/api/events/{id}/close", GROUP, "Close a commitment", "Acts", close)
-        .body(ACT_BODY)
-        .example("/api/events/20260213-1/close", Some(r#"{"note":"sent"}"#)),
+    RouteSpec::get(
+        READ,
+        "/api/events/{id}",
+        GROUP,
+        "One event with its chain",
+        "EventDetails",
+        show,
+    )
+    .example("/api/events/20260213-1", None),
+    RouteSpec::post(
+        WRITE,
+        "/api/events/{id}/close",
+        GROUP,
+        "Close a commitment",
+        "ActResults",
+        close,
+    )
+    .body(ACT_BODY)
+    .example("/api/events/20260213-1/close", Some(r#"{"note":"sent"}"#)),
     RouteSpec::post(
         WRITE,
         "/api/events/{id}/confirm",
         GROUP,
         "Confirm that an event is still true",
-        "Acts",
+        "ActResults",
         confirm,
     )
     .body(ACT_BODY)
     .example("/api/events/20260213-1/confirm", Some("{}")),
-    RouteSpec::post(WRITE, "/api/events/{id}/retract", GROUP, "Retract an event", "Acts", retract)
-        .body(ACT_BODY)
-        .example("/api/events/20260213-1/retract", Some(r#"{"note":"a misunderstanding"}"#)),
+    RouteSpec::post(
+        WRITE,
+        "/api/events/{id}/retract",
+        GROUP,
+        "Retract an event",
+        "ActResults",
+        retract,
+    )
+    .body(ACT_BODY)
+    .example("/api/events/20260213-1/retract", Some(r#"{"note":"a misunderstanding"}"#)),
     RouteSpec::post(
         WRITE,
         "/api/forget",
         GROUP,
         "Delete something permanently, with everything derived from it; `dry_run` only reports",
-        "Forgot",
+        "ForgetReport",
         forget,
     )
     .body(BodySpec::One(&[
@@ -224,7 +251,7 @@ pub const ROUTES: &[RouteSpec] = &[
         "/api/quarantine/{id}/confirm",
         GROUP,
         "Confirm a quarantined event",
-        "Acts",
+        "ActResults",
         confirm_quarantined,
     )
     .body(NOTE_BODY)
@@ -234,7 +261,7 @@ pub const ROUTES: &[RouteSpec] = &[
         "/api/quarantine/{id}/drop",
         GROUP,
         "Drop a quarantined event",
-        "Acts",
+        "ActResults",
         drop_quarantined,
     )
     .body(NOTE_BODY)
@@ -260,11 +287,11 @@ pub const ROUTES: &[RouteSpec] = &[
         "/api/why",
         GROUP,
         "Trace something back to its source messages",
-        "Why",
+        "ProvenanceResult",
         trace_source,
     )
     .query(&[
-        InputField::text("of", "An event, a period, a page's path, or a line of a pack").required()
+        InputField::text("of", "An event, a period, a page's path, or a line of a pack").require()
     ])
     .example("/api/why?of=20260213-1", None),
 ];

@@ -23,7 +23,7 @@ pub const ROUTES: &[RouteSpec] = &[
         PATH,
         GROUP,
         "Log a browser in with a token or a login code; sets an HttpOnly cookie",
-        "LoggedIn",
+        "LoginResult",
         log_in,
     )
     .space(SpaceTarget::Callers)
@@ -32,10 +32,17 @@ pub const ROUTES: &[RouteSpec] = &[
         InputField::text("code", "A login code, valid once"),
     ]))
     .example(PATH, Some(r#"{"code":"0000"}"#)),
-    RouteSpec::post(AUTHENTICATED, "/api/logout", GROUP, "Log a browser out", "LoggedOut", log_out)
-        .space(SpaceTarget::Callers)
-        .body(BodySpec::One(&[]))
-        .example("/api/logout", Some("{}")),
+    RouteSpec::post(
+        AUTHENTICATED,
+        "/api/logout",
+        GROUP,
+        "Log a browser out",
+        "LogoutResult",
+        log_out,
+    )
+    .space(SpaceTarget::Callers)
+    .body(BodySpec::One(&[]))
+    .example("/api/logout", Some("{}")),
     RouteSpec::post(
         WRITE,
         "/api/login/code",

@@ -18,9 +18,10 @@ const DEFAULT_SNAPSHOTS: usize = 1_000;
 /// The most snapshots.
 const MAX_SNAPSHOTS: usize = 10_000;
 /// The default number of injected texts.
-const DEFAULT_INJECTED: usize = 5;
+const DEFAULT_INJECTIONS: usize = 5;
 /// The most injected texts.
-const MAX_INJECTED: usize = 1_000;
+const MAX_INJECTIONS: usize = 1_000;
+const DURATION_TYPE: ValueType = ValueType::Shaped("^[0-9]{1,9} *(?:s|m|min|h|d)$");
 const PAUSE_SCOPE_FIELDS: &[InputField] = &[
     InputField::text("session", "Only this session; `last` is the most recent one"),
     InputField::text("project", "Only this project"),
@@ -43,7 +44,7 @@ pub const ROUTES: &[RouteSpec] = &[
         "/api/snapshots",
         GROUP,
         "Take a snapshot; null if nothing changed since the last one",
-        "SnapshotMade",
+        "SnapshotResult",
         snapshot,
     )
     .body(BodySpec::One(&[InputField::text("note", "A note")]))
@@ -53,7 +54,7 @@ pub const ROUTES: &[RouteSpec] = &[
         "/api/undo",
         GROUP,
         "Restore the last snapshot, or `to`; the current state is saved first, so a second undo restores it",
-        "UndoneOrNot",
+        "UndoResult",
         undo,
     )
     .body(BodySpec::One(&[InputField::text("to", "The snapshot; default the last one")]))
@@ -73,7 +74,7 @@ pub const ROUTES: &[RouteSpec] = &[
         "/api/reindex",
         GROUP,
         "Rebuild everything derived from the files",
-        "Reindexed",
+        "ReindexReport",
         reindex,
     )
     .body(BodySpec::One(&[InputField::new(
@@ -95,7 +96,7 @@ pub const ROUTES: &[RouteSpec] = &[
         "/api/config/check",
         GROUP,
         "Check icecore.toml; problems are returned as the error",
-        "Fine",
+        "ConfigCheck",
         config_check,
     ),
     RouteSpec::get(
@@ -103,7 +104,7 @@ pub const ROUTES: &[RouteSpec] = &[
         "/api/pauses",
         GROUP,
         "List what is paused: nothing of it is captured",
-        "Paused",
+        "PauseList",
         list_pauses,
     ),
     RouteSpec::post(
@@ -111,13 +112,13 @@ pub const ROUTES: &[RouteSpec] = &[
         "/api/pauses",
         GROUP,
         "Pause capture: for a while, in a session, in a project",
-        "Paused",
+        "PauseList",
         pause_capture,
     )
     .body(BodySpec::One(&[
         InputField::text("session", "Only this session; `last` is the most recent one"),
         InputField::text("project", "Only this project"),
-        InputField::text("for", "The duration, e.g. 30m, 1h, 2d; until resumed if omitted"),
+        InputField::new("for", DURATION_TYPE, "The duration, e.g. 30m, 1h, 2d; until resumed if omitted"),
     ]))
     .example("/api/pauses", Some(r#"{"for":"1s"}"#)),
     RouteSpec::post(
@@ -125,7 +126,7 @@ pub const ROUTES: &[RouteSpec] = &[
         "/api/resume",
         GROUP,
         "Resume capture; without a session or project, all pauses end",
-        "Resumed",
+        "ResumeResult",
         resume,
     )
     .body(BodySpec::One(PAUSE_SCOPE_FIELDS))
@@ -139,7 +140,7 @@ pub const ROUTES: &[RouteSpec] = &[
         list_injected,
     )
     .query(&[
-        InputField::new("last", ValueType::Between(1, MAX_INJECTED), "Maximum number; default 5"),
+        InputField::new("last", ValueType::Between(1, MAX_INJECTIONS), "Maximum number; default 5"),
         InputField::text("session", "Only this session; `last` is the most recent one"),
     ])
     .example("/api/injected?last=3", None),
@@ -156,7 +157,7 @@ pub const ROUTES: &[RouteSpec] = &[
         "/api/triggers",
         GROUP,
         "Append the suggestions to recall/triggers.json",
-        "TriggersKept",
+        "TriggersSaved",
         save_trigger_suggestions,
     )
     .body(BodySpec::One(&[]))
@@ -174,7 +175,7 @@ pub const ROUTES: &[RouteSpec] = &[
         "/api/merge",
         GROUP,
         "Merge what another machine did in the same vault, as fetched by git",
-        "MergeDone",
+        "MergeReport",
         merge,
     )
     .body(BodySpec::One(&[InputField::text(
@@ -187,7 +188,7 @@ pub const ROUTES: &[RouteSpec] = &[
         "/api/model/check",
         GROUP,
         "Check that the configured model can be reached, streams and follows a schema",
-        "ModelChecked",
+        "ModelCheck",
         check_model,
     )
     .space(SpaceTarget::Everybodys)
@@ -333,7 +334,7 @@ fn list_injected(call: ApiCall) -> HandlerFuture {
             Some(name) => Some(resolve_session(&call, name).await?),
             None => None,
         };
-        let most = call.query.get_number("last").unwrap_or(DEFAULT_INJECTED);
+        let most = call.query.get_number("last").unwrap_or(DEFAULT_INJECTIONS);
         ApiAnswer::with_key(
             "injected",
             &call.open_memory().await?.injections(most, name.as_deref()).await?,

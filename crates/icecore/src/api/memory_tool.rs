@@ -8,6 +8,7 @@ use super::route::{
 };
 
 const GROUP: &str = "Memory tool";
+const TOOL_PATH_TYPE: ValueType = ValueType::Shaped("^/memories(?:/.*)?$");
 
 /// The routes of the memory tool.
 pub const ROUTES: &[RouteSpec] = &[
@@ -16,7 +17,7 @@ pub const ROUTES: &[RouteSpec] = &[
         "/api/memory-tool",
         GROUP,
         "Execute a call of Anthropic's memory tool (memory_20250818); the body is the tool's input, unchanged",
-        "ToolAnswer",
+        "MemoryToolResult",
         memory_tool,
     )
     .space(SpaceTarget::TheirsOrNew)
@@ -34,7 +35,8 @@ pub const ROUTES: &[RouteSpec] = &[
     ]))
     .example("/api/memory-tool", Some(r#"{"command":"view","path":"/memories"}"#)),
     RouteSpec::get(READ, "/api/memory-tool/versions", GROUP, "Earlier versions of a file of the memory tool, oldest first", "ToolVersions", list_versions)
-        .query(&[InputField::text("path", "The file, such as /memories/plan.md").required()])
+        .query(&[InputField::new("path", TOOL_PATH_TYPE, "The file, such as /memories/plan.md")
+            .require()])
         .example("/api/memory-tool/versions?path=/memories/plan.md", None),
 ];
 

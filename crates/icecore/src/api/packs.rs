@@ -8,14 +8,15 @@ use icecore_domain::rank::highlight;
 use icecore_domain::rank::passage::PassageKind;
 use icecore_domain::rank::terms::Analyzer;
 use icecore_domain::summary::{SummaryQuery, Tier};
+use icecore_engine::config::{MAX_PYRAMID_TOKENS, MIN_PYRAMID_TOKENS};
 use icecore_engine::converse::{ChatMessage, ChatRequest, ClientHistory};
 use icecore_engine::embed::Embedder;
 use icecore_engine::{PackPreamble, SearchRequest, SessionKind};
 
 use serde_json::json;
 
-use super::call::{ApiAnswer, ApiCall, ParsedInput, usage_error};
-use super::route::{HandlerFuture, InputField, READ, RouteSpec, ValueType};
+use super::call::{ApiAnswer, ApiCall, MAX_NUMBER, usage_error};
+use super::route::{HandlerFuture, InputField, READ, RouteSpec, SCOPE_TYPE, ValueType};
 use crate::error::{AppError, Exit};
 use crate::json_output;
 
@@ -28,7 +29,7 @@ const DATE_FIELD: InputField =
     InputField::new("date", ValueType::When, "As of this date; default today");
 
 /// The smallest useful pack budget.
-const MIN_PACK_BUDGET: usize = 512;
+const MIN_PACK_BUDGET_BYTES: usize = 512;
 /// The default size of a session start pack, in characters.
 const DEFAULT_SESSION_START_CHARS: usize = 9_000;
 /// The most hits of one search.
@@ -54,8 +55,9 @@ pub const ROUTES: &[RouteSpec] = &[
     )
     .query(&[
         DATE_FIELD,
-        InputField::text(
+        InputField::new(
             "scope",
+            SCOPE_TYPE,
             "Also include what applies in this scope: project:NAME, conversation:ID",
         )
         .many(),
@@ -69,7 +71,14 @@ pub const ROUTES: &[RouteSpec] = &[
         "Pack",
         upload_pack,
     )
-    .query(&[DATE_FIELD, InputField::new("budget", ValueType::Number, "Maximum size in bytes")])
+    .query(&[
+        DATE_FIELD,
+        InputField::new(
+            "budget",
+            ValueType::Between(MIN_PACK_BUDGET_BYTES, MAX_NUMBER),
+            "Maximum size in bytes",
+        ),
+    ])
     .example("/api/packs/upload?budget=20000", None),
     RouteSpec::get(
         READ,
@@ -79,7 +88,14 @@ pub const ROUTES: &[RouteSpec] = &[
         "Pack",
         pyramid_pack,
     )
-    .query(&[DATE_FIELD, InputField::new("budget", ValueType::Number, "Maximum size in tokens")])
+    .query(&[
+        DATE_FIELD,
+        InputField::new(
+            "budget",
+            ValueType::Between(MIN_PYRAMID_TOKENS, MAX_PYRAMID_TOKENS),
+            "Maximum size in tokens",
+        ),
+    ])
     .example("/api/packs/pyramid?budget=8000", None),
     RouteSpec::get(
         READ,
@@ -96,7 +112,11 @@ pub const ROUTES: &[RouteSpec] = &[
             SESSION_KIND_TYPE,
             "The kind of session; a side session gets no MEMORY.md",
         ),
-        InputField::new("budget", ValueType::Number, "Maximum size in characters; default 9000"),
+        InputField::new(
+            "budget",
+            ValueType::Between(MIN_PACK_BUDGET_BYTES, MAX_NUMBER),
+            "Maximum size in characters; default 9000",
+        ),
     ])
     .example("/api/packs/session-start?kind=side", None),
     RouteSpec::get(
@@ -108,9 +128,13 @@ pub const ROUTES: &[RouteSpec] = &[
         delta_pack,
     )
     .query(&[
-        InputField::text("prompt", "The prompt").required(),
+        InputField::text("prompt", "The prompt").require(),
         DATE_FIELD,
-        InputField::new("budget", ValueType::Number, "Maximum size in characters"),
+        InputField::new(
+            "budget",
+            ValueType::Between(MIN_PACK_BUDGET_BYTES, MAX_NUMBER),
+            "Maximum size in characters",
+        ),
     ])
     .example("/api/packs/delta?prompt=how%20is%20the%20store%20doing", None),
     RouteSpec::get(
@@ -122,7 +146,7 @@ pub const ROUTES: &[RouteSpec] = &[
         chat_pack,
     )
     .query(&[
-        InputField::text("conversation", "The conversation").required(),
+        InputField::text("conversation", "The conversation").require(),
         InputField::text("prompt", "The user's next message"),
     ])
     .example("/api/packs/chat?conversation=trip", None),
@@ -140,7 +164,7 @@ pub const ROUTES: &[RouteSpec] = &[
             ValueType::When,
             "The time: yesterday, 2026-02-13, 2026-W07, feb 2026, last month",
         )
-        .required(),
+        .require(),
         InputField::text("conversation", "Only from this conversation"),
         InputField::new("summary", ValueType::Yes, "Return summaries instead of messages"),
     ])
@@ -156,7 +180,11 @@ pub const ROUTES: &[RouteSpec] = &[
     .query(&[
         InputField::new("tier", TIER_TYPE, "Only these tiers").many(),
         InputField::new("when", ValueType::When, "Only from this time"),
-        InputField::new("limit", ValueType::Number, "Maximum number, latest first; default 100"),
+        InputField::new(
+            "limit",
+            ValueType::Between(0, MAX_SUMMARIES),
+            "Maximum number, latest first; default 100",
+        ),
     ])
     .example("/api/summaries?tier=week&when=this%20year", None),
     RouteSpec::get(
@@ -164,7 +192,7 @@ pub const ROUTES: &[RouteSpec] = &[
         "/api/search",
         GROUP,
         "Search all messages, events, summaries, pages and logs",
-        "Found",
+        "SearchResults",
         search,
     )
     .query(&[
@@ -172,7 +200,7 @@ pub const ROUTES: &[RouteSpec] = &[
             "q",
             "The question, or a few key words; \"in quotes\" for the exact words",
         )
-        .required(),
+        .require(),
         InputField::new("when", ValueType::When, "Only from this time"),
         InputField::new(
             "before",
@@ -181,7 +209,11 @@ pub const ROUTES: &[RouteSpec] = &[
         ),
         InputField::new("kind", PASSAGE_KIND_TYPE, "Only these kinds").many(),
         InputField::text("conversation", "Only from this conversation"),
-        InputField::new("limit", ValueType::Number, "Maximum number of hits; default 10"),
+        InputField::new(
+            "limit",
+            ValueType::Between(1, MAX_HITS),
+            "Maximum number of hits; default 10",
+        ),
         InputField::new(
             "context",
             ValueType::Number,
@@ -203,15 +235,6 @@ pub const ROUTES: &[RouteSpec] = &[
     .example("/api/search?q=which%20port%20do%20we%20use&limit=5", None),
 ];
 
-fn min_budget(given: &ParsedInput, unit: &str) -> anyhow::Result<Option<usize>> {
-    match given.get_number("budget") {
-        Some(budget) if budget < MIN_PACK_BUDGET => {
-            Err(usage_error(format!("`budget` must be at least {MIN_PACK_BUDGET} {unit}")))
-        }
-        budget => Ok(budget),
-    }
-}
-
 fn recall_pack(call: ApiCall) -> HandlerFuture {
     Box::pin(async move {
         let memory = call.open_memory().await?;
@@ -230,9 +253,9 @@ fn upload_pack(call: ApiCall) -> HandlerFuture {
             memory.policy().budget.upload_bytes,
         );
         let budget = call.query.get_number("budget");
-        if budget.is_some_and(|budget| !(MIN_PACK_BUDGET..=most).contains(&budget)) {
+        if budget.is_some_and(|budget| budget > most) {
             return Err(usage_error(format!(
-                "`budget`: choose between {MIN_PACK_BUDGET} and {most} bytes"
+                "`budget`: choose at most {most} bytes, the configured size"
             )));
         }
         ApiAnswer::from_value(&memory.assemble_upload(date, budget).await?)
@@ -258,7 +281,7 @@ fn session_start_pack(call: ApiCall) -> HandlerFuture {
             "side" => Ok(SessionKind::Side),
             _ => Err("choose main or side"),
         })?;
-        let budget = min_budget(&call.query, "characters")?.unwrap_or(DEFAULT_SESSION_START_CHARS);
+        let budget = call.query.get_number("budget").unwrap_or(DEFAULT_SESSION_START_CHARS);
         let memory = call.open_memory().await?;
         let date = call.query.get_single_day("date", memory.now().day())?;
         ApiAnswer::from_value(
@@ -269,7 +292,7 @@ fn session_start_pack(call: ApiCall) -> HandlerFuture {
 
 fn delta_pack(call: ApiCall) -> HandlerFuture {
     Box::pin(async move {
-        let budget = min_budget(&call.query, "characters")?;
+        let budget = call.query.get_number("budget");
         let prompt = call.query.get_owned("prompt").unwrap_or_default();
         let memory = call.open_memory().await?;
         let date = call.query.get_single_day("date", memory.now().day())?;
@@ -339,9 +362,6 @@ fn list_summaries(call: ApiCall) -> HandlerFuture {
     Box::pin(async move {
         let memory = call.open_memory().await?;
         let limit = call.query.get_number("limit").unwrap_or(DEFAULT_SUMMARIES);
-        if limit > MAX_SUMMARIES {
-            return Err(usage_error(format!("`limit`: choose at most {MAX_SUMMARIES}")));
-        }
         let query = SummaryQuery {
             tiers: call.query.parse_all("tier", str::parse::<Tier>)?,
             days: call.query.get_time("when", memory.now().day())?.map(|when| when.days()),
@@ -360,9 +380,6 @@ fn search(call: ApiCall) -> HandlerFuture {
         let memory = call.open_memory().await?;
         let (asked, now) = (&call.query, memory.now());
         let limit = asked.get_number("limit").unwrap_or(DEFAULT_HITS);
-        if limit == 0 || limit > MAX_HITS {
-            return Err(usage_error(format!("`limit`: choose between 1 and {MAX_HITS}")));
-        }
         let before = match asked.get("before").and_then(Moment::parse) {
             Some(read) => Some(read.moment.timestamp()),
             None => asked

@@ -30,11 +30,11 @@ pub const ROUTES: &[RouteSpec] = &[
         "/api/pages/{kind}/{slug}",
         GROUP,
         "Save an edited page, if it is unchanged since it was read; its statements are added to the ledger at once",
-        "PageSaved",
+        "PageSaveResult",
         save,
     )
     .body(BodySpec::One(&[
-        InputField::text("text", "The whole page").required(),
+        InputField::text("text", "The whole page").require(),
         InputField::text("hash", "The hash of the text that was read; omitted for a new page"),
     ]))
     .example("/api/pages/entities/apollo", Some(r##"{"text":"# Apollo\n\n## Key Facts\n- The port is 7431\n"}"##)),
@@ -53,12 +53,12 @@ pub const ROUTES: &[RouteSpec] = &[
         "/api/pages/{kind}/{slug}/versions/{snapshot}",
         GROUP,
         "A page as of a snapshot; `now` is the current state",
-        "PageThen",
+        "PageVersion",
         show_page_version,
     )
     .example("/api/pages/entities/apollo/versions/now", None),
     RouteSpec::get(READ, "/api/pages/{kind}/{slug}/diff", GROUP, "The unified diff of a page between two snapshots", "Diff", diff)
-        .query(&[InputField::text("from", "The earlier snapshot").required(), InputField::text("to", "The later snapshot; default the current state")])
+        .query(&[InputField::text("from", "The earlier snapshot").require(), InputField::text("to", "The later snapshot; default the current state")])
         .example("/api/pages/entities/apollo/diff?from=now", None),
 ];
 

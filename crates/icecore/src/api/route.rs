@@ -14,6 +14,8 @@ use crate::permissions::Permission;
 #[derive(Clone, Copy)]
 pub enum ValueType {
     Text,
+    /// A text of this form.
+    Shaped(&'static str),
     Word(fn() -> Vec<&'static str>),
     /// A non-negative integer.
     Number,
@@ -40,6 +42,7 @@ impl ValueType {
     pub fn schema(self) -> Value {
         match self {
             Self::Text => json!({ "type": "string" }),
+            Self::Shaped(pattern) => json!({ "type": "string", "pattern": pattern }),
             Self::Word(words) => json!({ "type": "string", "enum": words() }),
             Self::Number => json!({ "type": "integer", "minimum": 0, "maximum": MAX_NUMBER }),
             Self::Between(least, most) => {
@@ -74,6 +77,16 @@ impl ValueType {
     }
 }
 
+/// A scope.
+pub const SCOPE_TYPE: ValueType =
+    ValueType::Shaped("^(?:everywhere|(?:project|conversation):.*\\S.*)$");
+
+/// The form of a period.
+pub const PERIOD_PATTERN: &str =
+    r"^[0-9]{4}(?:-W[0-9]{2}|-[0-9]{2}(?:-[0-9]{2}(?:_session_[0-9]{2,6})?)?)?$";
+/// A period: a session, a day, a week, a month or a year.
+pub const PERIOD_TYPE: ValueType = ValueType::Shaped(PERIOD_PATTERN);
+
 /// A query parameter, or a field of a body.
 #[derive(Clone, Copy)]
 pub struct InputField {
@@ -98,7 +111,7 @@ impl InputField {
     }
 
     /// Makes the field required.
-    pub const fn required(self) -> Self {
+    pub const fn require(self) -> Self {
         Self { required: true, ..self }
     }
 

@@ -46,7 +46,7 @@ pub const ROUTES: &[RouteSpec] = &[
         list_headlines,
     )
     .query(&[
-        InputField::new("tier", TIER_TYPE, "The tier").required(),
+        InputField::new("tier", TIER_TYPE, "The tier").require(),
         FROM_FIELD,
         TO_FIELD,
         InputField::new("limit", ValueType::Between(1, MAX_HEADLINES), "Maximum number; default 500"),
@@ -59,17 +59,17 @@ pub const ROUTES: &[RouteSpec] = &[
         "/api/core/{period}/why",
         GROUP,
         "The sources of a line of a period's summary: the events it names, else the summaries and messages below it",
-        "Because",
+        "ProvenanceList",
         trace_line,
     )
-    .query(&[InputField::new("line", ValueType::Number, "The line number; 0 is the headline").required()])
+    .query(&[InputField::new("line", ValueType::Number, "The line number; 0 is the headline").require()])
     .example("/api/core/2026-W07/why?line=0", None),
     RouteSpec::get(
         READ,
         "/api/core/{period}/messages",
         GROUP,
         "The messages of a session, a day or a week, in order, page by page",
-        "Words",
+        "PeriodMessages",
         list_messages,
     )
     .query(&[

@@ -35,7 +35,7 @@ pub const ROUTES: &[RouteSpec] = &[
         "/api/users/{name}",
         GROUP,
         "Delete an end user with their whole space",
-        "UserForgotten",
+        "DeletedUser",
         forget,
     )
     .space(SpaceTarget::Named)

@@ -79,7 +79,7 @@ pub struct AddSessionArgs {
     /// The session's name; the file's if not given
     #[arg(long, value_name = "NAME")]
     session: Option<String>,
-    /// Its time, for turns without a time of their own; now if not given
+    /// The time of turns that have none; now if not given
     #[arg(long, value_name = "RFC3339", value_parser = parse::moment)]
     at: Option<Moment>,
     /// Store the messages only; the next `icecore rollup` writes the primer
@@ -93,7 +93,7 @@ pub struct SaveStateArgs {
     /// memory/state/assistant-state.md
     #[arg(value_name = "FILE")]
     file: Option<PathBuf>,
-    /// What it is about
+    /// The title of its entry
     #[arg(long, short, value_name = "TEXT")]
     title: Option<String>,
     /// The origin of the words: user, assistant, tool, import, file
@@ -157,57 +157,58 @@ pub fn read_input(path: &Path, out: &mut Output) -> Result<String> {
 }
 
 /// Prints what the capture filter did.
-pub fn print_capture_report(taken: &CaptureReport, out: &mut Output) {
-    ledger::warn_hidden_secrets(&taken.secrets, out);
-    if taken.own_bytes > 0 {
+pub fn print_capture_report(report: &CaptureReport, out: &mut Output) {
+    ledger::warn_hidden_secrets(&report.secrets, out);
+    if report.own_bytes > 0 {
         out.info(format!(
             "{} bytes were text that icecore had injected; they were left out",
-            taken.own_bytes
+            report.own_bytes
         ));
     }
-    if !taken.others.is_empty() {
-        let shown: Vec<String> = taken
+    if !report.others.is_empty() {
+        let shown: Vec<String> = report
             .others
             .iter()
             .take(5)
             .map(|(name, count)| format!("{} ({count})", icecore_domain::sanitize::one_line(name)))
             .collect();
-        let more = if taken.others.len() > 5 { ", …" } else { "" };
+        let more = if report.others.len() > 5 { ", …" } else { "" };
         out.info(format!(
             "messages by other people: {}{more}. They cannot set your rules; if one of these names is you, add it to `names` under \
              `[person]` in icecore.toml",
             shown.join(", "),
         ));
     }
-    if taken.forgotten > 0 {
+    if report.forgotten > 0 {
         out.info(format!(
             "{} messages contained forgotten text; it was removed, or the message was skipped",
-            taken.forgotten
+            report.forgotten
         ));
     }
-    if taken.passed_over > 0 {
-        out.info(format!("{} empty messages were skipped", taken.passed_over));
+    if report.passed_over > 0 {
+        out.info(format!("{} empty messages were skipped", report.passed_over));
     }
-    if !taken.revised.is_empty() {
-        let shown: Vec<&str> = taken.revised.iter().take(5).map(String::as_str).collect();
+    if !report.revised.is_empty() {
+        let shown: Vec<&str> = report.revised.iter().take(5).map(String::as_str).collect();
         out.warn(format!(
             "{} already stored with other text: {}{}. The new text counts; the old one stays in the file",
-            taken.revised.len(),
+            report.revised.len(),
             shown.join(", "),
-            if taken.revised.len() > 5 { ", …" } else { "" }
+            if report.revised.len() > 5 { ", …" } else { "" }
         ));
     }
-    for cut in taken.cut.iter().take(10) {
+    for cut in report.cut.iter().take(10) {
         out.warn(cut);
     }
-    for complaint in taken.complaints.iter().take(10) {
+    for complaint in report.complaints.iter().take(10) {
         out.warn(complaint);
     }
-    if taken.complaints.len() > 10 {
-        out.warn(format!("and {} more", taken.complaints.len() - 10));
+    if report.complaints.len() > 10 {
+        out.warn(format!("and {} more", report.complaints.len() - 10));
     }
 }
 
+/// Runs `icecore message add`.
 pub async fn add_message(
     open: &OpenMemory,
     MessageCommand::Add(add): &MessageCommand,
@@ -244,15 +245,16 @@ pub async fn add_message(
 }
 
 /// A single message that was refused is an error.
-fn require_accepted(taken: &CaptureReport) -> Result<()> {
-    match taken.complaints.first() {
-        Some(complaint) if taken.new + taken.same + taken.revised.len() == 0 => {
+fn require_accepted(report: &CaptureReport) -> Result<()> {
+    match report.complaints.first() {
+        Some(complaint) if report.new + report.same + report.revised.len() == 0 => {
             Err(AppError::new(Exit::Usage, format!("nothing was stored: {complaint}")).into())
         }
         _ => Ok(()),
     }
 }
 
+/// Runs `icecore session add`.
 pub async fn add_session(
     open: &OpenMemory,
     SessionCommand::Add(add): &SessionCommand,
@@ -295,22 +297,23 @@ pub async fn add_session(
     if out.is_json() {
         return out.json(&json!({ "session": taken, "rolled": rolled }));
     }
-    print_capture_report(&taken.taken, out);
+    print_capture_report(&taken.capture, out);
     for (what, count) in &taken.skipped {
         out.detail(format!("skipped: {count} × {what}"));
     }
     out.line(format!(
         "{} turns read as {}: {} new, {} already stored",
-        taken.turns, taken.shape, taken.taken.new, taken.taken.same
+        taken.turns, taken.shape, taken.capture.new, taken.capture.same
     ))?;
     match add.no_primer {
-        true if taken.taken.new > 0 => out.info("the next `icecore rollup` writes its primer"),
+        true if taken.capture.new > 0 => out.info("the next `icecore rollup` writes its primer"),
         true => {}
         false => summaries::print_summaries(&rolled, out)?,
     }
     Ok(())
 }
 
+/// Runs `icecore save-state`.
 pub async fn save_state(open: &OpenMemory, save: &SaveStateArgs, out: &mut Output) -> Result<()> {
     let text = match &save.file {
         Some(file) => read_input(file, out)?,
@@ -335,7 +338,7 @@ pub async fn save_state(open: &OpenMemory, save: &SaveStateArgs, out: &mut Outpu
     if out.is_json() {
         return out.json_named("saved", &saved);
     }
-    print_capture_report(&saved.taken, out);
+    print_capture_report(&saved.capture, out);
     out.line(format!("saved in {CYAN}{}{CYAN:#}, kept in {}", saved.state, saved.snapshot))?;
     match &saved.why_not {
         None => out.line(format!("entered in {}", layout::LAST_DAY)),

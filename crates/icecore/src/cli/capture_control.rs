@@ -122,6 +122,7 @@ fn describe_pause(pause: &Paused) -> String {
     format!("{CYAN}{}{CYAN:#} {until}", sanitize::one_line(&pause.scope.to_string()))
 }
 
+/// Runs `icecore pause`.
 pub async fn pause(open: &OpenMemory, pause: &PauseArgs, out: &mut Output) -> Result<()> {
     let now = open.memory.now();
     if pause.list {
@@ -146,6 +147,7 @@ pub async fn pause(open: &OpenMemory, pause: &PauseArgs, out: &mut Output) -> Re
     out.line(format!("Capture is paused: {}", describe_pause(&begun)))
 }
 
+/// Runs `icecore resume`.
 pub async fn resume(open: &OpenMemory, resume: &ResumeArgs, out: &mut Output) -> Result<()> {
     let reach = pause_reach(open, &resume.about).await?;
     end_pause(open, &reach, out).await
@@ -165,6 +167,7 @@ async fn end_pause(open: &OpenMemory, reach: &PauseScope, out: &mut Output) -> R
     })
 }
 
+/// Runs `icecore hook log`.
 pub async fn print_hook_log(
     open: &OpenMemory,
     injected: &HookLogArgs,

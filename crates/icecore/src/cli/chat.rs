@@ -126,6 +126,7 @@ struct ChatClient {
     extra: serde_json::Map<String, Value>,
 }
 
+/// Runs `icecore chat`.
 pub async fn chat(global: &GlobalArgs, chat: &ChatArgs, out: &mut Output) -> Result<()> {
     if global.now.is_some() {
         return Err(
@@ -389,7 +390,7 @@ mod tests {
             shown.push_str(&words(screen.finish()));
             assert_eq!(shown, whole, "in pieces of {length}");
         }
-        // What cannot be a mark is not held back.
+        // Text that cannot be a marker is not held back.
         assert_eq!(words(MarkerBuffer::default().push("see [[1, 2]")), "see [[1, 2]");
     }
 }

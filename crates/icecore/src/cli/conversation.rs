@@ -26,7 +26,7 @@ pub enum ConversationCommand {
     List(UserArgs),
     /// Show a conversation: its facts, its last turns, its artifacts
     #[command(
-        after_help = "Examples:\n  icecore conversation show trip\n  icecore conversation show trip --turn 3   its messages, verbatim"
+        after_help = "Examples:\n  icecore conversation show trip\n  icecore conversation show trip --turn 3   # its messages, verbatim"
     )]
     Show(ShowConversationArgs),
     /// List the facts, now or at the end of a turn
@@ -46,7 +46,7 @@ pub enum ConversationCommand {
     Artifacts(ArtifactsArgs),
     /// Show what changed in the facts between the ends of two turns
     #[command(
-        after_help = "Examples:\n  icecore conversation diff trip 3 12\n  icecore conversation diff trip 0 5   since the beginning"
+        after_help = "Examples:\n  icecore conversation diff trip 3 12\n  icecore conversation diff trip 0 5   # since the beginning"
     )]
     Diff(DiffArgs),
     /// Summarize the turns that could not be summarized
@@ -67,7 +67,7 @@ pub enum ConversationCommand {
 
 #[derive(Debug, Args)]
 pub struct UserArgs {
-    /// Of this end user's space
+    /// In this end user's space
     #[arg(long, value_name = "NAME")]
     user: Option<String>,
 }
@@ -163,6 +163,7 @@ fn user_of(conversation: &ConversationCommand) -> Option<&str> {
     whose.user.as_deref()
 }
 
+/// Runs `icecore conversation`.
 pub async fn run_conversation(
     open: &OpenMemory,
     global: &GlobalArgs,

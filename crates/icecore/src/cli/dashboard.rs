@@ -21,6 +21,7 @@ pub struct DashboardArgs {
     addr: Option<SocketAddr>,
 }
 
+/// Runs `icecore dashboard`.
 pub async fn print_login_link(dashboard: &DashboardArgs, out: &mut Output) -> Result<()> {
     icecore_engine::llm::install_crypto();
     let addr = match dashboard.addr {

@@ -25,7 +25,7 @@ use crate::store_location::StoreLocation;
 pub enum TokenCommand {
     /// Add a token; its secret is printed only once
     #[command(
-        after_help = "Examples:\n  icecore db token add --user ann --scope read,write --expires 90d --label \"her phone\"\n  icecore db token add --user ann --scope proxy      for chats only\n  icecore db token add --scope admin                 for the whole store\n\nScopes: read reads memory, write changes it, proxy talks to the model, admin does everything."
+        after_help = "Examples:\n  icecore db token add --user ann --scope read,write --expires 90d --label \"her phone\"\n  icecore db token add --user ann --scope proxy      # for chats only\n  icecore db token add --scope admin                 # for the whole store\n\nScopes: read reads memory, write changes it, proxy talks to the model, admin does everything."
     )]
     Add(AddTokenArgs),
     /// List tokens, without their secrets
@@ -35,7 +35,7 @@ pub enum TokenCommand {
     List(ListTokensArgs),
     /// Replace a token by a new one; the old one stays valid for a while
     #[command(
-        after_help = "Examples:\n  icecore db token rotate 00c0ffee00c0ffee\n  icecore db token rotate 00c0ffee00c0ffee --grace 0    the old one expires at once"
+        after_help = "Examples:\n  icecore db token rotate 00c0ffee00c0ffee\n  icecore db token rotate 00c0ffee00c0ffee --grace 0    # the old one expires at once"
     )]
     Rotate(RotateTokenArgs),
     /// Revoke a token; every server refuses it within five seconds
@@ -96,12 +96,12 @@ pub enum SpaceCommand {
     Show(ShowSpaceArgs),
     /// Erase a space with everything in it, including its tokens; only the audit log remembers it
     #[command(
-        after_help = "Examples:\n  icecore db space erase ann --yes\n  icecore db space erase --home --yes --space chat    the store itself, with all its end users"
+        after_help = "Examples:\n  icecore db space erase ann --yes\n  icecore db space erase --whole-store --yes --space chat    # the store with all its end users"
     )]
     Erase(EraseSpaceArgs),
     /// Show or set the limits of a space, or the defaults of all spaces
     #[command(
-        after_help = "Examples:\n  icecore db space quota                                  the defaults\n  icecore db space quota ann --requests-per-minute 60 --bytes 50000000\n  icecore db space quota ann --bytes none --messages-per-day default"
+        after_help = "Examples:\n  icecore db space quota                                  # the defaults\n  icecore db space quota ann --requests-per-minute 60 --bytes 50000000\n  icecore db space quota ann --bytes none --messages-per-day default"
     )]
     Quota(QuotaArgs),
 }
@@ -126,11 +126,15 @@ pub struct ShowSpaceArgs {
 #[derive(Debug, Args)]
 pub struct EraseSpaceArgs {
     /// The end user
-    #[arg(value_name = "NAME", required_unless_present = "home", conflicts_with = "home")]
+    #[arg(
+        value_name = "NAME",
+        required_unless_present = "whole_store",
+        conflicts_with = "whole_store"
+    )]
     name: Option<String>,
     /// The store itself, with the space of every end user
     #[arg(long)]
-    home: bool,
+    whole_store: bool,
     /// Do not ask for confirmation
     #[arg(long)]
     yes: bool,
@@ -205,8 +209,8 @@ async fn existing_store(global: &GlobalArgs) -> Result<DatabaseStore> {
     }
 }
 
-fn missing_store_error(home: &DatabaseStore) -> anyhow::Error {
-    StoreError::NotASpace(home.name.clone()).into()
+fn missing_store_error(database: &DatabaseStore) -> anyhow::Error {
+    StoreError::not_a_space(database.name.clone()).into()
 }
 
 /// The audit actor of the command line: the user of the operating system.
@@ -215,7 +219,7 @@ fn cli_actor() -> Actor {
         ["USER", "LOGNAME"].iter().find_map(|name| std::env::var(name).ok()).unwrap_or_default();
     Actor {
         token: "store".into(),
-        door: "cli",
+        interface: "cli",
         who: icecore_domain::sanitize::one_line(&who),
         now: SystemClock.now(),
     }
@@ -242,13 +246,13 @@ fn row_limit(limit: usize) -> i64 {
 }
 
 fn print_new_token(
-    home: &DatabaseStore,
+    database: &DatabaseStore,
     made: &IssuedToken,
     by: &Actor,
     out: &mut Output,
 ) -> Result<()> {
     if out.is_json() {
-        return out.json(&told::issued_token_json(home, made, by.now));
+        return out.json(&told::issued_token_json(database, made, by.now));
     }
     out.line(&made.secret)?;
     let until = made
@@ -263,6 +267,7 @@ fn print_new_token(
     Ok(())
 }
 
+/// Runs `icecore db token`.
 pub async fn run_token(global: &GlobalArgs, token: &TokenCommand, out: &mut Output) -> Result<()> {
     let (home, by) = (existing_store(global).await?, cli_actor());
     match token {
@@ -340,8 +345,9 @@ fn value_cell(value: &Value) -> Cell {
     })
 }
 
+/// Runs `icecore db space`.
 pub async fn run_space(global: &GlobalArgs, space: &SpaceCommand, out: &mut Output) -> Result<()> {
-    if let SpaceCommand::Erase(EraseSpaceArgs { home: true, yes, .. }) = space {
+    if let SpaceCommand::Erase(EraseSpaceArgs { whole_store: true, yes, .. }) = space {
         return erase_store(&target_store(global).await?, *yes, out).await;
     }
     let (home, by) = (existing_store(global).await?, cli_actor());
@@ -427,11 +433,11 @@ pub async fn run_space(global: &GlobalArgs, space: &SpaceCommand, out: &mut Outp
 /// At most this many end users are named before erasing a store is confirmed.
 const MAX_NAMED_USERS: usize = 20;
 
-async fn erase_store(home: &DatabaseStore, yes: bool, out: &mut Output) -> Result<()> {
-    let mut users = home.list_users("", usize::MAX).await?;
+async fn erase_store(postgres: &DatabaseStore, yes: bool, out: &mut Output) -> Result<()> {
+    let mut users = postgres.list_users("", usize::MAX).await?;
     // An interrupted erasure may have left end users without their store.
-    if users.is_empty() && home.database.space_fingerprint(&home.name).await?.is_none() {
-        return Err(missing_store_error(home));
+    if users.is_empty() && postgres.database.space_fingerprint(&postgres.name).await?.is_none() {
+        return Err(missing_store_error(postgres));
     }
     let many = users.len();
     let more = many.saturating_sub(MAX_NAMED_USERS);
@@ -444,7 +450,7 @@ async fn erase_store(home: &DatabaseStore, yes: bool, out: &mut Output) -> Resul
     let named = if named.is_empty() { String::new() } else { format!(" ({})", named.join(", ")) };
     let what = format!(
         "the store `{}` with {}{named}",
-        home.name,
+        postgres.name,
         pluralize(u64::try_from(many).ok(), "end user")
     );
     let is_meant = yes || (out.can_ask() && out.ask(&format!("Erase {what} permanently?"))?);
@@ -458,13 +464,13 @@ async fn erase_store(home: &DatabaseStore, yes: bool, out: &mut Output) -> Resul
     if !out.is_json() {
         out.info(format!("Erasing {what}"));
     }
-    let erased = access::erase_store(home, &cli_actor()).await?;
+    let erased = access::erase_store(postgres, &cli_actor()).await?;
     if out.is_json() {
-        return out.json(&json!({ "home": home.name, "users": erased, "erased": true }));
+        return out.json(&json!({ "store": postgres.name, "users": erased, "erased": true }));
     }
     out.line(format!(
         "Erased the store `{}` and {}. Backups of the database are out of reach.",
-        home.name,
+        postgres.name,
         pluralize(u64::try_from(erased).ok(), "end user")
     ))
 }
@@ -481,6 +487,7 @@ fn print_limits(limits: &Value, out: &mut Output) -> Result<()> {
     Ok(())
 }
 
+/// Runs `icecore db audit`.
 pub async fn print_audit(global: &GlobalArgs, audit: &AuditArgs, out: &mut Output) -> Result<()> {
     let home = target_store(global).await?;
     let as_of = bootstrap::parse_now(global)?;
@@ -506,7 +513,7 @@ pub async fn print_audit(global: &GlobalArgs, audit: &AuditArgs, out: &mut Outpu
             .collect()
     };
     out.table(
-        &["at", "space", "token", "door", "verb", "what", "status"],
+        &["at", "space", "token", "interface", "verb", "what", "status"],
         deeds.iter().map(row).collect(),
     )
 }

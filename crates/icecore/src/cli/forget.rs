@@ -5,7 +5,7 @@ use std::io::{IsTerminal, Write};
 use anyhow::Result;
 use clap::Args;
 use icecore_domain::sanitize;
-use icecore_engine::{ForgetPlan, ForgetReport, ForgetRequest as Wish};
+use icecore_engine::{ForgetPlan, ForgetReport, ForgetRequest};
 
 use super::output::{BOLD, DIM, GREEN, Output, YELLOW};
 use crate::bootstrap::{self, OpenMemory};
@@ -39,8 +39,9 @@ pub struct ForgetArgs {
     unfinished: bool,
 }
 
+/// Runs `icecore forget`.
 pub async fn forget(open: &OpenMemory, forget: &ForgetArgs, out: &mut Output) -> Result<()> {
-    let wish = Wish {
+    let wish = ForgetRequest {
         ids: forget.ids.clone(),
         matching: forget.matching.clone(),
         history: forget.history,
@@ -100,12 +101,12 @@ fn pluralize(count: usize, what: &str) -> String {
     if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
 }
 
-fn describe_counts(gone: &ForgetPlan) -> String {
+fn describe_counts(plan: &ForgetPlan) -> String {
     let parts = [
-        (gone.records, "message"),
-        (gone.events.len(), "event"),
-        (gone.turns, "turn"),
-        (gone.places.len(), "file"),
+        (plan.records, "message"),
+        (plan.events.len(), "event"),
+        (plan.turns, "turn"),
+        (plan.places.len(), "file"),
     ];
     let told: Vec<String> = parts
         .iter()
@@ -119,38 +120,38 @@ fn describe_counts(gone: &ForgetPlan) -> String {
     }
 }
 
-fn print_forgetting(gone: &ForgetPlan, would: bool, out: &mut Output) -> Result<()> {
-    if gone.is_empty() {
+fn print_forgetting(plan: &ForgetPlan, would: bool, out: &mut Output) -> Result<()> {
+    if plan.is_empty() {
         out.line(if would { "Nothing in memory matches." } else { "Nothing in memory matched." })?;
     } else {
         out.line(format!(
             "{BOLD}{}{BOLD:#} {}, {}, {}; {} of their days {}",
             if would { "Would forget" } else { "Forgot" },
-            pluralize(gone.records, "message"),
-            pluralize(gone.events.len(), "event"),
-            pluralize(gone.turns, "turn"),
-            if gone.summaries.len() == 1 {
+            pluralize(plan.records, "message"),
+            pluralize(plan.events.len(), "event"),
+            pluralize(plan.turns, "turn"),
+            if plan.summaries.len() == 1 {
                 "1 summary".into()
             } else {
-                format!("{} summaries", gone.summaries.len())
+                format!("{} summaries", plan.summaries.len())
             },
             if would { "would be erased, too" } else { "erased, too" },
         ))?;
-        let shown = if out.is_verbose() { gone.places.len() } else { MAX_SHOWN_FILES };
-        for place in gone.places.iter().take(shown) {
+        let shown = if out.is_verbose() { plan.places.len() } else { MAX_SHOWN_FILES };
+        for place in plan.places.iter().take(shown) {
             let what = place
                 .lines
                 .map_or_else(|| "the whole file".to_owned(), |lines| pluralize(lines, "line"));
             out.line(format!("  {} {DIM}{what}{DIM:#}", sanitize::one_line(&place.path)))?;
         }
-        if gone.places.len() > shown {
+        if plan.places.len() > shown {
             out.line(format!(
                 "  {DIM}and {} more files; -v lists them{DIM:#}",
-                gone.places.len() - shown
+                plan.places.len() - shown
             ))?;
         }
     }
-    for path in &gone.left {
+    for path in &plan.left {
         out.line(format!(
             "{YELLOW}!{YELLOW:#} {} contains it and does not belong to icecore; edit it by hand",
             sanitize::one_line(path)
@@ -159,30 +160,30 @@ fn print_forgetting(gone: &ForgetPlan, would: bool, out: &mut Output) -> Result<
     Ok(())
 }
 
-fn print_follow_up(forgot: &ForgetReport, out: &mut Output) -> Result<()> {
-    if !forgot.pressed.is_empty() {
+fn print_follow_up(report: &ForgetReport, out: &mut Output) -> Result<()> {
+    if !report.rebuilt.is_empty() {
         out.line(format!(
             "{GREEN}+{GREEN:#} rebuilt from the remaining sources: {}",
-            forgot.pressed.join(", ")
+            report.rebuilt.join(", ")
         ))?;
     }
-    if let Some((snapshots, files)) = forgot.rewritten {
+    if let Some((snapshots, files)) = report.rewritten {
         out.line(format!(
             "{GREEN}+{GREEN:#} {} rewritten, {} in them changed; clones elsewhere still have the old ones, and pushing needs --force",
             pluralize(snapshots, "snapshot"),
             pluralize(files, "file"),
         ))?;
     }
-    if let Some((standing, all)) = forgot.snapshots.filter(|(standing, _)| *standing > 0) {
+    if let Some((standing, all)) = report.snapshots.filter(|(standing, _)| *standing > 0) {
         out.line(format!(
             "{YELLOW}!{YELLOW:#} it is still in {standing} of {}; repeat the call with --history to erase it there",
             pluralize(all, "snapshot")
         ))?;
     }
-    for note in &forgot.notes {
+    for note in &report.notes {
         out.line(format!("{YELLOW}!{YELLOW:#} {note}"))?;
     }
-    if let Some(stone) = &forgot.tombstone {
+    if let Some(stone) = &report.tombstone {
         out.info(format!("{stone} in memory/forgotten.jsonl keeps the time and a hash. Backups and clones elsewhere are out of reach."));
     }
     Ok(())

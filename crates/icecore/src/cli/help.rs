@@ -81,7 +81,7 @@ pub const GROUPS: &[(&str, &[&str])] = &[
         ],
     ),
     (
-        "Care of the vault",
+        "Vault maintenance",
         &[
             "init", "verify", "doctor", "snapshot", "undo", "forget", "compact", "prune",
             "migrate", "merge", "vault",
@@ -134,7 +134,7 @@ fn whole() -> Command {
 pub fn explain(words: &[OsString], error: clap::Error) -> clap::Error {
     let first = super::command_words(words).next();
     match (error.kind(), first) {
-        (ErrorKind::InvalidSubcommand, Some(name)) => match moved(name) {
+        (ErrorKind::InvalidSubcommand, Some(name)) => match moved_note(name) {
             Some(hint) => Cli::command().error(ErrorKind::InvalidSubcommand, hint),
             None => error,
         },
@@ -151,7 +151,7 @@ pub fn explain(words: &[OsString], error: clap::Error) -> clap::Error {
 }
 
 /// Says where a command went, if it has moved.
-fn moved(name: &str) -> Option<String> {
+fn moved_note(name: &str) -> Option<String> {
     let (_, place) = MOVED.iter().find(|(old, _)| *old == name)?;
     Some(format!("`icecore {name}` is now `icecore {place}`"))
 }
@@ -167,7 +167,7 @@ fn visible(command: &Command) -> impl Iterator<Item = &Command> {
 /// The width of the names of commands in a list.
 const NAME_WIDTH: usize = 12;
 
-fn listed(command: &Command, name: &str) -> String {
+fn command_row(command: &Command, name: &str) -> String {
     let about = command.find_subcommand(name).map_or(String::new(), about);
     format!("  {CYAN}{name:<NAME_WIDTH$}{CYAN:#}  {about}\n")
 }
@@ -178,7 +178,7 @@ fn first_screen(command: &Command) -> String {
         "{}\n\n{BOLD}Usage:{BOLD:#} icecore [OPTIONS] COMMAND\n\n{BOLD}Commands:{BOLD:#}\n",
         about(command)
     );
-    DAILY.iter().for_each(|name| text.push_str(&listed(command, name)));
+    DAILY.iter().for_each(|name| text.push_str(&command_row(command, name)));
     text.push_str(&format!("\n{BOLD}Examples:{BOLD:#}\n"));
     EXAMPLES.iter().for_each(|example| text.push_str(&format!("  {example}\n")));
     text.push_str(&format!(
@@ -194,7 +194,7 @@ fn all_commands(command: &Command) -> String {
     for (title, names) in GROUPS {
         text.push_str(&format!("\n{BOLD}{title}:{BOLD:#}\n"));
         for name in *names {
-            text.push_str(&listed(command, name));
+            text.push_str(&command_row(command, name));
             let beneath: Vec<&str> = command
                 .find_subcommand(name)
                 .into_iter()
@@ -248,7 +248,7 @@ fn groups(command: &Command) -> Value {
 
 /// The error for a command that does not exist.
 pub fn no_command(names: &[String]) -> AppError {
-    let hint = names.first().and_then(|name| moved(name)).unwrap_or_else(|| {
+    let hint = names.first().and_then(|name| moved_note(name)).unwrap_or_else(|| {
         format!(
             "there is no command `{}`; `icecore help --all` lists all of them",
             icecore_domain::sanitize::one_line(&names.join(" "))
@@ -257,6 +257,7 @@ pub fn no_command(names: &[String]) -> AppError {
     AppError::new(Exit::NotFound, hint)
 }
 
+/// Runs `icecore help`.
 pub fn help(help: &HelpArgs, out: &mut Output) -> Result<()> {
     let mut command = whole();
     command.build();
@@ -280,7 +281,7 @@ mod tests {
 
     use super::*;
 
-    fn built() -> Command {
+    fn build_command() -> Command {
         let mut command = Cli::command();
         command.build();
         command
@@ -288,7 +289,7 @@ mod tests {
 
     #[test]
     fn every_command_is_in_one_group() {
-        let command = built();
+        let command = build_command();
         let mut known: BTreeMap<&str, usize> =
             visible(&command).map(|one| (one.get_name(), 0)).collect();
         for name in GROUPS.iter().flat_map(|(_, names)| *names) {
@@ -300,7 +301,7 @@ mod tests {
 
     #[test]
     fn descriptions_fit_a_line_and_help_fits_a_screen() {
-        let command = built();
+        let command = build_command();
         for one in visible(&command) {
             let about = about(one);
             assert!(!about.is_empty() && about.len() <= 64, "{}: {about}", one.get_name());
@@ -325,10 +326,10 @@ mod tests {
                 check(one, &path);
             }
         }
-        check(&built(), "icecore");
+        check(&build_command(), "icecore");
     }
 
-    /// The calls of icecore in a line of examples: without pipes, redirections and remarks.
+    /// The calls of icecore in a line of examples: without pipes, redirections and comments.
     fn calls(line: &str) -> Vec<Vec<String>> {
         let (mut calls, mut words, mut word) = (Vec::new(), Vec::new(), String::new());
         let (mut quote, mut blanks) = (None, 0);
@@ -368,7 +369,7 @@ mod tests {
             command.get_subcommands().for_each(|one| check(one, seen));
         }
         let mut seen = 0;
-        check(&built(), &mut seen);
+        check(&build_command(), &mut seen);
         EXAMPLES.iter().for_each(|line| {
             calls(line).iter().for_each(|call| drop(Cli::parse_words(call).unwrap()))
         });
@@ -377,7 +378,7 @@ mod tests {
 
     #[test]
     fn a_command_that_moved_is_named_with_its_place() {
-        let command = built();
+        let command = build_command();
         for (old, new) in MOVED {
             assert!(command.find_subcommand(old).is_none(), "{old} is still there");
             let at = new.split(' ').try_fold(&command, |at, name| at.find_subcommand(name));

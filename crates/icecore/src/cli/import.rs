@@ -90,6 +90,7 @@ fn resolve_paths(import: &ImportArgs) -> Result<Vec<(PathBuf, Option<ImportForma
     Ok(named)
 }
 
+/// Runs `icecore import`.
 pub async fn import(open: &OpenMemory, import: &ImportArgs, out: &mut Output) -> Result<()> {
     let begun = bootstrap::start_stopwatch();
     let named = resolve_paths(import)?;
@@ -128,12 +129,12 @@ pub async fn import(open: &OpenMemory, import: &ImportArgs, out: &mut Output) ->
     for (what, count) in found.skipped {
         *report.skipped.entry(what).or_default() += count;
     }
-    let (complaints, links) = (std::mem::take(&mut report.taken.complaints), found.complaints);
-    report.taken.complaints = links.into_iter().chain(complaints).collect();
+    let (complaints, links) = (std::mem::take(&mut report.capture.complaints), found.complaints);
+    report.capture.complaints = links.into_iter().chain(complaints).collect();
     let idle = report.is_empty();
     if idle && refused.is_empty() && (report.broken > 0 || report.files.is_empty()) {
         let why = report
-            .taken
+            .capture
             .complaints
             .first()
             .cloned()
@@ -176,7 +177,7 @@ fn format_counts(counts: &BTreeMap<String, usize>, most: usize) -> String {
 }
 
 fn print_import_report(report: &ImportReport, out: &mut Output) -> Result<()> {
-    capture::print_capture_report(&report.taken, out);
+    capture::print_capture_report(&report.capture, out);
     let files: Vec<String> =
         report.files.iter().map(|(format, count)| format!("{count} {format}")).collect();
     if !files.is_empty() {
@@ -200,8 +201,8 @@ fn print_import_report(report: &ImportReport, out: &mut Output) -> Result<()> {
         let refused = pluralize(report.broken, "line");
         out.line(format!(
             "{BOLD}{} imported{BOLD:#}, {} already stored, {refused} refused",
-            pluralize(report.taken.new, "message"),
-            report.taken.same
+            pluralize(report.capture.new, "message"),
+            report.capture.same
         ))?;
         if report.conversations > 0 {
             out.info(format!("{}{span}", pluralize(report.conversations, "conversation")));
@@ -239,14 +240,14 @@ fn print_import_report(report: &ImportReport, out: &mut Output) -> Result<()> {
     }
     #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
     let (rate, megabytes) = (
-        report.taken.new as f64 / report.seconds.max(0.001),
+        report.capture.new as f64 / report.seconds.max(0.001),
         report.bytes as f64 / 1e6 / report.seconds.max(0.001),
     );
     out.detail(format!(
         "{:.1} s, {rate:.0} messages and {megabytes:.1} MB a second",
         report.seconds
     ));
-    if report.taken.new > 0 {
+    if report.capture.new > 0 {
         out.info(format!(
             "{CYAN}icecore rollup due --backfill{CYAN:#} summarizes them, newest first"
         ));

@@ -18,7 +18,7 @@ use crate::json_output;
 
 #[derive(Debug, Args)]
 pub struct TrendsArgs {
-    /// Of this time: 2026, last year, "last 90 days", since march … [default: the last twelve
+    /// From this time: 2026, last year, "last 90 days", since march … [default: the last twelve
     /// months]
     #[arg(long, value_name = "SPAN")]
     when: Option<String>,
@@ -60,6 +60,7 @@ const MIN_MERGED_BYTES: usize = 512;
 /// A sparkline with more months merges neighbouring ones.
 const MAX_SPARKLINE_BARS: usize = 36;
 
+/// Runs `icecore insights trends`.
 pub async fn trends(open: &OpenMemory, asked: &TrendsArgs, out: &mut Output) -> Result<()> {
     if asked.limit > MAX_TOPICS {
         return Err(
@@ -145,6 +146,7 @@ fn merge_months(months: &[usize]) -> Vec<usize> {
     months.chunks(each).map(|some| some.iter().sum()).collect()
 }
 
+/// Runs `icecore insights lookback`.
 pub async fn lookback(open: &OpenMemory, asked: &LookbackArgs, out: &mut Output) -> Result<()> {
     let date = match asked.date.join(" ") {
         text if text.is_empty() => None,
@@ -177,9 +179,9 @@ pub async fn lookback(open: &OpenMemory, asked: &LookbackArgs, out: &mut Output)
     Ok(())
 }
 
-fn print_no_lookback(looked: &LookbackReport, out: &mut Output) -> Result<()> {
-    out.line(format!("Nothing was recorded a month, half a year or years before {}.", looked.day))?;
-    match looked.begun {
+fn print_no_lookback(report: &LookbackReport, out: &mut Output) -> Result<()> {
+    out.line(format!("Nothing was recorded a month, half a year or years before {}.", report.day))?;
+    match report.first_day {
         None => out.info("Nothing was captured yet: `icecore import` imports a history, `icecore log` records what happens today."),
         Some(begun) => out.info(format!("Memory begins on {begun}: `icecore zoom {begun}`.")),
     }
@@ -230,6 +232,7 @@ fn print_lookback_window(look: &Lookback, out: &mut Output) -> Result<()> {
     Ok(())
 }
 
+/// Runs `icecore insights similar`.
 pub async fn similar(open: &OpenMemory, asked: &SimilarArgs, out: &mut Output) -> Result<()> {
     if asked.merge && asked.budget < MIN_MERGED_BYTES {
         return Err(AppError::new(
@@ -305,6 +308,7 @@ fn print_merged(
     Ok(())
 }
 
+/// A count with its noun, such as `2 events`.
 pub fn pluralize(many: usize, what: &str) -> String {
     format!("{many} {what}{}", if many == 1 { "" } else { "s" })
 }

@@ -457,7 +457,7 @@ fn write_changes(
 
 fn print_backups(backups: &[Option<PathBuf>], out: &mut Output) {
     for backup in backups.iter().flatten() {
-        out.info(format!("{DIM}What was there is kept in {}{DIM:#}", backup.display()));
+        out.info(format!("{DIM}The previous file is kept in {}{DIM:#}", backup.display()));
     }
 }
 
@@ -472,7 +472,7 @@ fn print_next_steps(asked: &InstallTarget, memory: &str, out: &mut Output) {
             "  A session is summarized when it ends; days, weeks and months when they are over.",
         );
         out.info(format!(
-            "  {CYAN}icecore hook log{CYAN:#} shows what a session was given and why; {CYAN}icecore status{CYAN:#} what there is."
+            "  {CYAN}icecore hook log{CYAN:#} shows what was injected into a session and why, {CYAN}icecore status{CYAN:#} what is stored."
         ));
         out.info(format!("  {CYAN}icecore pause{CYAN:#} stops capturing for a while."));
     } else {

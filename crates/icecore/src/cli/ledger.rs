@@ -182,6 +182,7 @@ pub fn read_text(words: &[String]) -> Result<String> {
     })
 }
 
+/// Parses the value of an option that takes a day.
 pub fn parse_day_option(option: &str, text: Option<&str>, today: Date) -> Result<Option<Date>> {
     let Some(text) = text else { return Ok(None) };
     match parse_day(text, today) {
@@ -210,6 +211,7 @@ fn warn_removed_characters(removed: usize, out: &mut Output) {
     }
 }
 
+/// Runs `icecore log`.
 pub async fn log(open: &OpenMemory, log: &LogArgs, out: &mut Output) -> Result<()> {
     let logged = open.memory.append_to_log(&read_text(&log.text)?).await?;
     warn_removed_characters(logged.characters_removed, out);
@@ -226,26 +228,27 @@ pub async fn log(open: &OpenMemory, log: &LogArgs, out: &mut Output) -> Result<(
     ))
 }
 
-pub async fn remember(open: &OpenMemory, said: &RememberArgs, out: &mut Output) -> Result<()> {
+/// Runs `icecore remember`.
+pub async fn remember(open: &OpenMemory, args: &RememberArgs, out: &mut Output) -> Result<()> {
     let today = open.memory.now().day();
-    let due = parse_day_option("--due", said.due.as_deref(), today)?;
+    let due = parse_day_option("--due", args.due.as_deref(), today)?;
     let remembered = open
         .memory
         .remember(icecore_engine::RememberRequest {
-            text: read_text(&said.text)?,
-            kind: said.kind,
-            priority: said.priority,
-            entity: said.entity.clone(),
-            entity_kind: said.entity_kind,
-            tags: said.tags.clone(),
-            supersedes: said.supersedes.clone(),
-            related: said.related.clone(),
+            text: read_text(&args.text)?,
+            kind: args.kind,
+            priority: args.priority,
+            entity: args.entity.clone(),
+            entity_kind: args.entity_kind,
+            tags: args.tags.clone(),
+            supersedes: args.supersedes.clone(),
+            related: args.related.clone(),
             due,
-            waiting_on: said.waiting_on.clone(),
-            source: said.source.clone(),
-            session: said.session.clone(),
-            scope: said.scope.clone(),
-            origin: said.origin,
+            waiting_on: args.waiting_on.clone(),
+            source: args.source.clone(),
+            session: args.session.clone(),
+            scope: args.scope.clone(),
+            origin: args.origin,
         })
         .await?;
     warn_removed_characters(remembered.characters_removed, out);
@@ -291,6 +294,7 @@ pub async fn remember(open: &OpenMemory, said: &RememberArgs, out: &mut Output) 
     Ok(())
 }
 
+/// Runs a command that acts on events, such as `icecore close`.
 pub async fn act_on_events(
     open: &OpenMemory,
     act: Act,
@@ -350,18 +354,19 @@ pub async fn scan_logs(open: &OpenMemory, out: &mut Output) {
     print_scan(&open.memory.scan_recent_logs().await, out);
 }
 
-pub fn print_scan(noticed: &LogScanReport, out: &mut Output) {
-    for taken in &noticed.taken {
-        let replaces = taken.replaces.map_or(String::new(), |id| format!(", replacing {id}"));
+/// Prints what a scan of the logs imported.
+pub fn print_scan(report: &LogScanReport, out: &mut Output) {
+    for imported in &report.imported {
+        let replaces = imported.replaces.map_or(String::new(), |id| format!(", replacing {id}"));
         out.info(format!(
             "{DIM}Imported {} from {}{replaces}.{DIM:#}",
-            taken.event.id, taken.place
+            imported.event.id, imported.place
         ));
     }
-    for (kind, count) in &noticed.secrets {
+    for (kind, count) in &report.secrets {
         out.warn(format!("{count} × a secret ({kind}) in an edited log was replaced there"));
     }
-    for complaint in &noticed.complaints {
+    for complaint in &report.complaints {
         out.warn(complaint);
     }
 }
@@ -397,6 +402,7 @@ pub async fn warn_damage(open: &OpenMemory, out: &mut Output) -> Result<()> {
     Ok(())
 }
 
+/// Runs `icecore events`.
 pub async fn events(open: &OpenMemory, asked: &EventsArgs, out: &mut Output) -> Result<()> {
     scan_logs(open, out).await;
     let today = open.memory.now().day();
@@ -436,6 +442,7 @@ pub async fn events(open: &OpenMemory, asked: &EventsArgs, out: &mut Output) -> 
     out.table(header, rows)
 }
 
+/// Runs `icecore commitments`.
 pub async fn commitments(open: &OpenMemory, out: &mut Output) -> Result<()> {
     scan_logs(open, out).await;
     let found = open.memory.list_open_commitments().await?;
@@ -460,6 +467,7 @@ pub async fn commitments(open: &OpenMemory, out: &mut Output) -> Result<()> {
     out.table(header, rows)
 }
 
+/// Runs `icecore conflicts`.
 pub async fn conflicts(open: &OpenMemory, out: &mut Output) -> Result<()> {
     scan_logs(open, out).await;
     let found = open.memory.list_conflicts().await?;
@@ -491,6 +499,7 @@ pub async fn conflicts(open: &OpenMemory, out: &mut Output) -> Result<()> {
     Ok(())
 }
 
+/// Runs `icecore show`.
 pub async fn show(open: &OpenMemory, one: &ShowArgs, out: &mut Output) -> Result<()> {
     let story = open.memory.load_event_details(one.id).await?;
     if out.is_json() {
@@ -500,6 +509,7 @@ pub async fn show(open: &OpenMemory, one: &ShowArgs, out: &mut Output) -> Result
     event_format::print_chain(&story, out)
 }
 
+/// Runs `icecore why`.
 pub async fn why(open: &OpenMemory, why: &WhyArgs, out: &mut Output) -> Result<()> {
     let what = why.what.join(" ");
     let found = open.memory.trace_provenance(&what).await?;
@@ -511,8 +521,8 @@ pub async fn why(open: &OpenMemory, why: &WhyArgs, out: &mut Output) -> Result<(
             out.line("")?;
         }
         match one {
-            Provenance::Event(trail) => print_event_trail(trail, out)?,
-            Provenance::Summary(trail) => print_summary_trail(trail, out)?,
+            Provenance::Event(provenance) => print_event_provenance(provenance, out)?,
+            Provenance::Summary(provenance) => print_summary_provenance(provenance, out)?,
             Provenance::Page { path, events } => {
                 out.line(format!("{BOLD}{}{BOLD:#}", sanitize::one_line(path)))?;
                 for entry in events {
@@ -532,16 +542,16 @@ pub async fn why(open: &OpenMemory, why: &WhyArgs, out: &mut Output) -> Result<(
     Ok(())
 }
 
-fn print_event_trail(trail: &EventProvenance, out: &mut Output) -> Result<()> {
-    event_format::print_event(&trail.story.entry, out)?;
+fn print_event_provenance(provenance: &EventProvenance, out: &mut Output) -> Result<()> {
+    event_format::print_event(&provenance.story.entry, out)?;
     out.line("")?;
     out.line(format!("{BOLD}Where it comes from{BOLD:#}"))?;
-    out.line(format!("  ledger   {}", trail.ledger))?;
+    out.line(format!("  ledger   {}", provenance.ledger))?;
     let who = |entry: &LedgerEntry| format!("said by {} at {}", entry.event.origin, entry.event.ts);
-    match &trail.source {
+    match &provenance.source {
         OriginalSource::Live => out.line(format!(
             "  source   live: {}; the ledger line is its first record",
-            who(&trail.story.entry)
+            who(&provenance.story.entry)
         ))?,
         OriginalSource::Gone { path } => out.line(format!(
             "  source   {}, {YELLOW}which no longer exists{YELLOW:#}; only the ledger line is left",
@@ -556,10 +566,10 @@ fn print_event_trail(trail: &EventProvenance, out: &mut Output) -> Result<()> {
         }
         file @ OriginalSource::File { .. } => print_source(file, out)?,
         record @ OriginalSource::Record { .. } => {
-            print_record(record, trail.quote.as_deref(), out)?
+            print_record(record, provenance.quote.as_deref(), out)?
         }
     }
-    event_format::print_chain(&trail.story, out)
+    event_format::print_chain(&provenance.story, out)
 }
 
 fn print_source(source: &OriginalSource, out: &mut Output) -> Result<()> {
@@ -601,8 +611,8 @@ fn print_record(source: &OriginalSource, quote: Option<&str>, out: &mut Output) 
     ))
 }
 
-fn print_summary_trail(trail: &SummaryProvenance, out: &mut Output) -> Result<()> {
-    for (at, step) in trail.steps.iter().enumerate() {
+fn print_summary_provenance(provenance: &SummaryProvenance, out: &mut Output) -> Result<()> {
+    for (at, step) in provenance.steps.iter().enumerate() {
         let indent = "  ".repeat(at);
         out.line(format!(
             "{indent}{CYAN}{BOLD}{}{BOLD:#}{CYAN:#}  {DIM}version {} by {}, {}{DIM:#}",
@@ -613,9 +623,12 @@ fn print_summary_trail(trail: &SummaryProvenance, out: &mut Output) -> Result<()
         ))?;
         out.line(format!("{indent}  {}", event_format::one_line_excerpt(&step.says)))?;
     }
-    if !trail.sources.is_empty() {
-        out.line(format!("  made from {}", trail.sources.join(", ")))?;
-        out.info(format!("{DIM}`icecore why {}` goes one step further.{DIM:#}", trail.sources[0]));
+    if !provenance.sources.is_empty() {
+        out.line(format!("  made from {}", provenance.sources.join(", ")))?;
+        out.info(format!(
+            "{DIM}`icecore why {}` goes one step further.{DIM:#}",
+            provenance.sources[0]
+        ));
     }
-    trail.records.iter().try_for_each(|source| print_source(source, out))
+    provenance.records.iter().try_for_each(|source| print_source(source, out))
 }

@@ -63,6 +63,7 @@ fn pluralize(many: usize, what: &str) -> String {
     format!("{many} {what}{}", if many == 1 { "" } else { "s" })
 }
 
+/// Runs `icecore consolidate`.
 pub async fn consolidate(
     open: &OpenMemory,
     consolidate: &ConsolidateArgs,
@@ -75,7 +76,7 @@ pub async fn consolidate(
             return out.json(&outlook);
         }
         out.line(format!(
-            "distill      {} and logs with new content",
+            "extract      {} and logs with new content",
             pluralize(outlook.to_distil, "session")
         ))?;
         out.line(format!("pages        {} to add", pluralize(outlook.new_events, "event")))?;
@@ -105,7 +106,7 @@ pub async fn consolidate(
     let ran = ran?;
     // Consolidation is complete; a failure here must not hide that.
     if let Err(error) =
-        summaries::embed_new_passages(open, icecore_engine::EMBED_PER_NIGHTLY_RUN).await
+        summaries::embed_new_passages(open, icecore_engine::EMBED_NIGHTLY_PASSAGES).await
     {
         out.warn(format!("new passages have no vectors for semantic search: {error}"));
     }
@@ -168,7 +169,7 @@ pub fn print_consolidation(night: &ConsolidationReport, out: &mut Output) -> Res
         ))?,
     }
     if let Some(why) = &distilled.deferred {
-        out.warn(format!("distilling with the model is deferred: {}", sanitize::one_line(why)));
+        out.warn(format!("extraction with the model is deferred: {}", sanitize::one_line(why)));
     }
     ledger::warn_hidden_secrets(&curated.secrets, out);
     ledger::warn_hidden_secrets(&distilled.secrets, out);
@@ -194,6 +195,7 @@ fn describe_compaction(compacted: &CompactionReport) -> String {
     )
 }
 
+/// Runs `icecore compact`, or `icecore prune`.
 pub async fn compact(
     open: &OpenMemory,
     dry: &CompactArgs,
@@ -222,6 +224,7 @@ pub async fn compact(
     Ok(())
 }
 
+/// Lists the triggers, or suggests new ones.
 pub async fn triggers(open: &OpenMemory, triggers: &TriggersArgs, out: &mut Output) -> Result<()> {
     if triggers.keep {
         let added = open.memory.adopt_suggested_triggers().await?;
@@ -314,7 +317,7 @@ pub async fn migrate_tables(
     for step in &steps {
         out.line(format!("{:>3}  {}", step.number, step.name))?;
     }
-    let done = if migrate.dry_run { "Would be" } else { "Done" };
+    let done = if migrate.dry_run { "Would apply" } else { "Applied" };
     out.line(format!(
         "{BOLD}{done}{BOLD:#}  {} in {}, {} before",
         pluralize(steps.len(), "step"),
@@ -330,6 +333,7 @@ pub async fn migrate_tables(
     Ok(())
 }
 
+/// Runs `icecore migrate`.
 pub async fn migrate(open: &OpenMemory, migrate: &MigrateArgs, out: &mut Output) -> Result<()> {
     let folder = &migrate.folder;
     let root = folder.canonicalize().map_err(|_| {
@@ -366,9 +370,9 @@ pub async fn migrate(open: &OpenMemory, migrate: &MigrateArgs, out: &mut Output)
     }
     out.raw(&sanitize::escape_for_terminal(&migrated.table))?;
     out.line(format!(
-        "{BOLD}{}{BOLD:#}  {} stored, {} learnt, {} moved to the archive, {} unchanged",
-        if migrate.dry_run { "Would be" } else { "Done" },
-        pluralize(migrated.kept, "file"),
+        "{BOLD}{}{BOLD:#}  {} stored, {} extracted, {} moved to the archive, {} unchanged",
+        if migrate.dry_run { "Planned" } else { "Done" },
+        pluralize(migrated.stored, "file"),
         pluralize(migrated.learnt, "event"),
         pluralize(migrated.moved, "file"),
         migrated.unchanged

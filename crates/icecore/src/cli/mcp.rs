@@ -19,6 +19,7 @@ pub struct McpArgs {
     read_only: bool,
 }
 
+/// Runs `icecore mcp`.
 pub async fn serve_mcp(global: &GlobalArgs, mcp: &McpArgs, out: &mut Output) -> Result<()> {
     let open = bootstrap::open_own_memory(global).await?;
     for mended in open.memory.store().opening_repairs().await {

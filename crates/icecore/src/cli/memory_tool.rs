@@ -22,6 +22,7 @@ pub struct MemoryToolArgs {
     version: Option<usize>,
 }
 
+/// Runs `icecore memory-tool`.
 pub async fn run_memory_tool(
     open: &OpenMemory,
     asked: &MemoryToolArgs,

@@ -38,6 +38,7 @@ pub struct MergeDriverArgs {
     path: String,
 }
 
+/// Runs `icecore merge`.
 pub async fn merge(open: &OpenMemory, merge: &MergeArgs, out: &mut Output) -> Result<()> {
     if open.place.folder().is_none() {
         return Err(folder_required(

@@ -224,10 +224,10 @@ pub enum Color {
 enum CliCommand {
     /// Create a vault: a folder of files with its history in git
     #[command(
-        after_help = "Examples:\n  icecore init                     in your data folder\n  icecore init ./memory            in a folder of your choice\n  icecore init --tz Europe/Berlin  with days as in Berlin\n  icecore init --store postgres://me@host/name --space team   in a database: its tables, and a space"
+        after_help = "Examples:\n  icecore init                     # in your data folder\n  icecore init ./memory            # in a folder of your choice\n  icecore init --tz Europe/Berlin  # with days as in Berlin\n  icecore init --store postgres://me@host/name --space team   # in a database"
     )]
     Init(Lazy<vault::InitArgs>),
-    /// Show what is known, open, due and wrong
+    /// Show contents, open commitments, due jobs and problems
     #[command(after_help = "Examples:\n  icecore status\n  icecore status --json | jq .open")]
     Status,
     /// Append a line to today's log
@@ -250,7 +250,7 @@ enum CliCommand {
     Confirm(Lazy<ledger::EventIdsArgs>),
     /// Retract a statement, a closing or a retraction
     #[command(
-        after_help = "Examples:\n  icecore retract EVT-20260213-001 --note \"misheard\"\n  icecore retract EVT-20260213-007   if 007 closed a commitment, it is open again"
+        after_help = "Examples:\n  icecore retract EVT-20260213-001 --note \"misheard\"\n  icecore retract EVT-20260213-007   # if 007 closed a commitment, it is open again"
     )]
     Retract(Lazy<ledger::EventIdsArgs>),
     /// Review what only tools and strangers said: confirm or drop it
@@ -261,7 +261,7 @@ enum CliCommand {
     Quarantine(Lazy<quarantine::QuarantineCommand>),
     /// List events of the ledger
     #[command(
-        after_help = "Examples:\n  icecore events                          what holds now\n  icecore events --type decision --since 2026-01-01\n  icecore events --entity client_x --all  with everything that was replaced or retracted\n  icecore events pricing --json           by text, for machines"
+        after_help = "Examples:\n  icecore events                          # what holds now\n  icecore events --type decision --since 2026-01-01\n  icecore events --entity client_x --all  # with everything that was replaced or retracted\n  icecore events pricing --json           # by text, for machines"
     )]
     Events(Lazy<ledger::EventsArgs>),
     /// List open commitments, oldest first
@@ -271,17 +271,17 @@ enum CliCommand {
     Commitments,
     /// List statements that contradict each other
     #[command(
-        after_help = "Example:\n  icecore conflicts      with the commands that settle each of them"
+        after_help = "Example:\n  icecore conflicts      # with the commands that settle each of them"
     )]
     Conflicts,
     /// Show an event and the chain it belongs to
     #[command(
-        after_help = "Example:\n  icecore show EVT-20260213-001     what it replaced, what replaced it, who closed it"
+        after_help = "Example:\n  icecore show EVT-20260213-001     # what it replaced, what replaced it, who closed it"
     )]
     Show(Lazy<ledger::ShowArgs>),
     /// Trace an event, a summary or a line of a pack to its source
     #[command(
-        after_help = "Examples:\n  icecore why EVT-20260213-001\n  icecore why 2026-W07\n  icecore why knowledge/entities/apollo.md\n  icecore why \"- Never deploy on Fridays (EVT-20260213-002)\"\n  icecore why \"the port moved to 7431\"        a line of a summary or pack"
+        after_help = "Examples:\n  icecore why EVT-20260213-001\n  icecore why 2026-W07\n  icecore why knowledge/entities/apollo.md\n  icecore why \"- Never deploy on Fridays (EVT-20260213-002)\"\n  icecore why \"the port moved to 7431\"        # a line of a summary or pack"
     )]
     Why(Lazy<ledger::WhyArgs>),
     /// Store messages verbatim
@@ -300,17 +300,17 @@ enum CliCommand {
     SaveState(Lazy<capture::SaveStateArgs>),
     /// Import conversation history: Claude Code, Codex, ChatGPT, …
     #[command(
-        after_help = "Examples:\n  icecore import claude-code                   everything in ~/.claude/projects\n  icecore import claude-code --dry-run         what would be imported\n  icecore import chatgpt-export.zip            the format is detected\n  icecore import ~/notes --format markdown\n  icecore import history.jsonl                 {\"conversation\",\"session\",\"role\",\"name\",\"ts\",\"id\",\"text\"} a line; ts and text are required\n\nFormats: claude-code, codex (also .zst), chatgpt and claude-ai (zip or json), mem0, mcp-memory, markdown, jsonl.\nAn interrupted run resumes where it stopped; a second run reads only what is new, and nothing is imported twice."
+        after_help = "Examples:\n  icecore import claude-code                   # everything in ~/.claude/projects\n  icecore import claude-code --dry-run         # what would be imported\n  icecore import chatgpt-export.zip            # the format is detected\n  icecore import ~/notes --format markdown\n  icecore import history.jsonl                 # one JSON object per line\n\nFormats: claude-code, codex (also .zst), chatgpt and claude-ai (zip or json), mem0, mcp-memory, markdown, jsonl.\nFields of jsonl: conversation, session, role, name, ts, id, text; ts and text are required.\nAn interrupted run resumes where it stopped; a second run reads only what is new, and nothing is imported twice."
     )]
     Import(Lazy<import::ImportArgs>),
     /// Summarize sessions into days, weeks, months and years
     #[command(
-        after_help = "Examples:\n  icecore rollup                         everything that is due\n  icecore rollup --dry-run               what would be summarized\n  icecore rollup week --period 2026-W07  this week, now\n  icecore rollup due --backfill          the past, newest first, after an import\n\nWithout a model, summaries consist of the sources' own sentences and are marked provisional; `icecore model check` shows what is configured."
+        after_help = "Examples:\n  icecore rollup                         # everything that is due\n  icecore rollup --dry-run               # what would be summarized\n  icecore rollup week --period 2026-W07  # this week, now\n  icecore rollup due --backfill          # the past, newest first, after an import\n\nWithout a model, summaries consist of the sources' own sentences and are marked provisional; `icecore model check` shows what is configured."
     )]
     Rollup(Lazy<summaries::RollupArgs>),
     /// Run the nightly job now: learn, update pages, roll up, check
     #[command(
-        after_help = "Examples:\n  icecore consolidate             what the daemon does at 03:00\n  icecore consolidate --dry-run   what would be done\n\nA report is written to knowledge/consolidation-reports/. The next run finishes one that was interrupted."
+        after_help = "Examples:\n  icecore consolidate             # what the daemon does at 03:00\n  icecore consolidate --dry-run   # what would be done\n\nA report is written to knowledge/consolidation-reports/. The next run finishes one that was interrupted."
     )]
     Consolidate(Lazy<maintenance::ConsolidateArgs>),
     /// Archive superseded lines: one event per finished chain
@@ -321,14 +321,14 @@ enum CliCommand {
     /// Archive expired events (P2 after 90 days, P3 after 30)
     #[command(after_help = "Examples:\n  icecore prune --dry-run\n  icecore prune")]
     Prune(Lazy<maintenance::CompactArgs>),
-    /// Take over an existing memory folder
+    /// Migrate an existing memory folder
     #[command(
-        after_help = "Examples:\n  icecore migrate ~/old-memory --dry-run   the plan and the inventory\n  icecore migrate ~/old-memory\n  icecore migrate ~/.claude/projects/app/memory\n\nA folder elsewhere is only read. In the vault itself old files move to memory/archive/migrated once their content is stored.\nThe tables of a database are migrated by `icecore db migrate`."
+        after_help = "Examples:\n  icecore migrate ~/old-memory --dry-run   # the plan and the inventory\n  icecore migrate ~/old-memory\n  icecore migrate ~/.claude/projects/app/memory\n\nA folder elsewhere is only read. In the vault itself old files move to memory/archive/migrated once their content is stored.\nThe tables of a database are migrated by `icecore db migrate`."
     )]
     Migrate(Lazy<maintenance::MigrateArgs>),
-    /// List the words that load pages
+    /// List the trigger words that load pages
     #[command(
-        after_help = "Examples:\n  icecore triggers\n  icecore triggers --keep     write the suggestions into recall/triggers.json, to be edited"
+        after_help = "Examples:\n  icecore triggers\n  icecore triggers --keep     # write the suggestions into recall/triggers.json, to be edited"
     )]
     Triggers(Lazy<maintenance::TriggersArgs>),
     /// Review refused drafts, mark days as important or dull
@@ -353,7 +353,7 @@ enum CliCommand {
         after_help = "Examples:\n  icecore search where did we keep the spare key\n  icecore search postgres --when \"last month\" --kind message --kind event\n  icecore search '\"the very words\"' --context 2\n  icecore search --queries questions.jsonl --limit 20 > answers.jsonl\n\nKeyword search only, until `icecore model fetch` has fetched the model for semantic search. -v shows how to zoom to each hit."
     )]
     Search(Lazy<search::SearchArgs>),
-    /// Show what recurs, what was before and what is similar
+    /// Show recurring topics, past periods and similar periods
     #[command(
         subcommand,
         after_help = "Examples:\n  icecore insights trends\n  icecore insights lookback\n  icecore insights similar 2026-W07"
@@ -367,22 +367,22 @@ enum CliCommand {
     Conversation(Lazy<conversation::ConversationCommand>),
     /// Chat with the configured model, with memory
     #[command(
-        after_help = "Examples:\n  icecore chat                       continue the conversation `terminal`\n  icecore chat --conversation trip   another one\n  echo \"what do you know about me?\" | icecore chat\n\nThe model is [chat] of your config.toml; `icecore model check` tries it. Memory that was injected is shown in dim letters; -q hides it."
+        after_help = "Examples:\n  icecore chat                       # continue the conversation `terminal`\n  icecore chat --conversation trip   # another one\n  echo \"what do you know about me?\" | icecore chat\n\nThe model is [chat] of your config.toml; `icecore model check` tries it. Memory that was injected is shown in dim letters; -q hides it."
     )]
     Chat(Lazy<chat::ChatArgs>),
     /// Serve the OpenAI- and Anthropic-compatible API with memory
     #[command(
-        after_help = "Examples:\n  icecore serve                        on 127.0.0.1:7431, for this machine\n  icecore serve --addr 127.0.0.1:0     on a free port, which is printed\n  icecore serve --root ./chats         a store of its own, with a space for every end user\n  icecore serve --store postgres://…   memory in a database, for as many servers as you like\n\nPoint a client's base URL at http://127.0.0.1:7431/v1 (Anthropic's clients: without /v1) and give it the token as its key.\nThe model behind it is [chat] of your config.toml; [summarizer] writes summaries and extracts facts."
+        after_help = "Examples:\n  icecore serve                        # on 127.0.0.1:7431, for this machine\n  icecore serve --addr 127.0.0.1:0     # on a free port, which is printed\n  icecore serve --root ./chats         # a store of its own, with a space for every end user\n  icecore serve --store postgres://…   # memory in a database, for as many servers as you like\n\nPoint a client's base URL at http://127.0.0.1:7431/v1 (Anthropic's clients: without /v1) and give it the token as its key.\nThe model behind it is [chat] of your config.toml; [summarizer] writes summaries and extracts facts."
     )]
     Serve(Lazy<serve::ServeArgs>),
     /// Print a login link for the dashboard of a running server
     #[command(
-        after_help = "Examples:\n  icecore serve                                 in one terminal\n  icecore dashboard                             in another: open the link that it prints\n  xdg-open \"$(icecore dashboard -q)\"\n\nThe link works once, within ten minutes; its code never reaches a log."
+        after_help = "Examples:\n  icecore serve                                 # in one terminal\n  icecore dashboard                             # in another: open the link that it prints\n  xdg-open \"$(icecore dashboard -q)\"\n\nThe link works once, within ten minutes; its code never reaches a log."
     )]
     Dashboard(Lazy<dashboard::DashboardArgs>),
     /// Serve the Model Context Protocol on standard input and output
     #[command(
-        after_help = "Examples:\n  claude mcp add icecore -- icecore mcp     Claude Code starts it by itself\n  icecore mcp --read-only                   only tools that read\n  icecore --vault ~/team mcp                another vault\n\nClients start it; it is of no use on a terminal. Its vault is the one named, else your own, never one that belongs to the\ncurrent folder. `icecore serve` serves the same at /mcp over HTTP."
+        after_help = "Examples:\n  claude mcp add icecore -- icecore mcp     # Claude Code starts it by itself\n  icecore mcp --read-only                   # only tools that read\n  icecore --vault ~/team mcp                # another vault\n\nClients start it; it has no use on a terminal. Its vault is the one named, else your own, never one that belongs to the\ncurrent folder. `icecore serve` serves the same at /mcp over HTTP."
     )]
     Mcp(Lazy<mcp::McpArgs>),
     /// Answer Anthropic's memory tool: JSON on standard input
@@ -392,7 +392,7 @@ enum CliCommand {
     MemoryTool(Lazy<memory_tool::MemoryToolArgs>),
     /// Connect a client: Claude Code, Codex, Cursor, VS Code, …
     #[command(
-        after_help = "Examples:\n  icecore install                          the clients of this machine\n  icecore install claude-code --dry-run    what would change\n  icecore install claude-code              shows the change, then asks\n  icecore install cursor --project --yes   for this project only, without asking\n  icecore install codex --vault ~/memory   bound to one vault\n\nComments, order and all other settings stay, and a backup is kept. `icecore uninstall` restores it."
+        after_help = "Examples:\n  icecore install                          # the clients of this machine\n  icecore install claude-code --dry-run    # what would change\n  icecore install claude-code              # shows the change, then asks\n  icecore install cursor --project --yes   # for this project only, without asking\n  icecore install codex --vault ~/memory   # bound to one vault\n\nComments, order and all other settings stay, and a backup is kept. `icecore uninstall` restores it."
     )]
     Install(Lazy<install::InstallArgs>),
     /// Remove icecore from a client's settings
@@ -402,17 +402,17 @@ enum CliCommand {
     Uninstall(Lazy<install::UninstallArgs>),
     /// Answer a client's hook; show what hooks injected
     #[command(
-        after_help = "Examples:\n  icecore hook session-start          what Claude Code and Codex call; see docs/hooks.md\n  icecore hook user-prompt-submit --client codex --vault ~/memory\n  echo '{\"session_id\":\"s1\",\"prompt\":\"which port?\"}' | icecore hook user-prompt-submit\n  icecore hook log                    what the last prompts were given, and why\n\nEvents: session-start, user-prompt-submit, pre-compact, post-compact, stop, subagent-stop, session-end; any other word does\nnothing. A hook reads one JSON object, prints one and exits with 0. `icecore status` and `icecore doctor` report what failed."
+        after_help = "Examples:\n  icecore hook session-start          # what Claude Code and Codex call; see docs/hooks.md\n  icecore hook user-prompt-submit --client codex --vault ~/memory\n  echo '{\"session_id\":\"s1\",\"prompt\":\"which port?\"}' | icecore hook user-prompt-submit\n  icecore hook log                    # what the last prompts were given, and why\n\nEvents: session-start, user-prompt-submit, pre-compact, post-compact, stop, subagent-stop, session-end; any other word does\nnothing. A hook reads one JSON object, prints one and exits with 0. `icecore status` and `icecore doctor` report what failed."
     )]
     Hook(Lazy<capture_control::HookArgs>),
     /// Stop capturing: for a while, a session or a project
     #[command(
-        after_help = "Examples:\n  icecore pause --for 1h             everything, for an hour\n  icecore pause --session last       the current session\n  icecore pause --project            the project of this folder\n  icecore pause --list\n  icecore pause --off                or `icecore resume`\n\nWhat is said meanwhile is not captured later either, when the transcript is read. A prompt that begins or ends with #private and\nthe answer to it are never captured; nor is text between <private> and </private>."
+        after_help = "Examples:\n  icecore pause --for 1h             # everything, for an hour\n  icecore pause --session last       # the current session\n  icecore pause --project            # the project of this folder\n  icecore pause --list\n  icecore pause --off                # or `icecore resume`\n\nWhat is said meanwhile is not captured later either, when the transcript is read. A prompt that begins or ends with #private and\nthe answer to it are never captured; nor is text between <private> and </private>."
     )]
     Pause(Lazy<capture_control::PauseArgs>),
     /// Resume capturing
     #[command(
-        after_help = "Examples:\n  icecore resume                     all pauses end\n  icecore resume --project app"
+        after_help = "Examples:\n  icecore resume                     # all pauses end\n  icecore resume --project app"
     )]
     Resume(Lazy<capture_control::ResumeArgs>),
     /// Show the schedule, the calendar and past runs
@@ -421,9 +421,9 @@ enum CliCommand {
         after_help = "Examples:\n  icecore jobs schedule\n  icecore jobs runs --limit 5"
     )]
     Jobs(Lazy<JobsCommand>),
-    /// Keep running and do the jobs that are due
+    /// Keep running and run jobs when they are due
     #[command(
-        after_help = "Examples:\n  icecore daemon\n  icecore daemon --once                                      for cron\n  icecore daemon --all-spaces --store postgres://db/chat     every space of a database, shared with other workers"
+        after_help = "Examples:\n  icecore daemon\n  icecore daemon --once                                      # for cron\n  icecore daemon --all-spaces --store postgres://db/chat     # every space of a database"
     )]
     Daemon(Lazy<summaries::DaemonArgs>),
     /// Check the configured models, fetch the embedding model
@@ -431,12 +431,12 @@ enum CliCommand {
     Model(Lazy<summaries::ModelCommand>),
     /// Check the integrity of everything stored
     #[command(
-        after_help = "Examples:\n  icecore verify                 exit 6 if anything fails\n  icecore verify --json | jq .ok"
+        after_help = "Examples:\n  icecore verify                 # exit 6 if anything fails\n  icecore verify --json | jq .ok"
     )]
     Verify,
     /// Diagnose problems; --fix repairs them
     #[command(
-        after_help = "Examples:\n  icecore doctor         check only\n  icecore doctor --fix   restore lost lines from snapshots, quarantine broken ones, rebuild what is derived"
+        after_help = "Examples:\n  icecore doctor         # check only\n  icecore doctor --fix   # restore lost lines, quarantine broken ones, rebuild derived data"
     )]
     Doctor(Lazy<vault::DoctorArgs>),
     /// Take a snapshot to return to, or list snapshots
@@ -451,7 +451,7 @@ enum CliCommand {
     Undo(Lazy<vault::UndoArgs>),
     /// Erase words, events, messages or a conversation permanently
     #[command(
-        after_help = "Examples:\n  icecore forget --matching \"the door code is 4711\" --dry-run   what would be erased, and where\n  icecore forget EVT-20260213-004 --reason \"she asked for it\"\n  icecore forget conversation/trip --history --yes              also from every snapshot\n\nWhole words match, whatever their case and spacing; a line that holds them is removed, with everything derived from it. A\ntombstone keeps the time, the actor and a hash, so that a later import does not bring them back. Backups and other clones are\nout of reach: docs/forgetting.md."
+        after_help = "Examples:\n  icecore forget --matching \"the door code is 4711\" --dry-run   # what would be erased, and where\n  icecore forget EVT-20260213-004 --reason \"she asked for it\"\n  icecore forget conversation/trip --history --yes              # also from every snapshot\n\nWhole words match, whatever their case and spacing; a line that holds them is removed, with everything derived from it. A\ntombstone keeps the time, the actor and a hash, so that a later import does not bring them back. Backups and other clones are\nout of reach: docs/forgetting.md."
     )]
     Forget(Lazy<forget::ForgetArgs>),
     /// Reindex, export, back up or configure a vault
@@ -462,7 +462,7 @@ enum CliCommand {
     Vault(Lazy<VaultCommand>),
     /// Merge the changes another machine made to the same vault
     #[command(
-        after_help = "Examples:\n  git fetch && icecore merge && git push    the upstream of this vault\n  icecore merge origin/main\n\nLines of both are kept, each once; what one machine has compacted or forgotten stays so. Ids that both gave are replaced on this\nmachine, with every reference to them. If a decision is needed, it is named and nothing is changed: docs/two-machines.md."
+        after_help = "Examples:\n  git fetch && icecore merge && git push    # the upstream of this vault\n  icecore merge origin/main\n\nLines of both are kept, each once; what one machine has compacted or forgotten stays so. Ids that both gave are replaced on this\nmachine, with every reference to them. If a decision is needed, it is named and nothing is changed: docs/two-machines.md."
     )]
     Merge(Lazy<merge::MergeArgs>),
     /// Merge one file for git: what `.git/config` names
@@ -495,7 +495,7 @@ enum CliCommand {
 enum SummaryCommand {
     /// Show drafts that were refused, and settle them
     #[command(
-        after_help = "Examples:\n  icecore summary review                        the refused drafts, and why\n  icecore summary review 2026-W07               one draft\n  icecore summary review 2026-W07 --accept      accept it as it is\n  icecore summary review 2026-W07 --edit new.md replace it\n  icecore summary review 2026-W07 --retry       ask the model again"
+        after_help = "Examples:\n  icecore summary review                         # the refused drafts, and why\n  icecore summary review 2026-W07                # one draft\n  icecore summary review 2026-W07 --accept       # accept it as it is\n  icecore summary review 2026-W07 --edit new.md  # replace it\n  icecore summary review 2026-W07 --retry        # ask the model again"
     )]
     Review(summaries::ReviewArgs),
     /// Mark a day as important or dull: it gets more or less room in summaries
@@ -509,17 +509,17 @@ enum SummaryCommand {
 enum InsightsCommand {
     /// Count the topics that came up again and again, and when
     #[command(
-        after_help = "Examples:\n  icecore insights trends                     the last twelve months\n  icecore insights trends --when 2026 --limit 40\n  icecore insights trends --about auth        what comes up together with it\n  icecore insights trends --json | jq -r '.topics[] | \"\\(.occasions) \\(.topic)\"'\n\nAn occasion is a session, or a day on which something was logged or learnt outside of one."
+        after_help = "Examples:\n  icecore insights trends                     # the last twelve months\n  icecore insights trends --when 2026 --limit 40\n  icecore insights trends --about auth        # what comes up together with it\n  icecore insights trends --json | jq -r '.topics[] | \"\\(.occasions) \\(.topic)\"'\n\nAn occasion is a session, or a day on which something was logged or learnt outside of one."
     )]
     Trends(insights::TrendsArgs),
-    /// Show what was at this time a month, half a year, one year and more years ago
+    /// Show what happened a month, half a year and whole years before a day
     #[command(
-        after_help = "Examples:\n  icecore insights lookback                   from today\n  icecore insights lookback 2026-02-13        from that day\n  icecore insights lookback yesterday --json"
+        after_help = "Examples:\n  icecore insights lookback                   # from today\n  icecore insights lookback 2026-02-13        # from that day\n  icecore insights lookback yesterday --json"
     )]
     Lookback(insights::LookbackArgs),
     /// List the periods similar to one, or merge them into one text
     #[command(
-        after_help = "Examples:\n  icecore insights similar                    the latest week, else the latest month\n  icecore insights similar 2026-W07\n  icecore insights similar 2026-02 --merge    the text of those months, each line once"
+        after_help = "Examples:\n  icecore insights similar                    # the latest week, else the latest month\n  icecore insights similar 2026-W07\n  icecore insights similar 2026-02 --merge    # the text of those months, each line once"
     )]
     Similar(insights::SimilarArgs),
 }
@@ -547,12 +547,12 @@ enum JobsCommand {
 enum VaultCommand {
     /// Rebuild everything that is derived from the files
     #[command(
-        after_help = "Examples:\n  icecore vault reindex            the index, open-loops.json and the search index; nothing else changes\n  icecore vault reindex --words    without the vectors, which take longest"
+        after_help = "Examples:\n  icecore vault reindex            # the index, open-loops.json and the search index\n  icecore vault reindex --words    # without the vectors, which take longest"
     )]
     Reindex(vault::ReindexArgs),
     /// Copy everything into a new vault; a memory in a database becomes a folder of files
     #[command(
-        after_help = "Examples:\n  icecore vault export ./copy --store postgres://db/chat --space anna   out of a database\n  icecore vault export /mnt/stick/memory                               another copy of a vault\n\nEvery document is copied byte for byte and compared. `icecore import --whole DIR` is the way back."
+        after_help = "Examples:\n  icecore vault export ./copy --store postgres://db/chat --space anna   # out of a database\n  icecore vault export /mnt/stick/memory                               # another copy of a vault\n\nEvery document is copied byte for byte and compared. `icecore import --whole DIR` is the way back."
     )]
     Export(transfer::ExportArgs),
     /// Back up everything into one file, verify such a file, or restore it
@@ -564,7 +564,7 @@ enum VaultCommand {
     /// Show, check or replace the settings
     #[command(
         subcommand,
-        after_help = "Examples:\n  icecore vault config show\n  icecore vault config check\n  icecore vault config set icecore.toml --space ann   for a memory in a database"
+        after_help = "Examples:\n  icecore vault config show\n  icecore vault config check\n  icecore vault config set icecore.toml --space ann   # for a memory in a database"
     )]
     Config(vault::ConfigCommand),
 }
@@ -573,7 +573,7 @@ enum VaultCommand {
 enum DbCommand {
     /// Bring the tables of a database up to date
     #[command(
-        after_help = "Examples:\n  icecore db migrate --store postgres://admin@host/name --dry-run   the steps that are due\n  icecore db migrate --store postgres://admin@host/name\n  icecore db migrate --store postgres://admin@host/name --create-login store   also the login of servers"
+        after_help = "Examples:\n  icecore db migrate --store postgres://admin@host/name --dry-run   # the steps that are due\n  icecore db migrate --store postgres://admin@host/name\n  icecore db migrate --store postgres://admin@host/name --create-login store   # and a login"
     )]
     Migrate(maintenance::MigrateTablesArgs),
     /// Add, list, rotate or revoke tokens
@@ -700,7 +700,7 @@ pub fn report_usage_error(error: &clap::Error) -> ExitCode {
         let message = message.trim_start_matches("error: ").trim_end();
         let told =
             serde_json::json!({ "error": { "kind": "usage", "exit": 2, "message": message } });
-        let _ = writeln!(std::io::stderr(), "{told}");
+        let _ = std::io::stderr().write_all(format!("{told}\n").as_bytes());
         return ExitCode::from(2);
     }
     let _ = error.print();
@@ -923,39 +923,48 @@ fn print_manual(names: &[String], out: &mut Output) -> Result<()> {
 mod parse {
     use super::*;
 
+    /// Parses an event id.
     pub fn id(text: &str) -> Result<EventId, ParseEventIdError> {
         EventId::parse_lenient(text)
     }
 
+    /// Reads a secret; it is never printed.
     #[expect(clippy::unnecessary_wraps, reason = "any text is a secret; clap wants a Result")]
     pub fn secret(text: &str) -> Result<SecretString, std::convert::Infallible> {
         Ok(text.into())
     }
 
+    /// Parses an event type.
     pub fn kind(text: &str) -> Result<EventType, ParseEnumError> {
         text.parse()
     }
 
+    /// Parses a priority.
     pub fn priority(text: &str) -> Result<Priority, ParseEnumError> {
         text.parse()
     }
 
+    /// Parses an origin.
     pub fn origin(text: &str) -> Result<Origin, ParseEnumError> {
         text.parse()
     }
 
+    /// Parses the kind of an entity.
     pub fn entity_kind(text: &str) -> Result<EntityKind, ParseEnumError> {
         text.parse()
     }
 
+    /// Parses a scope.
     pub fn scope(text: &str) -> Result<Scope, ParseEnumError> {
         text.parse()
     }
 
+    /// Parses a role or an alias of one.
     pub fn role(text: &str) -> Result<Role, ParseEnumError> {
         Role::from_alias(text).map_or_else(|| text.parse(), Ok)
     }
 
+    /// Parses a moment, which needs an offset.
     pub fn moment(text: &str) -> Result<Moment, String> {
         match Moment::parse(text) {
             Some(read) if !read.offset_assumed => Ok(read.moment),
@@ -963,19 +972,23 @@ mod parse {
         }
     }
 
+    /// Checks that a text is JSON.
     pub fn json(text: &str) -> Result<String, String> {
         let value: Result<serde_json::Value, _> = serde_json::from_str(text);
         value.map(|value| value.to_string()).map_err(|error| format!("this is not JSON: {error}"))
     }
 
+    /// Parses the format of a transcript.
     pub fn shape(text: &str) -> Result<TranscriptFormat, ParseEnumError> {
         text.parse()
     }
 
+    /// Parses a period.
     pub fn period(text: &str) -> Result<Period, ParsePeriodError> {
         text.parse()
     }
 
+    /// Parses what to roll up.
     pub fn what(text: &str) -> Result<summaries::RollupScope, ParseEnumError> {
         if text == "due" {
             Ok(summaries::RollupScope::Due)
@@ -984,6 +997,7 @@ mod parse {
         }
     }
 
+    /// Parses an importance mark.
     pub fn mark(text: &str) -> Result<summaries::ImportanceMark, String> {
         match text {
             "none" | "ordinary" => Ok(summaries::ImportanceMark(None)),
@@ -1008,6 +1022,7 @@ mod parse {
             .ok_or_else(|| "write a number such as 20000 or 20k".into())
     }
 
+    /// Parses a date in natural language.
     pub fn when(text: &str, today: jiff::civil::Date) -> Result<NaturalDate> {
         icecore_domain::natural_date::parse(text, today).map_err(|error| {
             crate::error::AppError::new(crate::error::Exit::Usage, error.to_string()).into()

@@ -133,11 +133,17 @@ impl Output {
         self.line(format!("{{{}:{value}}}", serde_json::to_string(name)?))
     }
 
+    /// Writes a line to stderr. One call writes it, so that it is never there in part or mixed with
+    /// the line of another process.
+    fn message_line(&mut self, text: &str) {
+        let _ = self.talk.write_all(format!("{text}\n").as_bytes());
+    }
+
     /// Prints a message; not with --quiet or --json.
     pub fn info(&mut self, text: impl AsRef<str>) {
         if !self.quiet && !self.json {
             let _ = self.flush();
-            let _ = writeln!(self.talk, "{}", text.as_ref());
+            self.message_line(text.as_ref());
         }
     }
 
@@ -151,17 +157,17 @@ impl Output {
     /// Prints a warning, whatever the options.
     pub fn warn(&mut self, text: impl AsRef<str>) {
         let _ = self.flush();
-        let _ = writeln!(self.talk, "{YELLOW}warning:{YELLOW:#} {}", text.as_ref());
+        self.message_line(&format!("{YELLOW}warning:{YELLOW:#} {}", text.as_ref()));
     }
 
     /// Prints an error.
     pub fn error(&mut self, text: &str) {
-        let _ = writeln!(self.talk, "{RED}error:{RED:#} {text}");
+        self.message_line(&format!("{RED}error:{RED:#} {text}"));
     }
 
     /// Prints an error as JSON.
     pub fn error_json(&mut self, value: &serde_json::Value) {
-        let _ = writeln!(self.talk, "{value}");
+        self.message_line(&value.to_string());
     }
 
     /// Whether messages go to a terminal, not to the journal of a service or a file.

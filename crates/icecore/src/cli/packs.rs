@@ -21,7 +21,7 @@ pub enum PackCommand {
     /// The context of a new session: the latest month, this week, today's sessions; at most 35,840
     /// bytes
     #[command(
-        after_help = "Examples:\n  icecore pack upload                       also written to primers/upload/UPLOAD_PACKAGE.md\n  icecore pack upload --date 2026-02-13     as it was on that day\n  icecore pack upload --json | jq .left_out"
+        after_help = "Examples:\n  icecore pack upload                       # also written to primers/upload/UPLOAD_PACKAGE.md\n  icecore pack upload --date 2026-02-13     # as it was on that day\n  icecore pack upload --json | jq .left_out"
     )]
     Upload(UploadPackArgs),
     /// Yesterday and today in full, then days, weeks, months, years; at most 20,000 tokens
@@ -31,7 +31,7 @@ pub enum PackCommand {
     Pyramid(PyramidPackArgs),
     /// What matters now, on one page of eight sections; at most 3,000 words
     #[command(
-        after_help = "Examples:\n  icecore pack recall                     also written to recall/pack.md\n  icecore pack recall --date 2026-02-13   as it was at the end of that day\n  icecore pack recall --scope project:app with what holds in one project\n  icecore pack recall --json | jq .left_out"
+        after_help = "Examples:\n  icecore pack recall                       # also written to recall/pack.md\n  icecore pack recall --date 2026-02-13     # as it was at the end of that day\n  icecore pack recall --scope project:app   # with what applies in one project\n  icecore pack recall --json | jq .left_out"
     )]
     Recall(RecallPackArgs),
     /// The context of one prompt: the three oldest commitments and the pages its words trigger
@@ -42,7 +42,7 @@ pub enum PackCommand {
     /// The start of an assistant's session: who is who, the recall pack, the saved state, the last
     /// logs; at most 9,000 characters
     #[command(
-        after_help = "Examples:\n  icecore pack session-start\n  icecore pack session-start --kind side       without MEMORY.md\n  icecore pack session-start --budget 4000c"
+        after_help = "Examples:\n  icecore pack session-start\n  icecore pack session-start --kind side       # without MEMORY.md\n  icecore pack session-start --budget 4000c"
     )]
     SessionStart(SessionStartPackArgs),
     /// The context of a chat: rules, facts, turns in short, the last turns verbatim
@@ -141,7 +141,7 @@ pub struct ZoomArgs {
     /// The summary instead of the original words
     #[arg(long)]
     summary: bool,
-    /// Only of this conversation
+    /// Only from this conversation
     #[arg(long, value_name = "NAME")]
     conversation: Option<String>,
 }
@@ -162,6 +162,7 @@ fn parse_date(text: Option<&str>, open: &OpenMemory) -> Result<Option<jiff::civi
     Ok(Some(span.first))
 }
 
+/// Runs `icecore pack`.
 pub async fn print_pack_for(
     open: &OpenMemory,
     global: &GlobalArgs,
@@ -278,6 +279,7 @@ fn print_pack(pack: &Pack, out: &mut Output) -> Result<()> {
     Ok(())
 }
 
+/// Runs `icecore zoom`.
 pub async fn zoom(open: &OpenMemory, zoom: &ZoomArgs, out: &mut Output) -> Result<()> {
     let when = parse::when(&zoom.when.join(" "), open.memory.now().day())?;
     let zoomed =
@@ -286,7 +288,7 @@ pub async fn zoom(open: &OpenMemory, zoom: &ZoomArgs, out: &mut Output) -> Resul
         if zoomed.summaries.is_empty() {
             return Err(nothing_found(
                 &when.to_string(),
-                "has been summarized of it yet; `icecore zoom` without --summary shows the words",
+                "it is not summarized yet; `icecore zoom` without --summary shows the messages",
             )
             .into());
         }
@@ -315,8 +317,8 @@ pub async fn zoom(open: &OpenMemory, zoom: &ZoomArgs, out: &mut Output) -> Resul
         return Ok(());
     }
     if zoomed.records.is_empty() {
-        let what = zoom.conversation.as_ref().map_or("was said then".into(), |name| {
-            format!("was said in {} then", sanitize::one_line(name))
+        let what = zoom.conversation.as_ref().map_or("there are no messages".into(), |name| {
+            format!("there are no messages in {}", sanitize::one_line(name))
         });
         return Err(nothing_found(&when.to_string(), &what).into());
     }
@@ -366,5 +368,5 @@ pub async fn zoom(open: &OpenMemory, zoom: &ZoomArgs, out: &mut Output) -> Resul
 }
 
 fn nothing_found(when: &str, what: &str) -> AppError {
-    AppError::new(Exit::NotFound, format!("{when}: nothing {what}"))
+    AppError::new(Exit::NotFound, format!("{when}: {what}"))
 }

@@ -29,7 +29,7 @@ pub enum QuarantineCommand {
     Confirm(ConfirmQuarantinedArgs),
     /// Drop a statement; the same words do not bring it back
     #[command(
-        after_help = "Examples:\n  icecore quarantine drop EVT-20260213-001\n  icecore quarantine drop --session app/s1       everything of a session\n  icecore quarantine drop --origin import\n  icecore quarantine drop --all"
+        after_help = "Examples:\n  icecore quarantine drop EVT-20260213-001\n  icecore quarantine drop --session app/s1       # everything of a session\n  icecore quarantine drop --origin import\n  icecore quarantine drop --all"
     )]
     Drop(DropQuarantinedArgs),
 }
@@ -95,6 +95,7 @@ impl QuarantineFilterArgs {
     }
 }
 
+/// Runs `icecore quarantine`.
 pub async fn run_quarantine(
     open: &OpenMemory,
     asked: &QuarantineCommand,
@@ -174,11 +175,11 @@ fn quarantine_row(one: &QuarantinedEvent, narrow: bool) -> Vec<Cell> {
     };
     let mut words = format!("\u{201c}{}\u{201d}", event_format::one_line_excerpt(&one.content));
     if one.as_a_rule {
-        words.push_str(" (came as a rule)");
+        words.push_str(" (looks like a rule)");
     }
     let mut row = vec![Cell::new(one.id).fg(Color::Cyan), Cell::new(from)];
     if !narrow {
-        row.push(Cell::new(one.said.get(..16).unwrap_or(&one.said).replace('T', " ")));
+        row.push(Cell::new(one.said_at.get(..16).unwrap_or(&one.said_at).replace('T', " ")));
         row.push(Cell::new(one.kind));
     }
     row.push(Cell::new(words));

@@ -30,7 +30,7 @@ pub struct SearchArgs {
     /// A question or a few words; "in quotes" for an exact phrase
     #[arg(value_name = "QUERY", required_unless_present = "queries")]
     query: Vec<String>,
-    /// Only of this time: yesterday, last month, 2026-W07, feb 2026 …
+    /// Only from this time: yesterday, last month, 2026-W07, feb 2026 …
     #[arg(long, value_name = "WHEN")]
     when: Option<String>,
     /// Only what is older than this day or moment
@@ -40,7 +40,7 @@ pub struct SearchArgs {
     /// more than once
     #[arg(long, value_name = "KIND", value_parser = parse_kind)]
     kind: Vec<PassageKind>,
-    /// Only of this conversation
+    /// Only from this conversation
     #[arg(long, value_name = "NAME")]
     conversation: Option<String>,
     /// At most this many hits
@@ -111,6 +111,7 @@ impl SearchArgs {
     }
 }
 
+/// Runs `icecore search`.
 pub async fn search(open: &OpenMemory, search: &SearchArgs, out: &mut Output) -> Result<()> {
     let looking = search.to_request(open)?;
     // Without a usable model keyword search still works.

@@ -51,6 +51,7 @@ pub struct ServeArgs {
     forward_auth: bool,
 }
 
+/// Runs `icecore serve`.
 pub async fn serve(global: &GlobalArgs, serve: &ServeArgs, out: &mut Output) -> Result<()> {
     if global.now.is_some() {
         return Err(
@@ -147,7 +148,7 @@ pub async fn serve(global: &GlobalArgs, serve: &ServeArgs, out: &mut Output) -> 
 fn print_startup(
     out: &mut Output,
     addr: &SocketAddr,
-    home: &StoreLocation,
+    location: &StoreLocation,
     token: &TokenSource,
     models: &bootstrap::Models,
     link: Option<&str>,
@@ -155,15 +156,15 @@ fn print_startup(
     let token = match token {
         TokenSource::Set(name) => format!("from {name}"),
         TokenSource::File(file) => format!("in {}", file.display()),
-        TokenSource::Made(file) => format!("made just now, in {}", file.display()),
+        TokenSource::Made(file) => format!("created now, in {}", file.display()),
     };
     if out.is_json() {
-        out.json(&serde_json::json!({ "addr": addr.to_string(), "home": home.to_string(), "token": token, "login": link }))?;
+        out.json(&serde_json::json!({ "addr": addr.to_string(), "home": location.to_string(), "token": token, "login": link }))?;
         return out.flush();
     }
     out.line(format!("Listening on http://{addr}"))?;
     out.flush()?;
-    out.info(format!("  memory   {home}"));
+    out.info(format!("  memory   {location}"));
     out.info(format!("  token    {token}"));
     let (chat, place) = (&models.settings.chat, models.place.display());
     match chat.provider {

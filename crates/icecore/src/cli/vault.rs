@@ -101,13 +101,14 @@ pub async fn create_vault(
     Ok(NewVault { open, zone, git, notes })
 }
 
+/// Runs `icecore init`.
 pub async fn init(global: &GlobalArgs, init: &InitArgs, out: &mut Output) -> Result<()> {
     if let Some(open) = bootstrap::adopt_clone(global, init.folder.as_deref()).await? {
         if out.is_json() {
             return out.json(&json!({ "vault": open.place.base_name(), "set_up": true }));
         }
         out.line(format!("{GREEN}Set up{GREEN:#} the clone in {BOLD}{}{BOLD:#}", open.place))?;
-        out.info("  snapshots are kept in its repository, and git merges memory by icecore");
+        out.info("  snapshots go to its repository, and git merges memory files with icecore");
         out.info("");
         out.info(format!("Next:  {CYAN}git fetch && icecore merge && git push{CYAN:#}"));
         return Ok(());
@@ -123,17 +124,14 @@ pub async fn init(global: &GlobalArgs, init: &InitArgs, out: &mut Output) -> Res
         return out.json(&told);
     }
     let (made, kept) = match open.place.space_name() {
-        None => (
-            format!("a vault{GREEN:#} in {BOLD}{}{BOLD:#}", open.place),
-            ", snapshots are kept in git",
-        ),
+        None => (format!("a vault{GREEN:#} in {BOLD}{}{BOLD:#}", open.place), ", snapshots in git"),
         Some(space) => (
             format!("space {space}{GREEN:#} in {BOLD}{}{BOLD:#}", open.place.base_name()),
-            ", snapshots are kept beside it",
+            ", snapshots in the database",
         ),
     };
-    out.line(format!("{GREEN}Made {made}"))?;
-    out.info(format!("  days are those of {zone}{}", if git { kept } else { "" }));
+    out.line(format!("{GREEN}Created {made}"))?;
+    out.info(format!("  time zone {zone}{}", if git { kept } else { "" }));
     for note in notes {
         out.warn(note);
     }
@@ -164,6 +162,7 @@ pub async fn init(global: &GlobalArgs, init: &InitArgs, out: &mut Output) -> Res
     Ok(())
 }
 
+/// Runs `icecore status`.
 pub async fn status(open: &OpenMemory, out: &mut Output) -> Result<()> {
     ledger::print_scan(&open.memory.scan_recent_logs().await, out);
     let status = open.memory.load_status().await?;
@@ -312,6 +311,7 @@ fn print_counts(status: &MemoryStatus, out: &mut Output) -> Result<()> {
     Ok(())
 }
 
+/// Runs `icecore verify`.
 pub async fn verify(open: &OpenMemory, out: &mut Output) -> Result<()> {
     let verdict = open.memory.verify().await?;
     if out.is_json() {
@@ -325,6 +325,7 @@ pub async fn verify(open: &OpenMemory, out: &mut Output) -> Result<()> {
     if verdict.ok { Ok(()) } else { Err(AppError::silent(Exit::Damaged).into()) }
 }
 
+/// Prints the result of a verification.
 pub fn print_verdict(verdict: &VerifyReport, out: &mut Output) -> Result<()> {
     ledger::print_scan(&verdict.noticed, out);
     for (check, passed) in &verdict.checks {
@@ -351,6 +352,7 @@ pub fn print_verdict(verdict: &VerifyReport, out: &mut Output) -> Result<()> {
     Ok(())
 }
 
+/// Runs `icecore doctor`.
 pub async fn doctor(open: &OpenMemory, doctor: &DoctorArgs, out: &mut Output) -> Result<()> {
     let troubles = open.memory.hook_failures().await?;
     if !doctor.fix && out.is_json() {
@@ -384,12 +386,12 @@ pub async fn doctor(open: &OpenMemory, doctor: &DoctorArgs, out: &mut Output) ->
 
 /// Prints the failures of hooks in the last days.
 fn print_hook_failures(troubles: &[HookFailure], out: &mut Output) -> Result<()> {
-    const MAX_SHOWN: usize = 10;
+    const MAX_SHOWN_FAILURES: usize = 10;
     if troubles.is_empty() {
         return Ok(());
     }
     out.line(format!("{YELLOW}Hooks failed{YELLOW:#}"))?;
-    for trouble in troubles.iter().take(MAX_SHOWN) {
+    for trouble in troubles.iter().take(MAX_SHOWN_FAILURES) {
         let at = trouble.ts.get(..16).unwrap_or(&trouble.ts).replace('T', " ");
         out.line(format!(
             "  {DIM}{at}{DIM:#} {CYAN}{}{CYAN:#} {}",
@@ -397,8 +399,8 @@ fn print_hook_failures(troubles: &[HookFailure], out: &mut Output) -> Result<()>
             sanitize::one_line(&trouble.what)
         ))?;
     }
-    if troubles.len() > MAX_SHOWN {
-        out.line(format!("  and {} more", troubles.len() - MAX_SHOWN))?;
+    if troubles.len() > MAX_SHOWN_FAILURES {
+        out.line(format!("  and {} more", troubles.len() - MAX_SHOWN_FAILURES))?;
     }
     out.line("")
 }
@@ -410,6 +412,7 @@ pub struct ReindexArgs {
     words: bool,
 }
 
+/// Rebuilds all derived data.
 pub async fn reindex(open: &OpenMemory, reindex: &ReindexArgs, out: &mut Output) -> Result<()> {
     let bar = out.byte_bar("Reading the ledger");
     let (events, open_loops, noticed) = open.memory.reindex(&progress_updater(&bar)).await?;
@@ -468,6 +471,7 @@ async fn set_config(open: &OpenMemory, file: &Path, out: &mut Output) -> Result<
     if out.is_json() { out.json(&policy) } else { Ok(out.line("icecore.toml is replaced")?) }
 }
 
+/// Shows, checks or replaces the settings of the vault.
 pub async fn config(open: &OpenMemory, config: &ConfigCommand, out: &mut Output) -> Result<()> {
     if let ConfigCommand::Set { file } = config {
         return set_config(open, file, out).await;
@@ -488,6 +492,7 @@ pub async fn config(open: &OpenMemory, config: &ConfigCommand, out: &mut Output)
     }
 }
 
+/// Runs `icecore snapshot`.
 pub async fn snapshot(open: &OpenMemory, snapshot: &SnapshotArgs, out: &mut Output) -> Result<()> {
     let zone = open.memory.policy().zone()?;
     if snapshot.list {
@@ -534,6 +539,7 @@ fn short_id(id: &str) -> &str {
     &id[..8.min(id.len())]
 }
 
+/// Runs `icecore undo`.
 pub async fn undo(open: &OpenMemory, undo: &UndoArgs, out: &mut Output) -> Result<()> {
     let undone = open.memory.undo(undo.to.as_deref()).await?;
     if out.is_json() {

@@ -161,10 +161,10 @@ pub fn router<S: Clone + Send + Sync + 'static>() -> Router<S> {
 mod tests {
     use super::*;
 
-    /// What is sent the first time, in all.
+    /// All files that the first visit downloads.
     const MOST_BYTES: usize = 150_000;
 
-    fn asked(headers: &[(HeaderName, &'static str)]) -> HeaderMap {
+    fn request_headers(headers: &[(HeaderName, &'static str)]) -> HeaderMap {
         headers
             .iter()
             .map(|(name, value)| (name.clone(), HeaderValue::from_static(value)))
@@ -233,9 +233,9 @@ mod tests {
             ("br", false),
             ("", false),
         ] {
-            let first = ready.respond(&asked(&[(ACCEPT_ENCODING, encodings)]));
+            let first = ready.respond(&request_headers(&[(ACCEPT_ENCODING, encodings)]));
             assert_eq!(first.headers().contains_key(CONTENT_ENCODING), small, "{encodings}");
-            let mut again = asked(&[(ACCEPT_ENCODING, encodings)]);
+            let mut again = request_headers(&[(ACCEPT_ENCODING, encodings)]);
             again.insert(IF_NONE_MATCH, first.headers().get(ETAG).unwrap().clone());
             assert_eq!(ready.respond(&again).status(), 304, "{encodings}");
             again.insert(IF_NONE_MATCH, HeaderValue::from_static("\"another\""));

@@ -170,7 +170,7 @@ pub fn is_hook_call(words: &[OsString], is_command: impl Fn(&str) -> bool) -> bo
         return false;
     }
     match plain.iter().position(|word| word.to_str().is_some_and(&is_command)) {
-        // `icecore hook log` is no event but a command for people.
+        // `icecore hook log` is not an event but a command for people.
         Some(at) => {
             plain[at] == HOOK_COMMAND && plain.get(at + 1).is_none_or(|event| *event != LOG)
         }
@@ -194,6 +194,7 @@ impl HookCall {
         }
     }
 
+    /// Parses the arguments of a hook call. Never fails: a hook must not block its client.
     pub fn parse(words: &[OsString]) -> Self {
         let (mut plain, mut options) = split_options(words, false);
         if !plain.iter().any(|word| *word == HOOK_COMMAND) {

@@ -23,7 +23,7 @@ use std::time::Duration;
 use icecore_engine::{
     Error as EngineError, InjectedContext, LiveSession, PackBudget, SessionStart, SubagentReport,
 };
-use icecore_store::Error as StoreError;
+use icecore_store::{Error as StoreError, ErrorKind as StoreErrorKind};
 use pollster::block_on;
 use serde_json::{Value, json};
 
@@ -81,23 +81,23 @@ fn answer_within_timeout(call: &HookCall) -> HookAnswer {
     };
     if let Err(error) = thread::Builder::new().spawn(work) {
         return HookAnswer {
-            message: Some(not_kept_message(&error.to_string())),
+            message: Some(not_recorded_message(&error.to_string())),
             ..HookAnswer::default()
         };
     }
     let mut answer = match receive.recv_timeout(call.event.timeout()) {
         Ok(Ok(answer)) => answer,
-        Ok(Err(panic)) => HookAnswer::interrupted(
+        Ok(Err(panic)) => HookAnswer::after_interruption(
             call,
             format!("a defect of icecore: {}", panic_message(panic.as_ref())),
         ),
-        Err(_) => HookAnswer::interrupted(
+        Err(_) => HookAnswer::after_interruption(
             call,
             format!("not done within {} ms", call.event.timeout().as_millis()),
         ),
     };
     if let Some(why) = answer.unsaved.take() {
-        answer.message = Some(not_kept_message(&why));
+        answer.message = Some(not_recorded_message(&why));
         answer.complaints.push(format!("nothing was stored: {why}"));
     }
     let complaints: Vec<String> = answer.complaints.drain(..).collect();
@@ -112,13 +112,13 @@ fn answer_within_timeout(call: &HookCall) -> HookAnswer {
         let noted = thread::Builder::new().spawn(noting).is_ok()
             && receive.recv_timeout(NOTE_TIMEOUT).unwrap_or(false);
         if !noted && answer.message.is_none() {
-            answer.message = Some(not_kept_message(&first));
+            answer.message = Some(not_recorded_message(&first));
         }
     }
     answer
 }
 
-fn not_kept_message(why: &str) -> String {
+fn not_recorded_message(why: &str) -> String {
     format!("icecore: nothing can be stored: {why}")
 }
 
@@ -192,19 +192,19 @@ fn read_input() -> Result<Vec<u8>, String> {
 
 async fn handle_event(
     call: &HookCall,
-    heard: &HookPayload,
+    payload: &HookPayload,
     open: &OpenMemory,
 ) -> anyhow::Result<HookAnswer> {
     let memory = &open.memory;
-    let session = &heard.session;
+    let session = &payload.session;
     let room = PackBudget {
         chars: MAX_INJECTED_CHARS,
-        tokens: (heard.client == HookClient::Codex).then_some(MAX_CODEX_TOKENS),
+        tokens: (payload.client == HookClient::Codex).then_some(MAX_CODEX_TOKENS),
     };
     let mut answer = HookAnswer::default();
     match call.event {
         HookEvent::SessionStart => {
-            let begun = match heard.source.as_deref() {
+            let begun = match payload.source.as_deref() {
                 Some("compact") => SessionStart::Compacted,
                 Some("resume" | "fork") => SessionStart::Resumed,
                 _ => SessionStart::New,
@@ -218,7 +218,7 @@ async fn handle_event(
             }
         }
         HookEvent::UserPromptSubmit => {
-            if let Some(prompt) = &heard.prompt {
+            if let Some(prompt) = &payload.prompt {
                 let most = PackBudget {
                     chars: room.chars.min(memory.policy().recall.max_chars_per_prompt),
                     ..room
@@ -227,8 +227,8 @@ async fn handle_event(
                     HookAnswer::with_injected(memory.record_prompt(session, prompt, most).await?);
             }
         }
-        HookEvent::SubagentStop if heard.agent_id.is_some() => {
-            let read = heard
+        HookEvent::SubagentStop if payload.agent_id.is_some() => {
+            let read = payload
                 .agent_transcript
                 .as_deref()
                 .map(|path| transcript::read_transcript(path, transcript::MAX_BYTES_WHILE_WAITING));
@@ -237,20 +237,20 @@ async fn handle_event(
                 Some(Err(refused)) => (None, Some(refused.why)),
                 None => (None, None),
             };
-            let id = heard.agent_id.clone().unwrap_or_default();
+            let id = payload.agent_id.clone().unwrap_or_default();
             let helper = SubagentReport {
                 id,
-                kind: heard.agent.clone(),
-                reply: heard.reply.clone(),
+                kind: payload.agent.clone(),
+                reply: payload.reply.clone(),
                 transcript: text,
             };
             answer.complaints = memory.record_subagent(session, &helper).await?.complaints;
             answer.complaints.extend(complaint);
         }
         HookEvent::Stop | HookEvent::SubagentStop => {
-            if let Some(reply) = &heard.reply {
+            if let Some(reply) = &payload.reply {
                 let name = (call.event == HookEvent::SubagentStop)
-                    .then(|| heard.agent.as_deref().unwrap_or("agent"));
+                    .then(|| payload.agent.as_deref().unwrap_or("agent"));
                 let taken = memory.record_reply(session, reply, name).await?;
                 answer.complaints = taken.complaints;
             }
@@ -259,14 +259,14 @@ async fn handle_event(
         HookEvent::PreCompact if memory.is_provisional() => {}
         HookEvent::PreCompact => {
             // The state of the session is saved even if its transcript cannot be read now.
-            match import_transcript(open, heard).await {
+            match import_transcript(open, payload).await {
                 Ok(complaint) => answer.complaints.extend(complaint),
                 Err(error) => answer.complaints.push(crate::error::http_status_of(&error).2),
             }
-            memory.save_compaction_state(session, heard.wish.as_deref()).await?;
+            memory.save_compaction_state(session, payload.instructions.as_deref()).await?;
         }
         HookEvent::PostCompact => {
-            if let Some(summary) = &heard.summary {
+            if let Some(summary) = &payload.summary {
                 memory.save_compaction_summary(session, summary).await?;
             }
         }
@@ -284,15 +284,15 @@ async fn handle_event(
 /// Imports the transcript of a session as far as it is written; returns a problem, if any.
 async fn import_transcript(
     open: &OpenMemory,
-    heard: &HookPayload,
+    payload: &HookPayload,
 ) -> anyhow::Result<Option<String>> {
-    let Some(path) = &heard.session.transcript else { return Ok(None) };
+    let Some(path) = &payload.session.transcript else { return Ok(None) };
     let text = match transcript::read_transcript(path, transcript::MAX_BYTES_WHILE_WAITING) {
         Ok(Some(text)) => text,
         Ok(None) => return Ok(None),
         Err(refused) => return Ok(Some(refused.why)),
     };
-    match open.memory.import_live_transcript(&heard.session, &text).await {
+    match open.memory.import_live_transcript(&payload.session, &text).await {
         Ok(_) | Err(EngineError::NotFound(_)) => Ok(None),
         Err(error) => Err(error.into()),
     }
@@ -329,7 +329,7 @@ impl HookAnswer {
     }
 
     /// The work was interrupted; how far it got is unknown.
-    fn interrupted(call: &HookCall, why: String) -> Self {
+    fn after_interruption(call: &HookCall, why: String) -> Self {
         let unsure = "the text is stored at the latest when the session's transcript is read";
         let message = call.event.carries_text().then(|| format!("icecore: {why}; {unsure}"));
         Self { message, complaints: vec![why], ..Self::default() }
@@ -337,9 +337,9 @@ impl HookAnswer {
 
     /// The store cannot be used. The user is informed if text is lost, and at a session start,
     /// where it can still be fixed.
-    fn store_unavailable(call: &HookCall, heard: &HookPayload, error: &anyhow::Error) -> Self {
+    fn store_unavailable(call: &HookCall, payload: &HookPayload, error: &anyhow::Error) -> Self {
         let why = crate::error::http_status_of(error).2;
-        if heard.has_text(call.event) {
+        if payload.has_text(call.event) {
             return Self { unsaved: Some(why), ..Self::default() };
         }
         let shown = call.event == HookEvent::SessionStart && !is_temporary(error);
@@ -354,12 +354,12 @@ impl HookAnswer {
     async fn add_settings_warning(
         &mut self,
         call: &HookCall,
-        heard: &HookPayload,
+        payload: &HookPayload,
         open: &OpenMemory,
         mistake: &anyhow::Error,
     ) {
         let why = crate::error::http_status_of(mistake).2;
-        let is_first = open.memory.record_warning(&heard.session, &why).await.unwrap_or(true);
+        let is_first = open.memory.record_warning(&payload.session, &why).await.unwrap_or(true);
         if is_first || call.event == HookEvent::SessionStart {
             let until = "messages are queued in a note until that is fixed";
             self.message = Some(format!("icecore: memory is not available: {why}; {until}"));
@@ -387,7 +387,10 @@ fn is_temporary(error: &anyhow::Error) -> bool {
     let busy = |error: &StoreError| {
         matches!(
             error,
-            StoreError::Busy { .. } | StoreError::Conflict { .. } | StoreError::Overloaded(_)
+            StoreError {
+                kind: StoreErrorKind::Busy | StoreErrorKind::Conflict | StoreErrorKind::Overloaded,
+                ..
+            }
         )
     };
     error.downcast_ref::<StoreError>().is_some_and(busy)

@@ -24,12 +24,13 @@ pub struct HookPayload {
     pub agent_id: Option<String>,
     pub agent_transcript: Option<String>,
     /// The user's instructions for a compaction.
-    pub wish: Option<String>,
+    pub instructions: Option<String>,
     /// The result of a compaction.
     pub summary: Option<String>,
 }
 
 impl HookPayload {
+    /// Parses a client's payload.
     pub fn parse(input: &[u8], call: &HookCall) -> Result<Self, String> {
         // A client may cut text inside a character; the rest is still valid.
         let text = String::from_utf8_lossy(input);
@@ -83,7 +84,7 @@ impl HookPayload {
             agent: name("agent_type"),
             agent_id: name("agent_id"),
             agent_transcript: text("agent_transcript_path"),
-            wish: text("custom_instructions"),
+            instructions: text("custom_instructions"),
             summary: text("compact_summary"),
         }
     }

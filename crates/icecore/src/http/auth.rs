@@ -176,7 +176,7 @@ impl ServerToken {
     }
 }
 
-/// The token in the file that icecore created; if others can read it, it is no secret any more.
+/// The token in the file that icecore created; if others can read it, it is not a secret any more.
 fn read_private_file(file: &Path) -> anyhow::Result<String> {
     let found =
         std::fs::metadata(file).with_context(|| format!("{} cannot be read", file.display()))?;
@@ -410,7 +410,7 @@ impl RequestGuard {
                 admitted: false,
             }),
             Err(AccessDenied::Unknown) => {
-                Err(unauthorized(headers, self.keys.access.is_some()).into())
+                Err(unauthorized_error(headers, self.keys.access.is_some()).into())
             }
             Err(denied) => {
                 Err(RejectedRequest { refusal: HttpError::from_denied(&denied), by: held })
@@ -532,7 +532,7 @@ fn sent_credentials(headers: &HeaderMap) -> [Option<&[u8]>; 2] {
 
 /// The error for a missing or invalid token. Wrong, expired and revoked look the same to the
 /// caller.
-fn unauthorized(headers: &HeaderMap, has_tokens: bool) -> HttpError {
+fn unauthorized_error(headers: &HeaderMap, has_tokens: bool) -> HttpError {
     let said = match sent_credentials(headers) {
         [None, None] => {
             "no token was sent; send the server's token as `Authorization: Bearer …` or as the API key of your client"
@@ -573,7 +573,7 @@ pub struct AuditSubject {
 
 /// Admits or rejects a request, counts it and writes the audit log.
 pub(super) async fn guard_request(
-    State(house): State<Arc<AppState>>,
+    State(app): State<Arc<AppState>>,
     mut request: Request,
     next: Next,
 ) -> Response {
@@ -583,7 +583,7 @@ pub(super) async fn guard_request(
     let by;
     // A token lookup costs something too, so the request limit is checked first; health checks are
     // exempt.
-    let permit = house.requests.clone().try_acquire_owned().ok();
+    let permit = app.requests.clone().try_acquire_owned().ok();
     let busy = || {
         HttpError::new(
             StatusCode::SERVICE_UNAVAILABLE,
@@ -594,7 +594,7 @@ pub(super) async fn guard_request(
     let asked = if permit.is_none() && route != "health" {
         Err(busy().into())
     } else {
-        authenticate(&house, &method, &path, &mut request).await
+        authenticate(&app, &method, &path, &mut request).await
     };
     let entered = match asked {
         Ok(caller) => {
@@ -617,22 +617,22 @@ pub(super) async fn guard_request(
         Ok((caller, permit)) => {
             let looked_up = caller.held.looked_up.map(|_| caller.held.clone());
             request.extensions_mut().insert(caller);
-            house.metrics.open.inc();
-            let open = OpenRequest { house: house.clone(), _permit: permit };
+            app.metrics.open.inc();
+            let open = OpenRequest { app: app.clone(), _permit: permit };
             let response = next.run(request).await;
             let lasts = response
                 .headers()
                 .get(CONTENT_TYPE)
                 .is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream"));
             let response = match looked_up.filter(|_| lasts && path.starts_with("/api/")) {
-                Some(held) => response.map(|body| until_revoked(house.clone(), held, body)),
+                Some(held) => response.map(|body| until_revoked(app.clone(), held, body)),
                 None => response,
             };
             response.map(|body| Body::new(CountedBody { body, _open: open }))
         }
     };
-    house.metrics.count_request(route, response.status().as_u16());
-    if let (Some(access), Some((held, user))) = (house.guard.keys.access_control(), by)
+    app.metrics.count_request(route, response.status().as_u16());
+    if let (Some(access), Some((held, user))) = (app.guard.keys.access_control(), by)
         && !held.grant.id.is_empty()
     {
         let named = response.extensions_mut().remove::<AuditSubject>().unwrap_or_default();
@@ -644,7 +644,7 @@ pub(super) async fn guard_request(
             _ => "chat",
         };
         access.record_event(AuditEvent {
-            at: house.clock.now(),
+            at: app.clock.now(),
             who: user.clone().unwrap_or_default(),
             space: access.store().space_name(user.as_deref()),
             token: held.grant.id.clone(),
@@ -663,18 +663,18 @@ pub(super) async fn guard_request(
 /// Authenticates the request. For a token bound to a space, sets the user header to that space,
 /// whatever the request says.
 async fn authenticate(
-    house: &AppState,
+    app: &AppState,
     method: &Method,
     path: &str,
     request: &mut Request,
 ) -> Result<RequestCaller, RejectedRequest> {
     let route = request.extensions().get::<MatchedPath>().cloned();
     let route = route.as_ref().map(MatchedPath::as_str);
-    let mut caller = house
+    let mut caller = app
         .guard
-        .authorize(house.clock.now(), method, request.uri(), route, request.headers())
+        .authorize(app.clock.now(), method, request.uri(), route, request.headers())
         .await?;
-    check_declared_length(request.headers(), &house.limits)?;
+    check_declared_length(request.headers(), &app.limits)?;
     let grant = &caller.held.grant;
     if let Some(own) = grant
         .space
@@ -684,7 +684,7 @@ async fn authenticate(
         let own = HeaderValue::from_bytes(own.as_bytes()).map_err(|_| lookup_failed())?;
         request.headers_mut().insert(HeaderName::from_static(USER_HEADER), own);
     }
-    if let Some(access) = house.guard.keys.access_control().filter(|_| !grant.id.is_empty()) {
+    if let Some(access) = app.guard.keys.access_control().filter(|_| !grant.id.is_empty()) {
         let (takes, is_asked) = (
             quota_class(method, path),
             Operation::Request(method, path).target() == Some(OperationTarget::Asked),
@@ -726,12 +726,12 @@ fn check_declared_length(headers: &HeaderMap, limits: &ServerLimits) -> Result<(
 }
 
 /// A body that ends when the caller's token expires or is revoked.
-fn until_revoked(house: Arc<AppState>, held: Credential, body: Body) -> Body {
+fn until_revoked(app: Arc<AppState>, held: Credential, body: Body) -> Body {
     let gone = async move {
         loop {
             tokio::time::sleep(TOKEN_RECHECK_INTERVAL).await;
-            let expired = held.grant.expires.is_some_and(|end| end <= house.clock.now());
-            if expired || matches!(house.guard.keys.recheck(held.clone()).await, Ok(None)) {
+            let expired = held.grant.expires.is_some_and(|end| end <= app.clock.now());
+            if expired || matches!(app.guard.keys.recheck(held.clone()).await, Ok(None)) {
                 return;
             }
         }
@@ -741,13 +741,13 @@ fn until_revoked(house: Arc<AppState>, held: Credential, body: Body) -> Body {
 
 /// Counts a request as open while it lives.
 struct OpenRequest {
-    house: Arc<AppState>,
+    app: Arc<AppState>,
     _permit: OwnedSemaphorePermit,
 }
 
 impl Drop for OpenRequest {
     fn drop(&mut self) {
-        self.house.metrics.open.dec();
+        self.app.metrics.open.dec();
     }
 }
 
@@ -827,11 +827,11 @@ pub(super) async fn read_body(
 
 /// Applies the time limit to bodies that a route reads by itself.
 pub(super) async fn limit_body_time(
-    State(house): State<Arc<AppState>>,
+    State(app): State<Arc<AppState>>,
     request: Request,
     next: Next,
 ) -> Response {
-    let silence = house.limits.body_silence;
+    let silence = app.limits.body_silence;
     next.run(request.map(|body| {
         Body::from_stream(stream::unfold(Some(body.into_data_stream()), move |pieces| async move {
             let mut pieces = pieces?;
@@ -853,7 +853,7 @@ mod tests {
     const SECRET: &str = "a-token-of-some-length";
     const READ_SECRET: &str = "a-token-for-reading-only";
 
-    fn door(addr: &str) -> RequestGuard {
+    fn guard_for(addr: &str) -> RequestGuard {
         let token = ServerToken::parse(SECRET, TokenSource::Set("ICECORE_TOKEN")).unwrap();
         let (hosts, origins) = (["Memory.Local".to_owned()], ["http://localhost:5173/".to_owned()]);
         let read_token =
@@ -883,7 +883,7 @@ mod tests {
 
     #[test]
     fn only_who_belongs_here_comes_in() {
-        let door = door("127.0.0.1:7431");
+        let door = guard_for("127.0.0.1:7431");
         let host = ("host", "127.0.0.1:7431");
         let bearer = format!("Bearer {SECRET}");
         let token = ("authorization", bearer.as_str());
@@ -920,7 +920,7 @@ mod tests {
             ("//livez", vec![host], 401),
             ("/metrics", vec![host], 401),
             ("/unknown", vec![host], 401),
-            // The host name; a page that rebinds its own name is stopped by it.
+            // The host name; it stops DNS rebinding.
             ("/v1/x", vec![("host", "localhost"), token], 200),
             ("/v1/x", vec![("host", "LOCALHOST:1"), token], 200),
             ("/v1/x", vec![("host", "[::1]:7431"), token], 200),
@@ -974,8 +974,8 @@ mod tests {
         ] {
             assert_eq!(check(&door, path, &headers), status, "{path} {headers:?}");
         }
-        // Listening everywhere, any address is accepted, but no name.
-        let wide = self::door("0.0.0.0:7431");
+        // When listening on all addresses, any address is accepted, but no name.
+        let wide = guard_for("0.0.0.0:7431");
         assert_eq!(check(&wide, "/v1/x", &[("host", "192.168.0.7:7431"), token]), 200);
         assert_eq!(check(&wide, "/v1/x", &[("host", "evil.example"), token]), 403);
     }
@@ -1012,7 +1012,7 @@ mod tests {
 
     #[test]
     fn who_may_only_read_writes_through_no_route() {
-        let door = door("127.0.0.1:7431");
+        let door = guard_for("127.0.0.1:7431");
         let (host, token) = (("host", "127.0.0.1:7431"), ("x-api-key", READ_SECRET));
         for (path, status) in [
             ("/api/status", 200),

@@ -247,7 +247,7 @@ mod tests {
 
     // C3
     #[test]
-    fn a_body_that_cannot_be_worked_with_is_told_apart() {
+    fn unusable_bodies_are_distinguished() {
         for (body, said) in [
             (&b"{\"a\":1,\"a\":2}"[..], "`a` twice"),
             // The same key, spelled with an escape.

@@ -18,7 +18,7 @@ use icecore_store::postgres::jobs::JobBacklog;
 pub trait ChatMemory: Send + Sync {
     /// Prepares a request before it is forwarded. After an error the request is forwarded
     /// unchanged, and a header and the log say so.
-    async fn begin_turn(&self, heard: TurnRequest) -> Result<PreparedTurn, String>;
+    async fn begin_turn(&self, request: TurnRequest) -> Result<PreparedTurn, String>;
 
     /// Persists the exchange after the reply. When this returns, the exchange is on disk; only then
     /// the last bytes go to the client.
@@ -28,7 +28,7 @@ pub trait ChatMemory: Send + Sync {
     /// with the same arguments.
     async fn persist_reply(
         &self,
-        begun: &PreparedTurn,
+        turn: &PreparedTurn,
         reply: AssistantReply,
     ) -> Result<(), PersistError>;
 }
@@ -37,20 +37,20 @@ pub trait ChatMemory: Send + Sync {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PersistError {
     /// For the log.
-    pub said: String,
+    pub message: String,
     /// Whether a retry may succeed.
     pub is_retryable: bool,
 }
 
 impl PersistError {
     /// An error after which a retry may succeed.
-    pub fn retryable(said: impl fmt::Display) -> Self {
-        Self { said: said.to_string(), is_retryable: true }
+    pub fn retryable(message: impl fmt::Display) -> Self {
+        Self { message: message.to_string(), is_retryable: true }
     }
 
     /// An error that no retry can fix.
-    pub fn permanent(said: impl fmt::Display) -> Self {
-        Self { said: said.to_string(), is_retryable: false }
+    pub fn permanent(message: impl fmt::Display) -> Self {
+        Self { message: message.to_string(), is_retryable: false }
     }
 }
 
@@ -77,13 +77,13 @@ pub struct NotReady {
     /// For the response, which anyone can read.
     pub brief: &'static str,
     /// For the log only.
-    pub said: String,
+    pub message: String,
 }
 
 impl NotReady {
     /// Creates the error with a public summary and a log message.
-    pub fn new(brief: &'static str, said: impl fmt::Display) -> Self {
-        Self { brief, said: said.to_string() }
+    pub fn new(brief: &'static str, message: impl fmt::Display) -> Self {
+        Self { brief, message: message.to_string() }
     }
 }
 

@@ -47,6 +47,10 @@ pub const CONVERSATION_IDS: &[(IdLocation, ClientHistory)] = &[
     (IdLocation::Metadata("litellm_session_id"), ClientHistory::Unknown),
     (IdLocation::Body(CONVERSATION_FIELD), ClientHistory::Unknown),
     (IdLocation::Body("conversationId"), ClientHistory::Unknown),
+    (IdLocation::Body("thread_id"), ClientHistory::Unknown),
+    (IdLocation::Body("chat_id"), ClientHistory::Unknown),
+    // OpenRouter's clients.
+    (IdLocation::Body("session_id"), ClientHistory::Unknown),
     (IdLocation::Body("litellm_session_id"), ClientHistory::Unknown),
     (IdLocation::Header("x-claude-code-session-id"), ClientHistory::Whole),
 ];

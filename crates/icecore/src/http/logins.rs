@@ -155,7 +155,7 @@ impl LoginStore {
         Ok(held.filter(|held| held.grant.expires.is_none_or(|end| self.clock.now() < end)))
     }
 
-    /// Creates a code that logs in whoever sends it first, with the permissions of the caller.
+    /// Creates a code that logs in the first client that sends it, with the permissions of the caller.
     pub fn create_code(&self, held: Credential) -> anyhow::Result<LoginSecret> {
         let (secret, now) = (random_secret()?, self.now_secs());
         let mut codes = self.codes.lock().unwrap_or_else(PoisonError::into_inner);

@@ -101,22 +101,22 @@ struct MessageChanges {
 pub fn insert_memory(
     body: &RequestBody<'_>,
     messages: &MessageList<'_>,
-    begun: &PreparedTurn,
+    turn: &PreparedTurn,
     dialect: ChatDialect,
 ) -> String {
     let mut edits = BodyEdits::default();
     // Anthropic's system messages have fixed positions between turns, so the history around one
     // cannot be replaced.
     let is_fixed = dialect == ChatDialect::Anthropic
-        && messages.kinds.iter().take(begun.new_from).any(|kind| is_system(&kind.role));
+        && messages.kinds.iter().take(turn.new_from).any(|kind| is_system(&kind.role));
     let mut wanted = if is_fixed {
         MessageChanges::default()
     } else {
-        MessageChanges::plan_history(messages, begun, dialect)
+        MessageChanges::plan_history(messages, turn, dialect)
     };
-    if let Some(memory) = begun.memory.as_deref().filter(|memory| !memory.is_empty()) {
-        let user = (begun.placement == MemoryPlacement::LastUser)
-            .then(|| last_user_index(messages, begun, &wanted.gone))
+    if let Some(memory) = turn.memory.as_deref().filter(|memory| !memory.is_empty()) {
+        let user = (turn.placement == MemoryPlacement::LastUser)
+            .then(|| last_user_index(messages, turn, &wanted.gone))
             .flatten();
         let placed = user.and_then(|at| {
             let object = body::parse_object(messages.raw.get(at)?.get(), "").ok()?;
@@ -156,8 +156,8 @@ fn is_system(role: &str) -> bool {
 }
 
 /// Where the new turn begins; a tool result is never separated from its call.
-fn new_turn_index(messages: &MessageList<'_>, begun: &PreparedTurn) -> usize {
-    let mut from = begun.new_from.min(messages.kinds.len());
+fn new_turn_index(messages: &MessageList<'_>, turn: &PreparedTurn) -> usize {
+    let mut from = turn.new_from.min(messages.kinds.len());
     while from > 0
         && messages.kinds.get(from).is_some_and(|kind| kind.has_tools && kind.role != "assistant")
     {
@@ -167,11 +167,8 @@ fn new_turn_index(messages: &MessageList<'_>, begun: &PreparedTurn) -> usize {
 }
 
 /// The window as messages.
-fn window_messages(
-    begun: &PreparedTurn,
-    dialect: ChatDialect,
-) -> impl Iterator<Item = String> + '_ {
-    let said = begun.window.iter().filter(|(_, text)| !text.trim().is_empty());
+fn window_messages(turn: &PreparedTurn, dialect: ChatDialect) -> impl Iterator<Item = String> + '_ {
+    let said = turn.window.iter().filter(|(_, text)| !text.trim().is_empty());
     said.map(|(role, text)| (if role == "assistant" { "assistant" } else { "user" }, text))
         // Anthropic's conversations begin with the user.
         .skip_while(move |(role, _)| dialect == ChatDialect::Anthropic && *role == "assistant")
@@ -183,10 +180,10 @@ fn window_messages(
 /// valid.
 fn last_user_index(
     messages: &MessageList<'_>,
-    begun: &PreparedTurn,
+    turn: &PreparedTurn,
     gone: &[usize],
 ) -> Option<usize> {
-    let from = begun.new_from;
+    let from = turn.new_from;
     let last = |from: usize, tools: bool| {
         let takes = |at: usize| {
             messages.kinds[at].role == "user"
@@ -202,24 +199,20 @@ fn last_user_index(
 }
 
 impl MessageChanges {
-    fn plan_history(
-        messages: &MessageList<'_>,
-        begun: &PreparedTurn,
-        dialect: ChatDialect,
-    ) -> Self {
+    fn plan_history(messages: &MessageList<'_>, turn: &PreparedTurn, dialect: ChatDialect) -> Self {
         let leading = match dialect {
             ChatDialect::OpenAi => {
                 messages.kinds.iter().take_while(|kind| is_system(&kind.role)).count()
             }
             ChatDialect::Anthropic => 0,
         };
-        let gone = match begun.mode {
+        let gone = match turn.mode {
             ChatMode::Augment => Vec::new(),
-            ChatMode::Replace => (0..new_turn_index(messages, begun))
+            ChatMode::Replace => (0..new_turn_index(messages, turn))
                 .filter(|at| !is_system(&messages.kinds[*at].role))
                 .collect(),
         };
-        Self { leading, gone, window: window_messages(begun, dialect).collect(), ..Self::default() }
+        Self { leading, gone, window: window_messages(turn, dialect).collect(), ..Self::default() }
     }
 
     fn apply(self, body: &RequestBody<'_>, messages: &MessageList<'_>, edits: &mut BodyEdits) {
@@ -270,7 +263,7 @@ pub fn is_valid_name(name: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn begun(
+    fn prepared_turn(
         memory: Option<&str>,
         placement: MemoryPlacement,
         mode: ChatMode,
@@ -296,25 +289,26 @@ mod tests {
         }
     }
 
-    fn changed(dialect: ChatDialect, whole: &str, begun: &PreparedTurn) -> String {
+    fn changed_body(dialect: ChatDialect, whole: &str, turn: &PreparedTurn) -> String {
         let body = RequestBody::parse(whole.as_bytes()).unwrap();
         let (messages, _) = MessageList::parse(&body, dialect).unwrap().unwrap();
-        let changed = insert_memory(&body, &messages, begun, dialect);
+        let changed = insert_memory(&body, &messages, turn, dialect);
         assert!(serde_json::from_str::<serde::de::IgnoredAny>(&changed).is_ok(), "{changed}");
         changed
     }
 
     #[track_caller]
-    fn check(dialect: ChatDialect, begun: &PreparedTurn, whole: &str, expected: &str) {
-        assert_eq!(changed(dialect, whole, begun), expected, "{whole}");
+    fn check(dialect: ChatDialect, turn: &PreparedTurn, whole: &str, expected: &str) {
+        assert_eq!(changed_body(dialect, whole, turn), expected, "{whole}");
     }
 
     // C3
     #[test]
     fn memory_goes_to_the_end_of_what_is_there_and_the_rest_stays_byte_for_byte() {
         use ChatDialect::{Anthropic, OpenAi};
-        let system = begun(Some("M\"1"), MemoryPlacement::System, ChatMode::Augment, &[], 0);
-        let user = begun(Some("M"), MemoryPlacement::LastUser, ChatMode::Augment, &[], 0);
+        let system =
+            prepared_turn(Some("M\"1"), MemoryPlacement::System, ChatMode::Augment, &[], 0);
+        let user = prepared_turn(Some("M"), MemoryPlacement::LastUser, ChatMode::Augment, &[], 0);
         for (dialect, begun, whole, expected) in [
             // An existing system message, of either role, as text or as parts.
             (
@@ -425,7 +419,7 @@ mod tests {
             check(dialect, begun, whole, expected);
         }
         // Nothing to add: nothing changes, to the byte.
-        let nothing = begun(None, MemoryPlacement::System, ChatMode::Augment, &[], 0);
+        let nothing = prepared_turn(None, MemoryPlacement::System, ChatMode::Augment, &[], 0);
         let whole = "{\n \"messages\" : [ {\"role\":\"user\",\"content\":\"\\ud800\"} ]\t}\n";
         for dialect in [OpenAi, Anthropic] {
             check(dialect, &nothing, whole, whole);
@@ -437,7 +431,7 @@ mod tests {
     fn the_window_goes_before_the_history_or_in_its_place() {
         let window = [("user", "q1"), ("assistant", "a1"), ("tool", "t"), ("user", " ")];
         let history = r#"{"messages":[{"role":"system","content":"s"},{"role":"user","content":"q2"},{"role":"assistant","content":"a2"},{"role":"system","content":"s2"},{"role":"user","content":"q3"}]}"#;
-        let augment = begun(None, MemoryPlacement::System, ChatMode::Augment, &window, 4);
+        let augment = prepared_turn(None, MemoryPlacement::System, ChatMode::Augment, &window, 4);
         let raw = r#"{"role":"user","content":"q1"},{"role":"assistant","content":"a1"},{"role":"user","content":"t"}"#;
         check(
             ChatDialect::OpenAi,
@@ -447,7 +441,8 @@ mod tests {
                 r#"{{"messages":[{{"role":"system","content":"s"}},{raw},{{"role":"user","content":"q2"}},{{"role":"assistant","content":"a2"}},{{"role":"system","content":"s2"}},{{"role":"user","content":"q3"}}]}}"#
             ),
         );
-        let replace = begun(Some("M"), MemoryPlacement::System, ChatMode::Replace, &window, 4);
+        let replace =
+            prepared_turn(Some("M"), MemoryPlacement::System, ChatMode::Replace, &window, 4);
         check(
             ChatDialect::OpenAi,
             &replace,
@@ -457,7 +452,7 @@ mod tests {
             ),
         );
         // Anthropic's conversations begin with the user, and system messages have fixed positions.
-        let late = begun(
+        let late = prepared_turn(
             None,
             MemoryPlacement::System,
             ChatMode::Replace,
@@ -471,7 +466,7 @@ mod tests {
         check(ChatDialect::Anthropic, &late, placed, placed);
         // A result is never separated from its call, however the new turn is cut.
         let loops = r#"{"messages":[{"role":"user","content":"q2"},{"role":"assistant","tool_calls":[{"id":"1"},{"id":"2"}]},{"role":"tool","tool_call_id":"1","content":"r"},{"role":"tool","tool_call_id":"2","content":"r"}]}"#;
-        let cut = begun(None, MemoryPlacement::System, ChatMode::Replace, &[], 3);
+        let cut = prepared_turn(None, MemoryPlacement::System, ChatMode::Replace, &[], 3);
         check(
             ChatDialect::OpenAi,
             &cut,
@@ -488,10 +483,15 @@ mod tests {
             r#"{"messages":[{"role":"system","content":"M"},{"role":"assistant","tool_calls":[{"id":"1"},{"id":"2"}]},{"role":"tool","tool_call_id":"1","content":"r"},{"role":"tool","tool_call_id":"2","content":"r"}]}"#,
         );
         // A turn that begins past the end does not panic.
-        let past =
-            begun(Some("M"), MemoryPlacement::LastUser, ChatMode::Replace, &[("user", "q")], 99);
-        changed(ChatDialect::OpenAi, loops, &past);
-        changed(ChatDialect::Anthropic, loops, &past);
+        let past = prepared_turn(
+            Some("M"),
+            MemoryPlacement::LastUser,
+            ChatMode::Replace,
+            &[("user", "q")],
+            99,
+        );
+        changed_body(ChatDialect::OpenAi, loops, &past);
+        changed_body(ChatDialect::Anthropic, loops, &past);
     }
 
     // C3

@@ -224,7 +224,7 @@ impl RunningServer {
 /// Starts a server. `extra` holds more routes under the same guard; it must have no fallback.
 pub async fn serve(
     settings: HttpServerConfig,
-    mind: Arc<dyn ChatMemory>,
+    chat_memory: Arc<dyn ChatMemory>,
     extra: Router,
 ) -> Result<RunningServer> {
     let HttpServerConfig {
@@ -249,8 +249,8 @@ pub async fn serve(
         .with_context(|| format!("cannot listen on {addr}; is another server running there?"))?;
     let addr = listener.local_addr()?;
     let requests = Arc::new(Semaphore::new(limits.requests));
-    let house = Arc::new(AppState {
-        memory: mind,
+    let app = Arc::new(AppState {
+        memory: chat_memory,
         ready,
         upstream,
         guard: door,
@@ -263,27 +263,27 @@ pub async fn serve(
         persisting: PersistCounter(watch::Sender::new(0)),
         is_stopping: AtomicBool::new(false),
     });
-    let router = router(&house, extra);
+    let router = router(&app, extra);
     let (stop, stopped) = watch::channel(false);
-    let task = tokio::spawn(accept_connections(listener, router, house, stopped));
+    let task = tokio::spawn(accept_connections(listener, router, app, stopped));
     Ok(RunningServer { addr, stop, task })
 }
 
-fn router(house: &Arc<AppState>, extra: Router) -> Router {
+fn router(app: &Arc<AppState>, extra: Router) -> Router {
     let extra = extra
-        .layer(from_fn_with_state(house.clone(), auth::limit_body_time))
-        .layer(DefaultBodyLimit::max(house.limits.body_bytes));
+        .layer(from_fn_with_state(app.clone(), auth::limit_body_time))
+        .layer(DefaultBodyLimit::max(app.limits.body_bytes));
     Router::new()
         .route("/v1/{*rest}", any(proxy::handle_v1))
         .route("/livez", get(|| async { text_response(StatusCode::OK, "ok\n") }))
         .route("/readyz", get(readyz))
         .route("/metrics", get(metrics_response))
         .merge(dashboard::router())
-        .with_state(house.clone())
+        .with_state(app.clone())
         .merge(extra)
         .fallback(not_found)
         .layer(from_fn(strip_cors_headers))
-        .layer(from_fn_with_state(house.clone(), auth::guard_request))
+        .layer(from_fn_with_state(app.clone(), auth::guard_request))
 }
 
 fn text_response(status: StatusCode, text: impl Into<Body>) -> Response {
@@ -295,10 +295,10 @@ fn text_response(status: StatusCode, text: impl Into<Body>) -> Response {
     response
 }
 
-async fn readyz(State(house): State<Arc<AppState>>) -> Response {
+async fn readyz(State(app): State<Arc<AppState>>) -> Response {
     const READY_TIMEOUT: Duration = Duration::from_secs(5);
-    let ready = match timeout(READY_TIMEOUT, house.ready.check_ready()).await {
-        _ if house.is_stopping.load(Ordering::Relaxed) => {
+    let ready = match timeout(READY_TIMEOUT, app.ready.check_ready()).await {
+        _ if app.is_stopping.load(Ordering::Relaxed) => {
             Err(NotReady::new("the server is shutting down", ""))
         }
         Ok(ready) => ready,
@@ -306,20 +306,18 @@ async fn readyz(State(house): State<Arc<AppState>>) -> Response {
     };
     match ready {
         Ok(()) => text_response(StatusCode::OK, "ready\n"),
-        Err(NotReady { brief, said }) => {
+        Err(NotReady { brief, message: said }) => {
             let more = if said.is_empty() { String::new() } else { format!(" ({said})") };
-            (house.log)(&format!("not ready: {brief}{more}"));
+            (app.log)(&format!("not ready: {brief}{more}"));
             text_response(StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {brief}\n"))
         }
     }
 }
 
-async fn metrics_response(State(house): State<Arc<AppState>>) -> Response {
-    let backlog = house.ready.job_backlog().await;
-    let mut response = text_response(
-        StatusCode::OK,
-        house.metrics.render(house.ready.database_figures(), &backlog),
-    );
+async fn metrics_response(State(app): State<Arc<AppState>>) -> Response {
+    let backlog = app.ready.job_backlog().await;
+    let mut response =
+        text_response(StatusCode::OK, app.metrics.render(app.ready.database_figures(), &backlog));
     let kind =
         HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
     response.headers_mut().insert(CONTENT_TYPE, kind);
@@ -355,14 +353,14 @@ async fn strip_cors_headers(request: Request, next: axum::middleware::Next) -> R
 async fn accept_connections(
     listener: TcpListener,
     router: Router,
-    house: Arc<AppState>,
+    app: Arc<AppState>,
     mut stopped: watch::Receiver<bool>,
 ) {
     const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
     let mut builder = http1::Builder::new();
-    builder.timer(TokioTimer::new()).header_read_timeout(house.limits.head).max_buf_size(128 << 10);
+    builder.timer(TokioTimer::new()).header_read_timeout(app.limits.head).max_buf_size(128 << 10);
     let (graceful, mut connections) = (GracefulShutdown::new(), JoinSet::new());
-    let places = Arc::new(Semaphore::new(house.limits.connections));
+    let places = Arc::new(Semaphore::new(app.limits.connections));
     loop {
         let next = async {
             let place = places.clone().acquire_owned().await;
@@ -389,12 +387,12 @@ async fn accept_connections(
         });
     }
     drop(listener);
-    house.is_stopping.store(true, Ordering::Relaxed);
-    if timeout(house.limits.drain, graceful.shutdown()).await.is_err() {
-        (house.log)("some replies were still open at shutdown and were cut off");
+    app.is_stopping.store(true, Ordering::Relaxed);
+    if timeout(app.limits.drain, graceful.shutdown()).await.is_err() {
+        (app.log)("some replies were still open at shutdown and were cut off");
     }
     connections.shutdown().await;
-    if timeout(house.limits.end, house.persisting.wait_until_zero()).await.is_err() {
-        (house.log)("memory did not persist every exchange before shutdown");
+    if timeout(app.limits.end, app.persisting.wait_until_zero()).await.is_err() {
+        (app.log)("memory did not persist every exchange before shutdown");
     }
 }

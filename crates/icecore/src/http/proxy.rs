@@ -49,7 +49,7 @@ pub(super) const MAX_RETRY_BYTES: usize = 64 << 20;
 const MIN_RETRY_BYTES: u32 = 64 << 10;
 /// The comment in a streamed reply before its last event if the exchange is not persisted. Clients
 /// ignore comments.
-const NOT_PERSISTED_COMMENT: &[u8] = b": icecore: this exchange is not kept yet\n";
+const NOT_PERSISTED_COMMENT: &[u8] = b": icecore: this exchange is not stored yet\n";
 /// The longest reply that is held as a whole.
 const MAX_WHOLE_BYTES: usize = 64 << 20;
 /// The header in which a client selects the memory mode.
@@ -58,29 +58,29 @@ const MEMORY_HEADER: &str = "x-icecore-memory";
 const MAX_IDS_BYTES: usize = 2_000;
 
 /// Handles everything below `/v1`.
-pub(super) async fn handle_v1(State(house): State<Arc<AppState>>, request: Request) -> Response {
+pub(super) async fn handle_v1(State(app): State<Arc<AppState>>, request: Request) -> Response {
     let (head, body) = request.into_parts();
     let dialect = http_error::dialect_of(head.uri.path(), &head.headers);
-    match proxy_request(&house, &head, body, dialect).await {
+    match proxy_request(&app, &head, body, dialect).await {
         Ok(response) => response,
         Err(refusal) => refusal.response(dialect),
     }
 }
 
 async fn proxy_request(
-    house: &Arc<AppState>,
+    app: &Arc<AppState>,
     head: &Parts,
     body: Body,
     dialect: ChatDialect,
 ) -> Result<Response, HttpError> {
-    let Some(upstream) = house.upstream.clone() else {
+    let Some(upstream) = app.upstream.clone() else {
         let said = "no upstream model is configured; set provider, base_url and model of [chat] in config.toml and restart";
         return Err(HttpError::new(StatusCode::SERVICE_UNAVAILABLE, "no_upstream", said));
     };
-    let call = ProxyCall { house: house.clone(), upstream, head, dialect };
+    let call = ProxyCall { app: app.clone(), upstream, head, dialect };
     let is_chat =
         matches!(http_error::route_label(&head.method, head.uri.path()), "chat" | "messages");
-    let bytes = auth::read_body(body, &head.headers, &house.limits).await?;
+    let bytes = auth::read_body(body, &head.headers, &app.limits).await?;
     if !is_chat {
         return call.forward(bytes, None).await;
     }
@@ -161,7 +161,7 @@ fn name_header(headers: &HeaderMap, header: &str) -> Result<Option<String>, Http
 
 /// One request being proxied.
 struct ProxyCall<'a> {
-    house: Arc<AppState>,
+    app: Arc<AppState>,
     upstream: Arc<Upstream>,
     head: &'a Parts,
     dialect: ChatDialect,
@@ -220,7 +220,7 @@ impl ProxyCall<'_> {
 
     async fn chat(&self, bytes: Bytes, mode: Option<ChatMode>) -> Result<Response, HttpError> {
         if self.head.headers.get(CONTENT_ENCODING).is_some_and(|coding| coding != "identity") {
-            self.house.report_memory_failure(
+            self.app.report_memory_failure(
                 "read",
                 "the request is compressed, so memory cannot read it",
             );
@@ -235,7 +235,7 @@ impl ProxyCall<'_> {
         let heard = match self.turn_request(&body, told, mode)? {
             Ok(heard) => heard,
             Err(key) => {
-                self.house.report_memory_failure(
+                self.app.report_memory_failure(
                     "read",
                     &format!("`{key}` of the request is not a valid name, so the user is unknown"),
                 );
@@ -243,7 +243,7 @@ impl ProxyCall<'_> {
             }
         };
         let Ok(user) = heard.user.as_deref().map_or(Ok(None), permissions::parse_user_name) else {
-            self.house.report_memory_failure(
+            self.app.report_memory_failure(
                 "read",
                 "the user name in the request is too long, so the user is unknown",
             );
@@ -253,7 +253,7 @@ impl ProxyCall<'_> {
         let begun = match self.prepare_turn(heard).await {
             Ok(begun) => begun,
             Err(said) => {
-                self.house.report_memory_failure("begin", &said);
+                self.app.report_memory_failure("begin", &said);
                 return self.forward_for(user, bytes.clone(), Some("failed")).await;
             }
         };
@@ -262,7 +262,7 @@ impl ProxyCall<'_> {
         let named = AuditSubject { what: begun.conversation.clone(), user: user.clone() };
         let counting =
             TokenCounter { access: self.access_control().cloned(), user, bytes: changed.len() };
-        let mut exchange = PendingExchange::new(self.house.clone(), begun, self.dialect, counting);
+        let mut exchange = PendingExchange::new(self.app.clone(), begun, self.dialect, counting);
         let answered = match self.send(Bytes::from(changed)).await {
             Ok(answered) => answered,
             Err(refusal) => {
@@ -270,7 +270,7 @@ impl ProxyCall<'_> {
                 return Err(refusal);
             }
         };
-        self.house.metrics.count_injection(exchange.begun.injected_tokens, exchange.begun.left_out);
+        self.app.metrics.count_injection(exchange.begun.injected_tokens, exchange.begun.left_out);
         let mut response = self.start_response(&answered);
         set_memory_headers(&exchange.begun, response.headers_mut());
         response.extensions_mut().insert(named);
@@ -309,7 +309,7 @@ impl ProxyCall<'_> {
             exchange,
         };
         if coded {
-            self.house.report_memory_failure(
+            self.app.report_memory_failure(
                 "read",
                 "the reply is compressed although that was not requested, so memory cannot read it",
             );
@@ -332,11 +332,11 @@ impl ProxyCall<'_> {
                 UpstreamChunk::End => break,
                 UpstreamChunk::Broken(unsent) => {
                     flow.exchange.persist(false).await;
-                    return Err(upstream_refusal(&self.house, &unsent));
+                    return Err(upstream_refusal(&self.app, &unsent));
                 }
             }
             if whole.len() > MAX_WHOLE_BYTES {
-                self.house.report_memory_failure("read", "the reply is too long to be stored");
+                self.app.report_memory_failure("read", "the reply is too long to be stored");
                 flow.exchange.gather.mark_incomplete();
                 flow.first = whole.freeze();
                 headers.remove(CONTENT_LENGTH);
@@ -352,16 +352,16 @@ impl ProxyCall<'_> {
     }
 
     async fn send(&self, bytes: Bytes) -> Result<reqwest::Response, HttpError> {
-        let began = self.house.clock.elapsed_millis();
+        let began = self.app.clock.elapsed_millis();
         let uri = &self.head.uri;
         let sent = self
             .upstream
             .send(&self.head.method, uri.path(), uri.query(), &self.head.headers, bytes)
             .await;
-        self.house
+        self.app
             .metrics
-            .observe_phase("upstream", self.house.clock.elapsed_millis().saturating_sub(began));
-        sent.map_err(|unsent| upstream_refusal(&self.house, &unsent))
+            .observe_phase("upstream", self.app.clock.elapsed_millis().saturating_sub(began));
+        sent.map_err(|unsent| upstream_refusal(&self.app, &unsent))
     }
 
     fn start_response(&self, answered: &reqwest::Response) -> Response {
@@ -371,17 +371,17 @@ impl ProxyCall<'_> {
         response
     }
 
-    async fn prepare_turn(&self, heard: TurnRequest) -> Result<PreparedTurn, String> {
-        let (began, patience) = (self.house.clock.elapsed_millis(), self.house.limits.begin);
-        let beginning = AssertUnwindSafe(self.house.memory.begin_turn(heard)).catch_unwind();
+    async fn prepare_turn(&self, request: TurnRequest) -> Result<PreparedTurn, String> {
+        let (began, patience) = (self.app.clock.elapsed_millis(), self.app.limits.begin);
+        let beginning = AssertUnwindSafe(self.app.memory.begin_turn(request)).catch_unwind();
         let begun = match timeout(patience, beginning).await {
             Ok(Ok(begun)) => begun,
             Ok(Err(_)) => Err("memory panicked; this is a bug".into()),
             Err(_) => Err(format!("memory took longer than {} s", patience.as_secs_f32())),
         };
-        self.house
+        self.app
             .metrics
-            .observe_phase("begin", self.house.clock.elapsed_millis().saturating_sub(began));
+            .observe_phase("begin", self.app.clock.elapsed_millis().saturating_sub(began));
         begun
     }
 
@@ -417,21 +417,21 @@ impl ProxyCall<'_> {
     }
 }
 
-fn upstream_refusal(house: &AppState, unsent: &UpstreamError) -> HttpError {
+fn upstream_refusal(app: &AppState, unsent: &UpstreamError) -> HttpError {
     let (status, code) = match unsent {
         UpstreamError::Path => return bad_request(unsent.to_string()),
         UpstreamError::Unreachable { .. } => (StatusCode::BAD_GATEWAY, "upstream_unreachable"),
         UpstreamError::Silent { .. } => (StatusCode::GATEWAY_TIMEOUT, "upstream_timeout"),
     };
-    house.metrics.count_upstream_failure(code);
-    (house.log)(&unsent.to_string());
+    app.metrics.count_upstream_failure(code);
+    (app.log)(&unsent.to_string());
     HttpError::new(status, code, unsent.to_string())
 }
 
 /// Reports what memory did, in headers.
-fn set_memory_headers(begun: &PreparedTurn, headers: &mut HeaderMap) {
+fn set_memory_headers(prepared: &PreparedTurn, headers: &mut HeaderMap) {
     let mut ids = String::new();
-    for id in &begun.injected {
+    for id in &prepared.injected {
         if ids.len() + id.len() + 1 > MAX_IDS_BYTES {
             break;
         }
@@ -442,11 +442,11 @@ fn set_memory_headers(begun: &PreparedTurn, headers: &mut HeaderMap) {
     }
     let mut told = vec![
         ("x-icecore-memory", "on".to_owned()),
-        ("x-icecore-conversation", begun.conversation.clone()),
-        ("x-icecore-turn", begun.turn.to_string()),
-        ("x-icecore-injected-tokens", begun.injected_tokens.to_string()),
-        ("x-icecore-left-out", begun.left_out.to_string()),
-        ("x-icecore-cost-tokens", begun.cost_tokens.to_string()),
+        ("x-icecore-conversation", prepared.conversation.clone()),
+        ("x-icecore-turn", prepared.turn.to_string()),
+        ("x-icecore-injected-tokens", prepared.injected_tokens.to_string()),
+        ("x-icecore-left-out", prepared.left_out.to_string()),
+        ("x-icecore-cost-tokens", prepared.cost_tokens.to_string()),
     ];
     if !ids.is_empty() {
         told.push(("x-icecore-injected", ids));
@@ -489,7 +489,7 @@ fn stream_body(
 /// An exchange that was prepared and must be persisted. Dropping it means that the client
 /// disconnected.
 struct PendingExchange {
-    house: Arc<AppState>,
+    app: Arc<AppState>,
     begun: Arc<PreparedTurn>,
     gather: ReplyCollector,
     counting: TokenCounter,
@@ -498,14 +498,14 @@ struct PendingExchange {
 
 impl PendingExchange {
     fn new(
-        house: Arc<AppState>,
-        begun: PreparedTurn,
+        app: Arc<AppState>,
+        turn: PreparedTurn,
         dialect: ChatDialect,
         counting: TokenCounter,
     ) -> Self {
         Self {
-            house,
-            begun: Arc::new(begun),
+            app,
+            begun: Arc::new(turn),
             gather: ReplyCollector::new(dialect),
             counting,
             is_over: false,
@@ -521,12 +521,12 @@ impl PendingExchange {
     /// Persists the exchange and waits until that succeeds, fails or takes too long. Returns
     /// whether it is persisted. Persisting continues even if the client disconnects.
     async fn persist(&mut self, is_whole: bool) -> bool {
-        let patience = self.house.limits.end;
+        let patience = self.app.limits.end;
         let Some(told) = self.start_persisting(is_whole) else { return true };
         match timeout(patience, told).await {
             Ok(kept) => kept.unwrap_or(false),
             Err(_) => {
-                self.house.report_memory_failure(
+                self.app.report_memory_failure(
                     "end",
                     &format!(
                         "memory took longer than {} s to persist an exchange",
@@ -554,21 +554,21 @@ impl PendingExchange {
             None => self.counting.bytes + reply.text.len(),
         };
         if !reply.complete {
-            self.house.metrics.count_truncated_reply();
+            self.app.metrics.count_truncated_reply();
         }
-        let (house, begun) = (self.house.clone(), self.begun.clone());
-        let open = self.house.persisting.start();
+        let (app, begun) = (self.app.clone(), self.begun.clone());
+        let open = self.app.persisting.start();
         let runtime = tokio::runtime::Handle::try_current().ok()?;
         let (first, answer) = oneshot::channel();
         runtime.spawn(async move {
-            let began = house.clock.elapsed_millis();
-            let kept = persist_once(&house, &begun, reply.clone()).await;
-            house.metrics.observe_phase("end", house.clock.elapsed_millis().saturating_sub(began));
+            let began = app.clock.elapsed_millis();
+            let kept = persist_once(&app, &begun, reply.clone()).await;
+            app.metrics.observe_phase("end", app.clock.elapsed_millis().saturating_sub(began));
             let _ = first.send(kept.is_ok());
             if let Err(unkept) = kept {
-                house.report_memory_failure("end", &unkept.said);
+                app.report_memory_failure("end", &unkept.message);
                 if unkept.is_retryable {
-                    retry_persisting(&house, &begun, reply).await;
+                    retry_persisting(&app, &begun, reply).await;
                 }
             }
             drop(open);
@@ -578,24 +578,24 @@ impl PendingExchange {
 }
 
 async fn persist_once(
-    house: &AppState,
-    begun: &PreparedTurn,
+    app: &AppState,
+    turn: &PreparedTurn,
     reply: AssistantReply,
 ) -> Result<(), PersistError> {
-    let ended = AssertUnwindSafe(house.memory.persist_reply(begun, reply)).catch_unwind().await;
+    let ended = AssertUnwindSafe(app.memory.persist_reply(turn, reply)).catch_unwind().await;
     ended.unwrap_or_else(|_| Err(PersistError::permanent("memory panicked; this is a bug")))
 }
 
 /// Retries persisting until it succeeds, fails permanently or takes too long.
-async fn retry_persisting(house: &AppState, begun: &PreparedTurn, reply: AssistantReply) {
+async fn retry_persisting(app: &AppState, turn: &PreparedTurn, reply: AssistantReply) {
     let lost = |said: &str| {
-        (house.log)(&format!(
+        (app.log)(&format!(
             "an exchange is lost, and its client was told that it is not persisted: {said}"
         ))
     };
     let bytes = u32::try_from(reply.text.len() + reply.parts.as_ref().map_or(0, String::len))
         .unwrap_or(u32::MAX);
-    let Ok(_room) = house.retry_bytes.try_acquire_many(bytes.max(MIN_RETRY_BYTES)) else {
+    let Ok(_room) = app.retry_bytes.try_acquire_many(bytes.max(MIN_RETRY_BYTES)) else {
         return lost("too many exchanges are already waiting for a retry");
     };
     let mut pause = FIRST_RETRY_PAUSE;
@@ -603,12 +603,12 @@ async fn retry_persisting(house: &AppState, begun: &PreparedTurn, reply: Assista
     loop {
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(MAX_RETRY_PAUSE);
-        match persist_once(house, begun, reply.clone()).await {
+        match persist_once(app, turn, reply.clone()).await {
             Ok(()) => {
-                return (house.log)("an exchange was persisted after a retry");
+                return (app.log)("an exchange was persisted after a retry");
             }
             Err(unkept) if !unkept.is_retryable || tokio::time::Instant::now() > until => {
-                return lost(&unkept.said);
+                return lost(&unkept.message);
             }
             Err(_) => {}
         }
@@ -707,7 +707,7 @@ impl ReplyStream {
                         self.stage = ReplyStage::Broken(unsent);
                         return Some(Ok(held));
                     }
-                    let _ = upstream_refusal(&self.exchange.house, &unsent);
+                    let _ = upstream_refusal(&self.exchange.app, &unsent);
                     return Some(Err(std::io::Error::other(unsent)));
                 }
                 ReplyStage::Over => return None,

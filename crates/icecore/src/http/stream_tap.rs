@@ -192,7 +192,7 @@ impl Default for StreamTap {
 
 impl StreamTap {
     /// Reads a piece of the stream and returns what may be forwarded.
-    pub fn feed(&mut self, piece: &[u8], gather: &mut ReplyCollector) -> Vec<u8> {
+    pub fn feed(&mut self, piece: &[u8], collector: &mut ReplyCollector) -> Vec<u8> {
         let mut out = Vec::with_capacity(piece.len());
         for (at, &byte) in piece.iter().enumerate() {
             if self.course == StreamPhase::Closed {
@@ -204,7 +204,7 @@ impl StreamTap {
             self.pending.push(byte);
             match byte {
                 _ if second_half => {}
-                b'\n' | b'\r' if self.end_line() => self.end_event(gather, &mut out),
+                b'\n' | b'\r' if self.end_line() => self.end_event(collector, &mut out),
                 b'\n' | b'\r' => {}
                 // In an unread event only empty lines matter.
                 _ if !self.blind || self.line.is_empty() => self.line.push(byte),
@@ -214,7 +214,7 @@ impl StreamTap {
         if self.pending.len() > MAX_EVENT_BYTES && !self.blind {
             self.blind = true;
             (self.data, self.line) = (None, self.line.first().copied().into_iter().collect());
-            gather.mark_incomplete();
+            collector.mark_incomplete();
         }
         if self.blind {
             out.append(&mut self.held);
@@ -248,7 +248,7 @@ impl StreamTap {
         false
     }
 
-    fn end_event(&mut self, gather: &mut ReplyCollector, out: &mut Vec<u8>) {
+    fn end_event(&mut self, collector: &mut ReplyCollector, out: &mut Vec<u8>) {
         let mut event = std::mem::take(&mut self.pending);
         let data = self.data.take();
         self.blind = false;
@@ -257,7 +257,7 @@ impl StreamTap {
             if self.course == StreamPhase::Tail { &mut self.held } else { out }.append(&mut event);
             return;
         };
-        let beat = gather.read_event(&data);
+        let beat = collector.read_event(&data);
         out.append(&mut self.held);
         if beat == EventPosition::Last {
             self.course = StreamPhase::Closed;
@@ -268,16 +268,16 @@ impl StreamTap {
     }
 
     /// Reads an event without a final empty line at the end of the stream. The rest is held.
-    pub fn finish(&mut self, gather: &mut ReplyCollector) {
+    pub fn finish(&mut self, collector: &mut ReplyCollector) {
         if !self.pending.is_empty() && self.course != StreamPhase::Closed {
             if !self.line.is_empty() {
                 self.end_line();
             }
             if let Some(data) = self.data.take()
                 && !data.trim().is_empty()
-                && gather.read_event(&data) == EventPosition::Unread
+                && collector.read_event(&data) == EventPosition::Unread
             {
-                gather.mark_incomplete();
+                collector.mark_incomplete();
             }
         }
         let mut rest = std::mem::take(&mut self.pending);

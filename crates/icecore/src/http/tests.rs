@@ -181,7 +181,7 @@ struct Script {
     told: Notify,
 }
 
-fn begun() -> PreparedTurn {
+fn prepared_turn() -> PreparedTurn {
     PreparedTurn {
         conversation: "talk".into(),
         turn: 3,
@@ -201,7 +201,7 @@ fn begun() -> PreparedTurn {
 impl Default for Script {
     fn default() -> Self {
         Self {
-            begins: Box::new(|| Ok(begun())),
+            begins: Box::new(|| Ok(prepared_turn())),
             unkept: Mutex::default(),
             keeps: Semaphore::new(1_000),
             slow: None,
@@ -214,8 +214,8 @@ impl Default for Script {
 
 #[async_trait]
 impl ChatMemory for Script {
-    async fn begin_turn(&self, heard: TurnRequest) -> Result<PreparedTurn, String> {
-        self.heard.lock().unwrap().push(heard);
+    async fn begin_turn(&self, request: TurnRequest) -> Result<PreparedTurn, String> {
+        self.heard.lock().unwrap().push(request);
         if let Some(slow) = self.slow {
             tokio::time::sleep(slow).await;
         }
@@ -224,10 +224,10 @@ impl ChatMemory for Script {
 
     async fn persist_reply(
         &self,
-        begun: &PreparedTurn,
+        turn: &PreparedTurn,
         reply: AssistantReply,
     ) -> Result<(), PersistError> {
-        assert_eq!(begun.conversation, "talk");
+        assert_eq!(turn.conversation, "talk");
         self.replies.lock().unwrap().push(reply);
         self.told.notify_one();
         self.keeps.acquire().await.unwrap().forget();
@@ -607,7 +607,7 @@ async fn errors_of_the_models_server_come_back_byte_for_byte_and_are_no_exchange
 
 // C3
 #[tokio::test]
-async fn a_server_that_is_not_there_is_told_in_the_clients_own_form() {
+async fn an_unreachable_upstream_is_reported_in_the_clients_format() {
     install();
     let nobody = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let base = format!("http://{}/v1", nobody.local_addr().unwrap());
@@ -633,7 +633,7 @@ async fn a_server_that_is_not_there_is_told_in_the_clients_own_form() {
             .await;
     assert_eq!(scene.get("/v1/models").send().await.unwrap().status(), 503);
     scene.running.stop().await.unwrap();
-    // It is there and says nothing.
+    // It accepts connections and never answers.
     let mut answer = stream(&STREAM[..2]);
     answer.does.push(Does::Hangs);
     let fake = Fake::new(answer).await;
@@ -711,8 +711,9 @@ async fn a_reply_goes_out_although_it_could_not_be_kept() {
             Scene::with(&base, script, |serving| serving.limits.end = Duration::from_millis(100))
                 .await;
         let response = scene.post("/v1/chat/completions", CHAT).send().await.unwrap();
-        let told = [&STREAM[..3].concat(), ": icecore: this exchange is not kept yet\n", STREAM[3]]
-            .concat();
+        let told =
+            [&STREAM[..3].concat(), ": icecore: this exchange is not stored yet\n", STREAM[3]]
+                .concat();
         assert_eq!(response.bytes().await.unwrap(), told);
         assert!(scene.log().contains(said), "{}", scene.log());
         assert!(scene.metrics().await.contains("icecore_memory_failures_total{phase=\"end\"} 1"));
@@ -722,7 +723,7 @@ async fn a_reply_goes_out_although_it_could_not_be_kept() {
 
 // C8
 #[tokio::test]
-async fn what_could_not_be_kept_is_told_and_kept_as_soon_as_possible() {
+async fn an_exchange_that_could_not_be_persisted_is_reported_and_persisted_later() {
     const REPLY: &str = r#"{"choices":[{"index":0,"message":{"role":"assistant","content":"hello"},"finish_reason":"stop"}]}"#;
     install();
     let full = || {
@@ -741,11 +742,11 @@ async fn what_could_not_be_kept_is_told_and_kept_as_soon_as_possible() {
         assert_eq!(header(&response, "x-icecore-memory"), if is_whole { "failed" } else { "on" });
         let text = response.text().await.unwrap();
         assert_eq!(
-            text.contains("\n: icecore: this exchange is not kept yet\ndata: "),
+            text.contains("\n: icecore: this exchange is not stored yet\ndata: "),
             !is_whole,
             "{text}"
         );
-        assert_eq!(text.replace(": icecore: this exchange is not kept yet\n", ""), body);
+        assert_eq!(text.replace(": icecore: this exchange is not stored yet\n", ""), body);
         for _ in 0..3 {
             timeout(Duration::from_secs(10), scene.mind.told.notified())
                 .await
@@ -793,7 +794,7 @@ async fn a_client_that_goes_away_ends_the_request_and_what_came_is_kept() {
     timeout(Duration::from_secs(5), scene.mind.told.notified()).await.expect("memory must be told");
     assert_eq!(scene.replies(), [AssistantReply { status: 499, ..AssistantReply::default() }]);
     scene.running.stop().await.unwrap();
-    // While the last event is held: memory is told once, and may finish.
+    // While the last event is held: the exchange is persisted once, and may finish.
     let fake = Fake::new(stream(&STREAM)).await;
     let scene = Scene::over(&fake, Script { keeps: Semaphore::new(0), ..Script::default() }).await;
     let mut response = scene.post("/v1/chat/completions", CHAT).send().await.unwrap();
@@ -831,7 +832,7 @@ async fn a_stream_that_breaks_does_not_look_whole() {
             .as_bytes()
             .starts_with(&sofar[..sofar.len().min(STREAM[..2].concat().len())])
     );
-    // A complete reply that breaks is reported as such.
+    // A complete reply whose connection breaks is reported as such.
     let answer = Answer {
         head: "HTTP/1.1 200 OK\r\ncontent-type: application/json".into(),
         does: vec![Does::Sends(b"{".to_vec()), Does::Breaks],
@@ -1047,7 +1048,7 @@ fn with_id(
     (Vec::new(), fields)
 }
 
-async fn heard_by(
+async fn received_request(
     scene: &Scene,
     path: &str,
     headers: &[(&str, String)],
@@ -1077,7 +1078,7 @@ async fn every_id_that_front_ends_send_is_read() {
     let scene = Scene::over(&fake, Script::default()).await;
     for (place, history) in ids::CONVERSATION_IDS {
         let (headers, fields) = with_id(*place, "c 1");
-        let heard = heard_by(&scene, "/v1/chat/completions", &headers, &fields).await;
+        let heard = received_request(&scene, "/v1/chat/completions", &headers, &fields).await;
         assert_eq!(
             (heard.conversation.as_deref(), heard.history, heard.user),
             (Some("c 1"), *history, None),
@@ -1087,13 +1088,16 @@ async fn every_id_that_front_ends_send_is_read() {
         let ours = [headers, vec![("x-icecore-conversation", "ours".to_owned())]].concat();
         if *place != IdLocation::Header("x-icecore-conversation") {
             assert_eq!(
-                heard_by(&scene, "/v1/messages", &ours, &fields).await.conversation.as_deref(),
+                received_request(&scene, "/v1/messages", &ours, &fields)
+                    .await
+                    .conversation
+                    .as_deref(),
                 Some("ours"),
                 "{place:?}"
             );
             let (headers, fields) = with_id(*place, "");
             assert_eq!(
-                heard_by(&scene, "/v1/messages", &headers, &fields).await.conversation,
+                received_request(&scene, "/v1/messages", &headers, &fields).await.conversation,
                 None,
                 "{place:?}"
             );
@@ -1107,7 +1111,7 @@ async fn every_id_that_front_ends_send_is_read() {
             let (headers, fields) = with_id(*place, "ada");
             let expected = dialects.contains(&dialect).then_some("ada");
             assert_eq!(
-                heard_by(&scene, path, &headers, &fields).await.user.as_deref(),
+                received_request(&scene, path, &headers, &fields).await.user.as_deref(),
                 expected,
                 "{place:?}"
             );
@@ -1115,7 +1119,7 @@ async fn every_id_that_front_ends_send_is_read() {
             let ours = [headers, vec![("x-icecore-user", "ours".to_owned())]].concat();
             if *place != IdLocation::Header("x-icecore-user") {
                 assert_eq!(
-                    heard_by(&scene, path, &ours, &fields).await.user.as_deref(),
+                    received_request(&scene, path, &ours, &fields).await.user.as_deref(),
                     Some("ours"),
                     "{place:?}"
                 );
@@ -1123,11 +1127,12 @@ async fn every_id_that_front_ends_send_is_read() {
         }
     }
     let (headers, fields) = with_id(ids::SHARED_KEY, "k");
-    let heard = heard_by(&scene, "/v1/chat/completions", &headers, &fields).await;
+    let heard = received_request(&scene, "/v1/chat/completions", &headers, &fields).await;
     assert_eq!((heard.shared_key.as_deref(), heard.conversation), (Some("k"), None));
     // The conversation object of the Responses API.
     let fields = serde_json::json!({ "conversation": { "id": "conv_1" } });
-    let heard = heard_by(&scene, "/v1/chat/completions", &[], fields.as_object().unwrap()).await;
+    let heard =
+        received_request(&scene, "/v1/chat/completions", &[], fields.as_object().unwrap()).await;
     assert_eq!(heard.conversation.as_deref(), Some("conv_1"));
     // A front end whose user name is not valid gets no memory.
     for header in ["x-openwebui-user-id", "x-litellm-end-user-id"] {

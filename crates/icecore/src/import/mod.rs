@@ -59,7 +59,8 @@ pub struct ImportReport {
     pub first_day: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_day: Option<String>,
-    pub taken: CaptureReport,
+    #[serde(rename = "taken")]
+    pub capture: CaptureReport,
     /// Facts that became events.
     pub learnt: usize,
     pub facts_known: usize,
@@ -84,16 +85,16 @@ impl ImportReport {
             + self.learnt
             + self.facts_known
             + self.unchanged
-            + self.taken.passed_over
-            + self.taken.forgotten
-            + self.taken.withheld
+            + self.capture.passed_over
+            + self.capture.forgotten
+            + self.capture.withheld
             == 0
     }
 
     /// Records that something could not be read.
     pub fn add_complaint(&mut self, what: String) {
-        if self.taken.complaints.len() < MAX_COMPLAINTS {
-            self.taken.complaints.push(what);
+        if self.capture.complaints.len() < MAX_COMPLAINTS {
+            self.capture.complaints.push(what);
         }
     }
 
@@ -133,7 +134,7 @@ impl<'a> ImportRun<'a> {
     /// Starts a run. `moved` receives the bytes read since its last call.
     pub fn new(
         memory: &'a Memory,
-        gaps: CaptureDefaults,
+        defaults: CaptureDefaults,
         known: HashMap<String, ImportProgress>,
         dry_run: bool,
         moved: &'a dyn Fn(u64),
@@ -141,7 +142,7 @@ impl<'a> ImportRun<'a> {
         let report = ImportReport { dry_run, ..ImportReport::default() };
         Self {
             memory,
-            gaps,
+            gaps: defaults,
             known,
             facts: None,
             batch: PendingImport::default(),
@@ -534,12 +535,12 @@ impl<'a> ImportRun<'a> {
             self.learn_facts(batch.harvest.facts).await?;
         }
         if self.report.dry_run {
-            self.report.taken.merge(gated.taken);
+            self.report.capture.merge(gated.report);
             // A dry run stores no progress.
             return Ok(());
         }
         let taken = self.memory.append_filtered(gated).await?;
-        self.report.taken.merge(taken);
+        self.report.capture.merge(taken);
         let read: Vec<ImportProgress> =
             batch.done.into_iter().chain(so_far).filter(|read| !read.path.is_empty()).collect();
         self.memory.save_import_progress(&read).await?;

@@ -150,7 +150,7 @@ impl SourceScan {
             let name =
                 path.strip_prefix(root).unwrap_or(&path).to_string_lossy().replace('\\', "/");
             let Ok(kind) = entry.file_type() else {
-                self.count_skipped("file that cannot be looked at");
+                self.count_skipped("unreadable file");
                 continue;
             };
             if kind.is_symlink() {
@@ -323,7 +323,7 @@ impl SourceScan {
             (_, Some(wanted)) if alone && is_text => Some(wanted),
             (Some(seen), Some(wanted)) if seen == wanted => Some(seen),
             (Some(_), Some(_)) => {
-                self.count_skipped("file of another form");
+                self.count_skipped("file in another format");
                 return Ok(());
             }
             (seen, None) => seen,
@@ -342,7 +342,7 @@ impl SourceScan {
                 );
                 return Err(AppError::new(Exit::Usage, message));
             }
-            self.count_skipped("file of no known form");
+            self.count_skipped("file of unknown format");
             return Ok(());
         };
         let json = lossy.trim_start_matches('\u{feff}').trim_start().starts_with(['{', '[']);

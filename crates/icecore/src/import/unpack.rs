@@ -46,7 +46,7 @@ pub fn open_archive(path: &Path) -> Result<(Archive, Vec<ArchiveEntry>), AppErro
         AppError::new(
             Exit::Failure,
             format!(
-                "{place} is not a whole zip archive: {}. Download it again",
+                "{place} is not a complete zip archive: {}. Download it again",
                 sanitize::one_line(&error.to_string())
             ),
         )
@@ -58,11 +58,11 @@ pub fn open_archive(path: &Path) -> Result<(Archive, Vec<ArchiveEntry>), AppErro
     if archive.len() > MAX_ENTRIES {
         return Err(refusal(
             &place,
-            format!("it has {} parts, at most {MAX_ENTRIES} are looked at", archive.len()),
+            format!("it has {} entries; at most {MAX_ENTRIES} are read", archive.len()),
         ));
     }
     if archive.has_overlapping_files().map_err(broken)? {
-        return Err(refusal(&place, "its parts overlap, as in a zip bomb"));
+        return Err(refusal(&place, "its entries overlap, as in a zip bomb"));
     }
     let mut entries = Vec::new();
     for index in 0..archive.len() {

@@ -85,7 +85,7 @@ pub fn connect(text: &str, caller: &Invocation) -> Result<String, SettingsError>
     }
     let mut out = body.to_owned();
     match server_tables(&document)?.and_then(|servers| servers.get(SERVER_NAME)) {
-        Some(entry) if !is_ours(entry) => return Err(SettingsError::Taken),
+        Some(entry) if !is_ours(entry) => return Err(SettingsError::ForeignServer),
         Some(_) => {
             out = with_value(
                 &out,

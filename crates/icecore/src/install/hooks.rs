@@ -248,7 +248,7 @@ pub fn are_disabled(text: &str) -> bool {
 
 fn check_hooks(root: &JsonNode, dialect: HookDialect) -> Result<(), SettingsError> {
     if !root.is_object() {
-        return Err(SettingsError::Unlike("the whole of it", "an object"));
+        return Err(SettingsError::Unlike("the content", "an object"));
     }
     if dialect == HookDialect::Codex
         && let Some(other) = root

@@ -54,7 +54,7 @@ pub enum SettingsError {
     #[error(
         "it has a server named `icecore` that does not start `icecore mcp`; rename or remove that server"
     )]
-    Taken,
+    ForeignServer,
     /// A project must not redirect writes to files outside of it.
     #[error("it is a link that leads out of the project, to {}", .0.display())]
     Outside(PathBuf),

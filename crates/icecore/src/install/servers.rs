@@ -58,7 +58,7 @@ pub fn bound_vault(text: &str, shape: ServerFormat) -> Option<String> {
 
 fn check_servers(root: &JsonNode, shape: ServerFormat) -> Result<(), SettingsError> {
     if !root.is_object() {
-        return Err(SettingsError::Unlike("the whole of it", "an object"));
+        return Err(SettingsError::Unlike("the content", "an object"));
     }
     super::require_unique(root, shape.under)?;
     let Some(servers) = root.get(shape.under) else { return Ok(()) };
@@ -67,7 +67,7 @@ fn check_servers(root: &JsonNode, shape: ServerFormat) -> Result<(), SettingsErr
     }
     super::require_unique(servers, SERVER_NAME)?;
     match servers.get(SERVER_NAME) {
-        Some(entry) if !is_ours(entry) => Err(SettingsError::Taken),
+        Some(entry) if !is_ours(entry) => Err(SettingsError::ForeignServer),
         _ => Ok(()),
     }
 }

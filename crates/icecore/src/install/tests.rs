@@ -14,7 +14,7 @@ fn plain() -> Invocation {
     Invocation { command: "icecore".into(), vault: None, version: Some(NEWEST) }
 }
 
-fn bound() -> Invocation {
+fn bound_invocation() -> Invocation {
     Invocation {
         command: "/opt/my tools/icecore".into(),
         vault: Some("/home/ann/it's here".into()),
@@ -111,10 +111,10 @@ fn cases() -> Vec<(&'static str, SettingsPart, Invocation, String)> {
         (
             "claude-code hooks: one line, bound to a vault",
             CLAUDE,
-            bound(),
+            bound_invocation(),
             r#"{"model":"opus"}"#.into(),
         ),
-        ("codex hooks: missing, bound to a vault", CODEX, bound(), String::new()),
+        ("codex hooks: missing, bound to a vault", CODEX, bound_invocation(), String::new()),
         (
             "codex hooks: with a description",
             CODEX,
@@ -128,11 +128,11 @@ fn cases() -> Vec<(&'static str, SettingsPart, Invocation, String)> {
             plain(),
             "{\n  \"mcpServers\": {\n    \"other\": {},\n  },\n}\n".into(),
         ),
-        ("server: an older entry of ours", SERVER, bound(), OLDER_SERVER.into()),
+        ("server: an older entry of ours", SERVER, bound_invocation(), OLDER_SERVER.into()),
         (
             "server: settings of everything else",
             SERVER,
-            bound(),
+            bound_invocation(),
             "{\n  \"numStartups\": 3,\n  \"projects\": {}\n}".into(),
         ),
         (
@@ -142,7 +142,7 @@ fn cases() -> Vec<(&'static str, SettingsPart, Invocation, String)> {
             "{\n\t// asked for\n\t\"inputs\": [],\n\t\"servers\": {\n\t\t// none yet\n\t}\n}\n"
                 .into(),
         ),
-        ("codex server: missing", SettingsPart::Toml, bound(), String::new()),
+        ("codex server: missing", SettingsPart::Toml, bound_invocation(), String::new()),
         ("codex server: others and comments", SettingsPart::Toml, plain(), CONFIG.into()),
         (
             "codex server: CRLF, no line end",
@@ -150,7 +150,12 @@ fn cases() -> Vec<(&'static str, SettingsPart, Invocation, String)> {
             plain(),
             crlf(CONFIG).trim_end().to_owned(),
         ),
-        ("codex server: an older entry of ours", SettingsPart::Toml, bound(), OLDER_CONFIG.into()),
+        (
+            "codex server: an older entry of ours",
+            SettingsPart::Toml,
+            bound_invocation(),
+            OLDER_CONFIG.into(),
+        ),
         (
             "codex server: servers in one line",
             SettingsPart::Toml,
@@ -160,8 +165,8 @@ fn cases() -> Vec<(&'static str, SettingsPart, Invocation, String)> {
     ]
 }
 
-/// Bytes that cannot be seen, made to be seen.
-fn seen(text: &str) -> String {
+/// Makes invisible bytes visible.
+fn escape_invisible(text: &str) -> String {
     text.replace('\u{FEFF}', "<BOM>").replace('\r', "<CR>").replace('\t', "<TAB>")
 }
 
@@ -175,14 +180,14 @@ fn every_file_is_changed_as_reviewed() {
         assert_eq!(part.connect(&after, &caller).unwrap(), after, "{name}: a second time");
         told.push_str(&format!(
             "=== {name}\n--- before\n{}\n--- after\n{}\n",
-            seen(&before),
-            seen(&after)
+            escape_invisible(&before),
+            escape_invisible(&after)
         ));
     }
     insta::assert_snapshot!("settings_before_and_after", told);
 }
 
-// The other endings of lines and indentations give the same file, but for those
+// Other line endings and indentations give the same file, except for those
 #[test]
 fn line_ends_and_indentation_are_the_files_own() {
     for (name, part, caller, before) in cases()
@@ -207,7 +212,7 @@ fn what_was_put_in_is_taken_out_without_a_trace() {
     {
         let after = part.connect(&before, &caller).unwrap();
         let left = part.disconnect(&after, Some(&before)).unwrap();
-        // A file that was missing, or had nothing in it, is brought back from what is kept of it.
+        // A file that was missing, or empty, is restored from its backup.
         if part.is_blank(&before) {
             assert!(part.is_blank(&left), "{name}: {left}");
         } else if part == SettingsPart::Toml && !before.ends_with('\n') {
@@ -217,7 +222,7 @@ fn what_was_put_in_is_taken_out_without_a_trace() {
         }
         assert_eq!(part.disconnect(&left, Some(&before)).unwrap(), left, "{name}: a second time");
     }
-    // An older entry of ours goes like a new one; others stay.
+    // An older entry of icecore is removed like a new one; others stay.
     for (part, before) in
         [(CLAUDE, OLDER_HOOKS), (SERVER, OLDER_SERVER), (SettingsPart::Toml, OLDER_CONFIG)]
     {
@@ -237,7 +242,7 @@ fn what_was_put_in_is_taken_out_without_a_trace() {
     assert_eq!(left, "\n# the next one\n[mcp_servers.other]\ncommand = \"npx\"\n");
 }
 
-// What cannot be read is refused with its place, and what is somebody else's is left alone
+// Unreadable settings are refused with the place of the error, and foreign entries are left alone
 #[test]
 fn what_is_not_understood_is_refused_with_its_place() {
     for (part, text, why) in [
@@ -262,8 +267,8 @@ fn what_is_not_understood_is_refused_with_its_place() {
         ),
         (CLAUDE, "{\"a\": \"b\n\"}", "line 1, column 7: this text has no closing quote"),
         (CLAUDE, "{} /* a", "line 1, column 4: this comment has no end"),
-        (CLAUDE, "{} {}", "line 1, column 4: there is something after the end"),
-        (CLAUDE, "[]", "the whole of it is not an object"),
+        (CLAUDE, "{} {}", "line 1, column 4: there is text after the end"),
+        (CLAUDE, "[]", "the content is not an object"),
         (CLAUDE, "{\"hooks\": []}", "`hooks` is not an object"),
         (CLAUDE, "{\"hooks\": {\"Stop\": {}}}", "Stop is not a list"),
         (
@@ -319,8 +324,8 @@ fn the_hooks_are_those_that_the_clients_know() {
         "SessionEnd": [{ "hooks": [{ "type": "command", "command": "icecore hook session-end", "timeout": 5 }] }],
     }});
     assert_eq!(told, expected);
-    // Codex differs by what it grants: three seconds at the end of a session, and a warning about
-    // more at every start.
+    // Codex has other limits: three seconds at the end of a session, and one more warning at every
+    // start.
     let mut expected = expected;
     expected["hooks"]["SessionEnd"][0]["hooks"][0]["timeout"] = 3.into();
     let told: serde_json::Value =
@@ -328,7 +333,7 @@ fn the_hooks_are_those_that_the_clients_know() {
     assert_eq!(told, expected);
     for part in [CLAUDE, CODEX] {
         let told: serde_json::Value =
-            serde_json::from_str(&part.connect("", &bound()).unwrap()).unwrap();
+            serde_json::from_str(&part.connect("", &bound_invocation()).unwrap()).unwrap();
         for hook in HOOKS {
             let handler = &told["hooks"][hook.event][0]["hooks"][0];
             assert_eq!(
@@ -340,11 +345,14 @@ fn the_hooks_are_those_that_the_clients_know() {
             );
         }
     }
-    assert_eq!(CODEX.bound_vault(&CODEX.connect("", &bound()).unwrap()), bound().vault);
+    assert_eq!(
+        CODEX.bound_vault(&CODEX.connect("", &bound_invocation()).unwrap()),
+        bound_invocation().vault
+    );
     for part in PARTS {
         assert_eq!(
-            part.bound_vault(&part.connect("", &bound()).unwrap()),
-            bound().vault,
+            part.bound_vault(&part.connect("", &bound_invocation()).unwrap()),
+            bound_invocation().vault,
             "{part:?}"
         );
         assert_eq!(part.bound_vault(&part.connect("", &plain()).unwrap()), None, "{part:?}");
@@ -357,7 +365,7 @@ fn events(text: &str) -> Vec<String> {
     told["hooks"].as_object().unwrap().keys().cloned().collect()
 }
 
-// A version gets what it reads: one event that it does not know makes a whole file invalid for some
+// A version gets the events it supports: an unknown event makes a whole file invalid for some
 #[test]
 fn only_what_a_version_knows_is_written() {
     let all = [
@@ -376,7 +384,7 @@ fn only_what_a_version_knows_is_written() {
         (Some(Version(2, 1, 75)), &["PostCompact"]),
         (Some(Version(2, 1, 39)), &["PostCompact"]),
         (Some(Version(1, 0, 85)), &["PostCompact"]),
-        // One that does not tell its version.
+        // A client that does not report its version.
         (None, &["PostCompact"]),
         (Some(Version(1, 0, 84)), &["PostCompact", "SessionEnd"]),
         (Some(Version(1, 0, 61)), &["PostCompact", "SessionEnd", "SessionStart"]),
@@ -397,12 +405,12 @@ fn only_what_a_version_knows_is_written() {
         let known: Vec<&str> = all.into_iter().filter(|event| !without.contains(event)).collect();
         assert_eq!(events(&text), known, "{version:?}");
         assert!(!text.contains("args"), "{version:?}");
-        // An upgrade adds what was missing, and going back takes it out again.
+        // An upgrade adds what was missing, and a downgrade removes it again.
         let newest = CLAUDE.connect(&text, &plain()).unwrap();
         assert_eq!(events(&newest), all, "{version:?}");
         assert_eq!(events(&CLAUDE.connect(&newest, &caller).unwrap()), known, "{version:?}");
     }
-    // One that has no hooks gets none, and ours go.
+    // A version without hooks gets none, and icecore's are removed.
     let none = Invocation { version: Some(Version(1, 0, 37)), ..plain() };
     assert_eq!(
         CLAUDE.connect("{ \"model\": \"opus\" }", &none).unwrap(),
@@ -463,7 +471,7 @@ fn the_plugin_is_made_of_the_same_table() {
         read("icecore/.mcp.json"),
         json::render_document(&servers::all_servers(servers::COMMON_FORMAT, &plain()))
     );
-    // A time on the end of a session would promise what a plugin is not given.
+    // A timeout at the end of a session would promise what a plugin does not get.
     assert!(
         json("icecore/hooks/hooks.json")["hooks"]["SessionEnd"][0]["hooks"][0]
             .get("timeout")
@@ -488,7 +496,7 @@ fn the_plugin_is_made_of_the_same_table() {
         house.join("plugin").join(source).join(".claude-plugin/plugin.json").is_file(),
         "{source}"
     );
-    // What a skill must be to be read at all.
+    // The fields that a skill needs to be loaded.
     let skills: Vec<PathBuf> = std::fs::read_dir(house.join("plugin/icecore/skills"))
         .unwrap()
         .map(|entry| entry.unwrap().path())
@@ -575,12 +583,13 @@ fn a_program_is_called_by_name_only_where_that_leads_to_it() {
     let command = |client, found, shared| invocation_for(client, own, found, shared).command;
     assert_eq!(command(ClientApp::ClaudeCode, Some(found), false), "icecore");
     assert_eq!(command(ClientApp::ClaudeCode, None, false), "/build/icecore");
-    // What is started from a desktop has no search path of a shell; what a project shares has to.
+    // Programs started from a desktop have no shell's search path; shared project settings need
+    // one.
     assert_eq!(command(ClientApp::ClaudeDesktop, Some(found), false), "/usr/bin/icecore");
     assert_eq!(command(ClientApp::VsCode, Some(found), true), "icecore");
 }
 
-/// A value of settings, and how somebody writes it.
+/// A value of settings, and a style of writing it.
 #[derive(Debug, Clone)]
 enum SampleJson {
     Plain(&'static str),
@@ -599,7 +608,7 @@ struct WritingStyle {
     last_line_end: bool,
 }
 
-fn made() -> impl Strategy<Value = SampleJson> {
+fn sample_json() -> impl Strategy<Value = SampleJson> {
     let plain = prop_oneof![
         Just("1"),
         Just("-2.5e3"),
@@ -622,7 +631,7 @@ fn made() -> impl Strategy<Value = SampleJson> {
     })
 }
 
-/// Settings as a client has them: other things around, others' hooks and servers among them.
+/// A client's settings: with other entries around, among them foreign hooks and servers.
 fn settings() -> impl Strategy<Value = SampleJson> {
     let handler = Just(SampleJson::Object(vec![
         ("type".into(), SampleJson::Plain("\"command\"")),
@@ -655,12 +664,12 @@ fn settings() -> impl Strategy<Value = SampleJson> {
         )
     });
     let servers = || {
-        prop::collection::vec(("other[a-z]", made()), 0..3).prop_map(|mut fields| {
+        prop::collection::vec(("other[a-z]", sample_json()), 0..3).prop_map(|mut fields| {
             fields.dedup_by(|a, b| a.0 == b.0);
             SampleJson::Object(fields)
         })
     };
-    let rest = prop::collection::vec(("[a-g]{2}", made()), 0..4);
+    let rest = prop::collection::vec(("[a-g]{2}", sample_json()), 0..4);
     (prop::option::of(hooks), prop::option::of(servers()), prop::option::of(servers()), rest)
         .prop_map(|(hooks, common, code, mut rest)| {
             rest.sort_by(|a, b| a.0.cmp(&b.0));
@@ -689,7 +698,7 @@ fn hand() -> impl Strategy<Value = WritingStyle> {
         })
 }
 
-fn written(made: &SampleJson, hand: &WritingStyle, depth: usize) -> String {
+fn write_json(made: &SampleJson, hand: &WritingStyle, depth: usize) -> String {
     let block = |open: char, items: Vec<String>, close: char| {
         if items.is_empty() {
             return format!("{open}{close}");
@@ -720,11 +729,11 @@ fn written(made: &SampleJson, hand: &WritingStyle, depth: usize) -> String {
     match made {
         SampleJson::Plain(text) => (*text).to_owned(),
         SampleJson::List(items) => {
-            block('[', items.iter().map(|item| written(item, hand, depth + 1)).collect(), ']')
+            block('[', items.iter().map(|item| write_json(item, hand, depth + 1)).collect(), ']')
         }
         SampleJson::Object(fields) => {
             let field = |(name, value): &(String, SampleJson)| {
-                format!("\"{name}\": {}", written(value, hand, depth + 1))
+                format!("\"{name}\": {}", write_json(value, hand, depth + 1))
             };
             block('{', fields.iter().map(field).collect(), '}')
         }
@@ -736,12 +745,12 @@ fn text_of(made: &SampleJson, hand: &WritingStyle) -> String {
     let head = if hand.comments { format!("// settings{}", hand.line_end) } else { String::new() };
     format!(
         "{mark}{head}{}{}",
-        written(made, hand, 0),
+        write_json(made, hand, 0),
         if hand.last_line_end { hand.line_end } else { "" }
     )
 }
 
-/// The same without comments and commas that plain JSON does not know.
+/// The same without comments and commas that plain JSON does not allow.
 fn value(node: &JsonNode) -> serde_json::Value {
     match &node.kind {
         json::NodeKind::Object(members) => {
@@ -766,13 +775,13 @@ fn same(made: &SampleJson) -> serde_json::Value {
 }
 
 proptest! {
-    // Whatever settings say and however they are written: connecting keeps all of it, is done once,
-    // and is undone to the byte
+    // Whatever the settings and their style: connecting keeps all of it, is idempotent, and is
+    // undone to the byte
     #[test]
     fn any_settings_come_back_byte_for_byte(made in settings(), hand in hand(), tied in any::<bool>()) {
         let text = text_of(&made, &hand);
         prop_assert_eq!(value(&json::parse(&text).unwrap().unwrap()), same(&made));
-        let caller = if tied { bound() } else { plain() };
+        let caller = if tied { bound_invocation() } else { plain() };
         for part in [CLAUDE, SERVER, VS_CODE] {
             let after = part.connect(&text, &caller).unwrap();
             prop_assert_ne!(&after, &text);
@@ -797,7 +806,7 @@ proptest! {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(40))]
-    // Through the files themselves: identity, whatever was there
+    // Through the files themselves: the identity, whatever was there
     #[test]
     fn files_come_back_with_their_mode_and_nothing_is_left(text in prop::option::of((settings(), hand()).prop_map(|(made, hand)| text_of(&made, &hand))), mode in prop_oneof![Just(0o600), Just(0o644), Just(0o664)]) {
         use std::os::unix::fs::PermissionsExt as _;
@@ -812,10 +821,10 @@ proptest! {
         let run = |changes: Vec<SettingsChange>| changes.iter().for_each(|change| change.write(&records).unwrap());
         run(plan_connect(&places, &plain(), None, &records).unwrap());
         prop_assert!(!plan_connect(&places, &plain(), None, &records).unwrap()[0].has_effect());
-        // Another version, another vault: the way back stays the same.
-        run(plan_connect(&places, &bound(), None, &records).unwrap());
+        // Another version, another vault: uninstalling still restores the original.
+        run(plan_connect(&places, &bound_invocation(), None, &records).unwrap());
         prop_assert_eq!(connection_state(&place, &plain()).0, ConnectionState::Outdated);
-        prop_assert_eq!(connection_state(&place, &bound()).0, ConnectionState::Connected);
+        prop_assert_eq!(connection_state(&place, &bound_invocation()).0, ConnectionState::Connected);
         run(plan_disconnect(&places, None, &records).unwrap());
         prop_assert_eq!(foreign_files::read_file(&place.path).unwrap().map(|bytes| String::from_utf8(bytes).unwrap()), text.clone());
         let left: Vec<_> = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();

@@ -23,7 +23,7 @@ use serde_json::value::RawValue;
 use super::lines::read_message;
 use super::server::{CallDenial, ToolCallReport};
 use super::{McpServer, PATH};
-use crate::http as house;
+use crate::http as app;
 
 /// The largest request.
 const MAX_REQUEST_BYTES: usize = 4 << 20;
@@ -90,7 +90,7 @@ async fn handle_request(service: McpService, request: Request) -> Response {
     let body = match body {
         Ok(body) if body.len() <= MAX_REQUEST_BYTES => body,
         Err(rejection) if rejection.status() != StatusCode::PAYLOAD_TOO_LARGE => {
-            return house::own_refusal(
+            return app::own_refusal(
                 StatusCode::BAD_REQUEST,
                 "usage",
                 "the request body ended early; send it again",
@@ -99,7 +99,7 @@ async fn handle_request(service: McpService, request: Request) -> Response {
         _ => {
             let said =
                 format!("a request may have at most {MAX_REQUEST_BYTES} bytes; send a smaller one");
-            return house::own_refusal(StatusCode::PAYLOAD_TOO_LARGE, "usage", &said);
+            return app::own_refusal(StatusCode::PAYLOAD_TOO_LARGE, "usage", &said);
         }
     };
     let body = replace_invalid_text(body);
@@ -114,12 +114,12 @@ async fn handle_request(service: McpService, request: Request) -> Response {
     let answered = service.handle(request).await.map(Body::new);
     let mut response = match called.denial() {
         None => answered,
-        Some(CallDenial::Denied(denied)) => house::denied_response(denied),
-        Some(CallDenial::NotAdmitted(refused)) => house::quota_response(refused),
+        Some(CallDenial::Denied(denied)) => app::denied_response(denied),
+        Some(CallDenial::NotAdmitted(refused)) => app::quota_response(refused),
     };
     response
         .extensions_mut()
-        .insert(house::AuditSubject { what: audit_subject(&body, called.tool()), user: None });
+        .insert(app::AuditSubject { what: audit_subject(&body, called.tool()), user: None });
     response
 }
 
@@ -153,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_request_is_about_is_told_as_far_as_it_can_be_read() {
+    fn a_request_is_summarized_as_far_as_it_can_be_read() {
         for (body, tool, told) in [
             (r#"{"method":"tools/list"}"#, None, "tools/list"),
             (

@@ -32,6 +32,7 @@ pub struct LineTransport<R, W: AsyncWrite> {
 }
 
 impl<R: AsyncRead + Unpin + Send, W: AsyncWrite + Unpin + Send + 'static> LineTransport<R, W> {
+    /// A transport over these streams.
     pub fn new(read: R, write: W) -> Self {
         let write = AsyncRwTransport::new_server(tokio::io::empty(), write);
         Self {

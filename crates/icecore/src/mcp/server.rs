@@ -395,7 +395,7 @@ impl ServerHandler for McpServer {
         let meanings = self.meanings.clone();
         let done = self
             .with_memory(caller.user, tool.creates_space, move |memory| {
-                (tool.handler)(ToolCall { memory, meanings, given })
+                (tool.handler)(ToolCall { memory, meanings, input: given })
             })
             .await;
         Ok(match done {

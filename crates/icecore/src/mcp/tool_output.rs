@@ -55,7 +55,7 @@ pub fn contains_quote(told: &[Value]) -> bool {
 pub fn message_json(record: &Record) -> Value {
     let fields = json!({
         "id": record.id,
-        "when": record.ts.to_string(),
+        "ts": record.ts.to_string(),
         "who": record.speaker_name(),
         "conversation": record.conversation,
         "session": record.session,
@@ -77,8 +77,8 @@ pub fn event_json(entry: &LedgerEntry) -> Value {
         "id": event.id.to_string(),
         "type": event.kind,
         "priority": event.priority,
-        "since": event.ts.to_string(),
-        "about": event.entity,
+        "ts": event.ts.to_string(),
+        "entity": event.entity,
         "due": event.due.map(|due| due.to_string()),
         "waiting_on": event.waiting_on,
         "status": entry.state.word(),
@@ -98,9 +98,9 @@ pub fn hit_json(passage: &Passage, question: &Question, unconfirmed: bool) -> Va
     let fields = json!({
         "id": passage.id,
         "kind": passage.kind,
-        "when": crate::json_output::passage_time(passage),
+        "ts": crate::json_output::passage_time(passage),
         "who": who,
-        "about": passage.name.as_ref().filter(|_| passage.kind == PassageKind::Event),
+        "entity": passage.name.as_ref().filter(|_| passage.kind == PassageKind::Event),
         "conversation": passage.conversation,
         "session": passage.session,
         "unconfirmed": unconfirmed.then_some(true),
@@ -264,7 +264,7 @@ mod tests {
             (0..100).map(|n| json!({ "n": n, "text": "x".repeat(400) })).collect();
         let (kept, left) = take_within_tokens(many, 1_000);
         assert!(kept.len() < 12 && kept.len() + left == 100, "{} {left}", kept.len());
-        // One alone is shown even if it is too long: what bounds it is its own size.
+        // A single item is shown even if it is too long: its own size is its limit.
         assert_eq!(
             take_within_tokens(vec![json!("x".repeat(9_000)), json!(1)], 10),
             (vec![json!("x".repeat(9_000))], 1)

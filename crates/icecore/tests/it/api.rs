@@ -1,5 +1,5 @@
-//! The memory API, as a program that speaks HTTP sees it: the real server on loopback, with a home
-//! of its own.
+//! The memory API as an HTTP client sees it: the real server on loopback, with its own home
+//! directory.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -17,15 +17,15 @@ use crate::program::{bare, copy, program};
 
 pub(crate) const TOKEN: &str = "a-token-for-these-tests-only";
 
-/// A server at work; it is killed in the end.
+/// A running server; it is killed at the end.
 pub(crate) struct Server {
     pub(crate) child: Child,
     pub(crate) address: SocketAddr,
-    /// The link that it printed.
+    /// The printed link.
     pub(crate) link: String,
 }
 
-/// An answer.
+/// A response.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
@@ -39,12 +39,12 @@ impl Answer {
     }
 }
 
-/// A home for servers, and a place for their settings.
-pub(crate) struct Home {
+/// A home directory for servers and their settings.
+pub(crate) struct TestHome {
     pub(crate) folder: TempDir,
 }
 
-impl Home {
+impl TestHome {
     pub(crate) fn new() -> Self {
         Self { folder: TempDir::new().unwrap() }
     }
@@ -100,7 +100,7 @@ impl Drop for Server {
 }
 
 impl Server {
-    /// Sends a request with these lines in its head.
+    /// Sends a request with these header lines.
     pub(crate) fn send(
         &self,
         method: &str,
@@ -141,7 +141,7 @@ impl Server {
         self.ask(None, "POST", target, body)
     }
 
-    /// What was asked for, which must be there.
+    /// The requested value, which must exist.
     pub(crate) fn ok(&self, user: Option<&str>, method: &str, target: &str, body: &str) -> Value {
         let answer = self.ask(user, method, target, body);
         assert_eq!(answer.status, 200, "{method} {target}: {answer:?}");
@@ -164,7 +164,7 @@ impl Server {
     }
 }
 
-/// A model's server that takes its time and answers by what it is asked; several at once.
+/// A slow model server that answers by request; several at once.
 pub(crate) fn answering(
     pause: Duration,
     answer: impl Fn(&str) -> String + Send + Sync + 'static,
@@ -200,12 +200,12 @@ pub(crate) fn answering(
     address
 }
 
-/// Likewise, which answers every chat with these words, at once.
+/// Like [`answering`], but it answers every chat with this text, at once.
 pub(crate) fn model(says: &'static str) -> SocketAddr {
     answering(Duration::ZERO, move |_| says.into())
 }
 
-/// What of a value is not as a schema of the document has it.
+/// The parts of a value that violate a schema of the document.
 pub(crate) fn unlike(
     document: &Value,
     schema: &Value,
@@ -282,7 +282,7 @@ pub(crate) fn unlike(
     }
 }
 
-/// The route of the document that a target belongs to.
+/// The route of the document that a target matches.
 pub(crate) fn operation<'a>(
     document: &'a Value,
     method: &str,
@@ -299,15 +299,15 @@ pub(crate) fn operation<'a>(
         .unwrap()
         .iter()
         .filter(|(path, methods)| fits(path) && methods.get(method.to_lowercase()).is_some());
-    // What is written out goes before what varies.
+    // Literal segments win over parameters.
     let (path, methods) = paths
         .min_by_key(|(path, _)| path.matches('{').count())
         .unwrap_or_else(|| panic!("{method} {target} is in no document"));
     (path, &methods[method.to_lowercase()])
 }
 
-/// A memory with something of everything, behind a model that answers with code.
-pub(crate) fn filled(home: &Home) -> Server {
+/// A memory with everything in it, behind a model that answers with code.
+pub(crate) fn start_filled_server(home: &TestHome) -> Server {
     let address = model(
         "Here it is.\n\n```python\n# sort.py\ndef sort(numbers):\n    result = sorted(numbers)\n    return result\n\nprint(sort([3, 1, 2]))\n```\n",
     );
@@ -351,11 +351,11 @@ pub(crate) fn filled(home: &Home) -> Server {
     panic!("the turn was not remembered");
 }
 
-// K12: every route, each with good and bad input, and every answer as the document has it
+// K12: every route, each with valid and invalid input, and every answer as documented
 #[test]
 fn every_route_answers_as_the_document_says() {
-    let home = Home::new();
-    let server = filled(&home);
+    let home = TestHome::new();
+    let server = start_filled_server(&home);
     let document = server.get("/api/openapi.json").json();
     let events = server.ok(None, "GET", "/api/events", "");
     let ids: Vec<&str> = events["events"]
@@ -692,6 +692,12 @@ fn every_route_answers_as_the_document_says() {
         ("POST", "/api/migrate", r#"{"files":[{"path":"../../etc/passwd","text":"x"}]}"#, 400),
         ("POST", "/api/migrate", r#"{"files":[{"path":"/etc/passwd","text":"x"}]}"#, 400),
         ("POST", "/api/migrate", r#"{"files":[]}"#, 400),
+        (
+            "POST",
+            "/api/migrate",
+            r#"{"files":[{"path":"a","text":"x"},{"path":"a/b","text":"y"}]}"#,
+            400,
+        ),
         ("POST", "/api/migrate", r#"{"folder":"/etc"}"#, 400),
         ("GET", "/api/similar/merged", "", 200),
         ("GET", "/api/similar/merged?budget=1", "", 400),
@@ -795,8 +801,8 @@ fn every_route_answers_as_the_document_says() {
         }
     }
     assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
-    // None was left out, but for those that stand in other tests. A draft that a judge refused
-    // takes a model that writes nonsense; its route is tried with bad input alone.
+    // No route is missing, except those with tests of their own. A flagged draft needs a model that
+    // writes nonsense; that route is tried with invalid input only.
     let elsewhere = [
         "/api/live",
         "/api/reviews/{period}",
@@ -818,7 +824,7 @@ fn every_route_answers_as_the_document_says() {
         "/api/users",
     ];
     for (path, methods) in document["paths"].as_object().unwrap() {
-        // What needs a database is tried where there is one.
+        // Routes that need a database are tested with one.
         let in_a_database = |method: &&String| methods[*method]["tags"][0] == "Access";
         for method in methods
             .as_object()
@@ -844,12 +850,12 @@ fn every_route_answers_as_the_document_says() {
     }
 }
 
-// There is one schema: what the command line prints as JSON is what the API answers
+// One schema: the command line prints the same JSON that the API answers
 #[test]
 fn the_api_says_what_the_command_line_says() {
-    let home = Home::new();
-    let server = filled(&home);
-    // Two weeks of the past, so that there is something to compare.
+    let home = TestHome::new();
+    let server = start_filled_server(&home);
+    // Two weeks of history, so that there is something to compare.
     for day in ["2026-01-06", "2026-01-13"] {
         let said = json!({ "conversation": "app", "text": "We decided that the parser never loses a line.", "ts": format!("{day}T09:00:00Z") });
         server.ok(None, "POST", "/api/messages", &said.to_string());
@@ -931,14 +937,15 @@ fn the_api_says_what_the_command_line_says() {
         ("/api/conversations/trip/export", vec!["conversation", "export", "trip"]),
     ];
     for (target, words) in cases {
-        // Some answers tell the time; if a second passed between the two, they are asked again.
+        // Some answers contain the time; if a second passed between the two, they are requested
+        // again.
         let both = || {
             let mut command = bare(program());
             command
                 .env("HOME", home.folder.path())
                 .args(["--vault", home.root().to_str().unwrap(), "--json"])
                 .args(&words);
-            let printed = crate::program::said(command.output().unwrap());
+            let printed = crate::program::command_output(command.output().unwrap());
             assert_eq!(printed.code, Some(0), "{words:?}: {printed:?}");
             (server.get(target).text, printed.out.trim_end().to_owned())
         };
@@ -950,10 +957,10 @@ fn the_api_says_what_the_command_line_says() {
     }
 }
 
-// C7, C8: with a model that remembers, facts can be looked at, lifted to everywhere, and made again
+// C7, C8: with a summarizer, facts can be listed, promoted and consolidated
 #[test]
 fn facts_are_established_lifted_and_summarised_again() {
-    let home = Home::new();
+    let home = TestHome::new();
     let chat = model("I will.");
     let summarizer = model(
         r#"{"user_summary":"Wants answers in English.","assistant_summary":"Agreed.","base_truth_diff":{"add":["Always answer in English"],"update":[],"remove":[]}}"#,
@@ -996,7 +1003,7 @@ fn facts_are_established_lifted_and_summarised_again() {
     assert_eq!(lifted["content"], "Always answer in English");
     assert_eq!(server.contents(Some("ann")), ["Always answer in English"]);
     assert!(server.contents(None).is_empty());
-    // Another conversation of hers is told it; nobody else's is.
+    // Another conversation of the same user contains it; other users' conversations do not.
     let told = |user| {
         server.ok(user, "GET", "/api/packs/chat?conversation=new&prompt=hello", "")["text"]
             .to_string()
@@ -1022,11 +1029,10 @@ fn facts_are_established_lifted_and_summarised_again() {
     }
 }
 
-// A user who is forgotten while they write is forgotten, and whoever is told that it was kept after
-// that finds it
+// A user who is forgotten while they write is forgotten; what is acknowledged afterwards is stored
 #[test]
 fn forgetting_and_writing_at_once_leaves_no_half_of_either() {
-    let home = Home::new();
+    let home = TestHome::new();
     let server = home.serve();
     for round in 0..3 {
         server.remember(Some("ann"), "the first");
@@ -1055,7 +1061,7 @@ fn forgetting_and_writing_at_once_leaves_no_half_of_either() {
     }
     server.ok(None, "DELETE", "/api/users/ann", "");
     assert_eq!(server.ask(Some("ann"), "GET", "/api/events", "").status, 404);
-    // Not even a folder that nobody would look into.
+    // No folder is created either.
     let left: Vec<_> = std::fs::read_dir(home.root().join("spaces"))
         .unwrap()
         .flatten()
@@ -1067,10 +1073,10 @@ fn forgetting_and_writing_at_once_leaves_no_half_of_either() {
     );
 }
 
-// The examples of the page are whole: each is understood
+// The examples of the page are complete: each is accepted
 #[test]
 fn the_examples_of_the_document_are_understood_and_the_page_shows_them() {
-    let home = Home::new();
+    let home = TestHome::new();
     let server = home.serve();
     let document = server.get("/api/openapi.json").json();
     for (path, methods) in document["paths"].as_object().unwrap() {
@@ -1078,7 +1084,7 @@ fn the_examples_of_the_document_are_understood_and_the_page_shows_them() {
             let example = &operation["x-icecore-example"];
             let body =
                 if example["body"].is_null() { String::new() } else { example["body"].to_string() };
-            // One stays open, and one has no code to show.
+            // One is a stream that stays open, and one has no code to show.
             if ["/api/live", "/api/login"].contains(&path.as_str()) {
                 continue;
             }
@@ -1091,7 +1097,7 @@ fn the_examples_of_the_document_are_understood_and_the_page_shows_them() {
             assert!([200, 404].contains(&answer.status), "{method} {path}: {answer:?}");
         }
     }
-    // Both can be seen without a token, as a browser has none; what is said of it holds.
+    // Both are readable without a token, because a browser has none.
     let page = server.send("GET", "/api", &[], "");
     assert_eq!(page.status, 200);
     assert!(
@@ -1107,8 +1113,8 @@ fn the_examples_of_the_document_are_understood_and_the_page_shows_them() {
 }
 
 #[test]
-fn without_a_token_nobody_is_told_anything() {
-    let home = Home::new();
+fn without_a_token_every_request_is_refused() {
+    let home = TestHome::new();
     let server = home.serve();
     let document = server.get("/api/openapi.json").json();
     for (path, methods) in document["paths"].as_object().unwrap() {
@@ -1138,14 +1144,14 @@ fn without_a_token_nobody_is_told_anything() {
     assert!(server.contents(None).is_empty());
 }
 
-// Conversations and end users can be exported and deleted; nobody ever sees another's
+// Conversations and end users can be exported and deleted; other users' data is never visible
 #[test]
 fn three_users_never_see_each_other_and_can_be_taken_along_and_away() {
-    let home = Home::new();
+    let home = TestHome::new();
     let server = home.serve();
     let users = ["ann@example.org", "Ann", "b\u{fc}/..%2f../ann"];
     for (at, user) in users.iter().enumerate() {
-        // Who has no space is not there to be looked at, and looking makes none.
+        // A user without a space is not found, and reading creates none.
         for target in [
             "/api/events",
             "/api/status",
@@ -1156,7 +1162,7 @@ fn three_users_never_see_each_other_and_can_be_taken_along_and_away() {
         ] {
             assert_eq!(server.ask(Some(user), "GET", target, "").status, 404, "{user} {target}");
         }
-        // Nor does a mistake.
+        // Nor does an invalid request.
         for (target, body, status) in [
             ("/api/events", r#"{"text":" "}"#, 400),
             ("/api/events", r#"{"text":"x","due":"someday"}"#, 400),
@@ -1195,8 +1201,8 @@ fn three_users_never_see_each_other_and_can_be_taken_along_and_away() {
         .collect();
     for (at, user) in users.iter().enumerate() {
         assert_eq!(server.contents(Some(user)), [format!("secret {at} of a user")]);
-        // The same id means their own event, whoever else has one of that number; one they do not
-        // have is not there.
+        // An id means the user's own event, even if others have the same number; an id they do not
+        // have is not found.
         let shown = server.ok(Some(user), "GET", &format!("/api/events/{}", ids[(at + 1) % 3]), "");
         assert_eq!(shown["entry"]["content"], format!("secret {at} of a user"));
         assert_eq!(
@@ -1252,7 +1258,7 @@ fn three_users_never_see_each_other_and_can_be_taken_along_and_away() {
             && !whole.contains("secret 0")
             && !whole.contains("secret 9")
     );
-    // One conversation goes, then the user; the others stay.
+    // One conversation is deleted, then the user; the others stay.
     assert_eq!(server.ok(Some(users[1]), "DELETE", "/api/conversations/c", "")["messages"], 1);
     assert!(
         server.ok(Some(users[1]), "GET", "/api/conversations", "")["conversations"]
@@ -1265,12 +1271,12 @@ fn three_users_never_see_each_other_and_can_be_taken_along_and_away() {
     assert_eq!(server.ask(None, "DELETE", &format!("/api/users/{encoded}"), "").status, 404);
     assert!(!holds(&home.root(), "secret 2 of a user"));
     assert_eq!(server.contents(Some(users[0])), ["secret 0 of a user"]);
-    // Whoever comes again begins anew.
+    // A user who comes back starts with an empty memory.
     server.remember(Some(users[2]), "new");
     assert_eq!(server.contents(Some(users[2])), ["new"]);
-    // The names are known to a server that was not there when they came.
+    // A server that was not running at the time knows the names.
     drop(server);
-    // One that was being taken away when the process died is nobody's any more.
+    // A user whose deletion was interrupted by a crash is deleted.
     let space =
         std::fs::read_dir(home.root().join("spaces")).unwrap().flatten().next().unwrap().path();
     copy(
@@ -1282,7 +1288,7 @@ fn three_users_never_see_each_other_and_can_be_taken_along_and_away() {
     assert_eq!(again.contents(Some(users[0])), ["secret 0 of a user"]);
 }
 
-/// Whether any file of a folder has these words.
+/// Whether any file of a folder contains the text.
 fn holds(folder: &Path, words: &str) -> bool {
     std::fs::read_dir(folder).unwrap().flatten().any(|entry| {
         let path = entry.path();
@@ -1294,10 +1300,10 @@ fn holds(folder: &Path, words: &str) -> bool {
     })
 }
 
-// L2, K12: what was answered with 200 is there after the process was killed
+// L2, K12: what was answered with 200 is stored even if the process is killed
 #[test]
 fn what_was_acknowledged_survives_a_kill() {
-    let home = Home::new();
+    let home = TestHome::new();
     for round in 0..4 {
         let server = home.serve();
         server.remember(None, &format!("event {round}"));
@@ -1349,7 +1355,7 @@ fn what_was_acknowledged_survives_a_kill() {
 // L2
 #[test]
 fn sixty_four_at_once_are_all_there_exactly_once() {
-    let home = Home::new();
+    let home = TestHome::new();
     let server = home.serve();
     let users = [None, Some("ann"), Some("bob"), Some("cem")];
     thread::scope(|scope| {
@@ -1360,7 +1366,7 @@ fn sixty_four_at_once_are_all_there_exactly_once() {
                 server.remember(user, &format!("event {writer}"));
                 let message = json!({ "conversation": "c", "id": format!("m{writer}"), "text": format!("message {writer}") }).to_string();
                 assert_eq!(server.ok(user, "POST", "/api/messages", &message)["taken"]["new"], 1);
-                // The same again is the same message.
+                // A repetition is the same message.
                 assert_eq!(server.ok(user, "POST", "/api/messages", &message)["taken"]["same"], 1);
             });
         }
@@ -1381,10 +1387,10 @@ fn sixty_four_at_once_are_all_there_exactly_once() {
     }
 }
 
-// One job at a time: the others are told to come again
+// One job at a time: other requests are answered with a retry time
 #[test]
 fn a_job_that_runs_already_is_said_so() {
-    let home = Home::new();
+    let home = TestHome::new();
     let server = home.serve();
     for day in 1..=28 {
         let message = |n: usize| json!({ "conversation": format!("c{n}"), "text": format!("We decided on day {day} that number {n} holds."), "ts": format!("2026-01-{day:02}T09:{n:02}:00Z") });

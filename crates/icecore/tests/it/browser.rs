@@ -8,12 +8,12 @@
 use std::path::PathBuf;
 use std::process::Stdio;
 
-use crate::model::house;
-use crate::program::{bare, program, said};
+use crate::model::repository_root;
+use crate::program::{bare, command_output, program};
 
-/// Runs a suite and fails with everything it said.
+/// Runs a suite and fails with its output.
 fn suite(name: &str, least: usize) {
-    let npm = house().join("target/browser-npm");
+    let npm = repository_root().join("target/browser-npm");
     for (there, what) in [
         (npm.join("installed.json"), "playwright-core"),
         (PathBuf::from("/usr/bin/chromium"), "Chromium"),
@@ -25,9 +25,9 @@ fn suite(name: &str, least: usize) {
             there.display()
         );
     }
-    let out = house().join("target/browser");
+    let out = repository_root().join("target/browser");
     std::fs::create_dir_all(&out).unwrap();
-    let file = house().join(format!("tests/browser/{name}.test.mjs"));
+    let file = repository_root().join(format!("tests/browser/{name}.test.mjs"));
     let mut command = bare("node");
     command
         .args(["--test", "--test-reporter=tap"])
@@ -43,11 +43,11 @@ fn suite(name: &str, least: usize) {
             command.env(passed_on, value);
         }
     }
-    let seen = said(command.output().unwrap());
-    // With its figures, for whoever wants to read them.
+    let seen = command_output(command.output().unwrap());
+    // Prints the figures.
     std::fs::write(out.join(format!("{name}.txt")), &seen.out).unwrap();
     assert_eq!(seen.code, Some(0), "{name}:\n{}\n{}", seen.out, seen.err);
-    // `# pass 12`, at the end of what it says.
+    // `# pass 12`, at the end of the output.
     let count = |what: &str| -> usize {
         let line = seen.out.lines().rev().find_map(|line| line.strip_prefix(what));
         line.and_then(|count| count.trim().parse().ok())
@@ -83,7 +83,7 @@ fn a_browser_runs_nothing_that_strangers_wrote_and_asks_nobody() {
 }
 
 #[test]
-fn a_browser_can_be_heard_and_used_by_keyboard_alone() {
+fn a_browser_can_be_used_by_screen_reader_and_keyboard_alone() {
     suite("access", 5);
 }
 

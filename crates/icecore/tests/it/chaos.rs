@@ -19,9 +19,9 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::program::{bare, program, said};
+use crate::program::{bare, command_output, program};
 
-/// How long the writers of a round go on.
+/// How long the writers of a round run.
 const SAMPLE_SECS: u64 = 6;
 const ROUND_SECS: u64 = 12;
 /// One call in so many is killed.
@@ -29,7 +29,7 @@ const KILLED_ONE_IN: u64 = 9;
 /// A killed call ends within this time after its start.
 const MAX_KILL_MILLIS: u64 = 60;
 
-/// Where an acknowledged word has to be.
+/// Where an acknowledged word must be stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Kind {
     /// One event, in the ledger or an archive.
@@ -56,8 +56,8 @@ struct Round {
     acknowledged: Mutex<Vec<(Kind, String)>>,
     killed: AtomicUsize,
     forgotten: AtomicUsize,
-    /// How many events another program has appended. It counts its own, so that none of its ids is
-    /// missing.
+    /// How many events the other program appended. It has its own counter, so that no id is
+    /// skipped.
     appended: AtomicUsize,
 }
 
@@ -66,10 +66,10 @@ impl Round {
         let folder = TempDir::new().unwrap();
         let root = folder.path().join("vault");
         let other = folder.path().join("other");
-        let round = Self {
+        let mut round = Self {
             root,
             other,
-            end: Instant::now() + Duration::from_secs(seconds),
+            end: Instant::now(),
             seed: AtomicU64::new(number * 7_919 + 17),
             words: AtomicUsize::new(0),
             acknowledged: Mutex::default(),
@@ -99,6 +99,7 @@ impl Round {
         assert!(round.git(&["clone", "-q", root, other]));
         assert!(bare(program()).args(["init", other, "-q"]).output().unwrap().status.success());
         assert!(round.git(&["remote", "add", "other", other]));
+        round.end = Instant::now() + Duration::from_secs(seconds);
         round
     }
 
@@ -143,7 +144,7 @@ impl Round {
         (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB) % below
     }
 
-    /// A word that is nowhere else.
+    /// A unique word.
     fn word(&self) -> String {
         format!("wq{:06}x", self.words.fetch_add(1, Ordering::Relaxed))
     }
@@ -158,11 +159,11 @@ impl Round {
     }
 
     fn run(&self, arguments: &[&str]) -> (Option<i32>, String) {
-        let said = said(self.command(arguments).output().unwrap());
+        let said = command_output(self.command(arguments).output().unwrap());
         (said.code, said.out + &said.err)
     }
 
-    /// Runs a command, which may be killed on its way. `true` if it was acknowledged.
+    /// Runs a command, which may be killed. `true` if it was acknowledged.
     fn attempt(&self, arguments: &[&str], input: &str) -> (bool, String) {
         let mut child = self
             .command(arguments)
@@ -177,7 +178,7 @@ impl Round {
             let _ = child.kill();
             self.killed.fetch_add(1, Ordering::Relaxed);
         }
-        let said = said(child.wait_with_output().unwrap());
+        let said = command_output(child.wait_with_output().unwrap());
         (said.code == Some(0), said.out)
     }
 
@@ -189,7 +190,7 @@ impl Round {
         self.root.join(format!("memory/{}.md", jiff::Timestamp::now().strftime("%Y-%m-%d")))
     }
 
-    /// One write of a person or an assistant.
+    /// One write of a user or an assistant.
     fn write_something(&self) {
         let word = self.word();
         let hook = |event: &str, fields: Value| {
@@ -241,7 +242,7 @@ impl Round {
                     &["hook", "user-prompt-submit"],
                     &hook("UserPromptSubmit", json!({"prompt": format!("please do {word}")})),
                 );
-                // A hook that could not keep the words says so.
+                // A hook that could not record the text says so.
                 (Kind::Message, (ok && !out.contains("systemMessage"), out))
             }
             _ => {
@@ -293,8 +294,8 @@ impl Round {
     }
 
     /// Saves a page or a primer as an editor does: a new file that is renamed, or the old one
-    /// written in place. Logs are not saved so: an editor that does not see that they have grown
-    /// takes lines out itself.
+    /// overwritten in place. Logs are not saved this way: an editor that has not seen the latest
+    /// lines would remove them.
     fn edit_page(&self) {
         let folders = ["knowledge/entities", "primers/daily", "primers/weekly"]
             .map(|folder| self.root.join(folder));
@@ -350,7 +351,7 @@ impl Round {
         }
     }
 
-    /// How often each word stands where it has to, and what is wrong.
+    /// How often each word is where it must be, and what is wrong.
     fn missing_and_doubled(&self) -> (Vec<String>, Vec<String>) {
         let read =
             |folder: &str, ending: &str| -> String { texts(&self.root.join(folder), ending) };
@@ -397,7 +398,7 @@ impl Round {
     }
 }
 
-/// The lines of all files below a folder whose names end so.
+/// The lines of all files below a folder with this ending.
 fn texts(folder: &Path, ending: &str) -> String {
     let mut all = String::new();
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
@@ -411,8 +412,7 @@ fn texts(folder: &Path, ending: &str) -> String {
     all
 }
 
-/// The statements among these ledger lines, one a line: what is done to a statement may repeat its
-/// words.
+/// The statements among these ledger lines, one per line; acts on a statement may repeat its text.
 fn statements(lines: &str) -> String {
     let events = lines.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
     let statements =
@@ -469,8 +469,8 @@ fn play(number: u64, seconds: u64) -> String {
             }
         });
     });
-    // What a next session and the next night do by themselves, and a merge; nobody repairs
-    // anything.
+    // What the next session, the next nightly run and a merge do by themselves; nothing is repaired
+    // by hand.
     assert!(round.git(&["fetch", "-q", "other"]));
     let commands = [
         &["consolidate", "-q"][..],
@@ -482,6 +482,7 @@ fn play(number: u64, seconds: u64) -> String {
     let (verified, report) = round.run(&["verify"]);
     let (missing, doubled) = round.missing_and_doubled();
     let words = round.acknowledged.lock().unwrap().len();
+    assert!(words > 20, "round {number}: only {words} words in {seconds} s");
     let (killed, forgotten) =
         (round.killed.load(Ordering::Relaxed), round.forgotten.load(Ordering::Relaxed));
     assert!(

@@ -1,16 +1,16 @@
-//! The command line's manners: what a person types and what comes back.
+//! The command line: what a user types and what is printed.
 
 use std::fs;
 use std::process::Stdio;
 
-use crate::program::{NOW, Vault, bare, program, said};
+use crate::program::{NOW, Vault, bare, command_output, program};
 
 // L9, L3: a newcomer's first two minutes
 #[test]
 fn a_newcomer_gets_from_nothing_to_a_closed_commitment() {
     let home = tempfile::TempDir::new().unwrap();
     let call = |arguments: &[&str]| {
-        let said = said(
+        let said = command_output(
             bare(program())
                 .env("HOME", home.path())
                 .current_dir(home.path())
@@ -33,12 +33,12 @@ fn a_newcomer_gets_from_nothing_to_a_closed_commitment() {
     assert!(home.path().join(".local/share/icecore/memory/ledger.jsonl").exists());
 }
 
-/// Runs a command in a furnished vault and compares code and complaint.
+/// Runs a command in a filled vault and compares the exit code and the error.
 fn check(vault: &Vault, arguments: &[&str], code: i32, complaint: &str) {
     let said = vault.run(arguments);
     assert_eq!(said.code, Some(code), "{arguments:?}: {said:?}");
     assert!(said.err.contains(complaint), "{arguments:?}: {said:?} has no {complaint}");
-    // Nothing was written, and the same with --json is one JSON object on standard error.
+    // Nothing was written, and with --json the error is one JSON object on standard error.
     assert_eq!(vault.contents().len(), 4, "{arguments:?}");
     let json = vault.run(&[arguments, &["--json"]].concat());
     assert_eq!((json.code, json.out.as_str()), (Some(code), ""), "{arguments:?}");
@@ -47,7 +47,7 @@ fn check(vault: &Vault, arguments: &[&str], code: i32, complaint: &str) {
     assert_eq!(error["error"]["exit"], code);
 }
 
-fn furnished() -> Vault {
+fn create_filled_vault() -> Vault {
     let vault = Vault::new();
     vault.remember(&["The budget is 500 EUR", "--entity", "apollo"]);
     vault.remember(&["The budget is 600 EUR", "--entity", "apollo", "--supersedes", "20260213-1"]);
@@ -59,7 +59,7 @@ fn furnished() -> Vault {
 // L2, L3: each a clear error
 #[test]
 fn what_cannot_be_done_is_refused_with_a_reason() {
-    let vault = furnished();
+    let vault = create_filled_vault();
     check(&vault, &["show", "EVT-20260213-099"], 3, "there is no event EVT-20260213-099");
     check(&vault, &["show", "rubbish"], 2, "ids look like EVT-20260213-001");
     check(&vault, &["close", "20260213-1"], 4, "was already replaced by EVT-20260213-002");
@@ -97,10 +97,10 @@ fn what_cannot_be_done_is_refused_with_a_reason() {
     check(&vault, &["log", " "], 2, "the text is empty");
 }
 
-// Wrong input of every command that captures, presses and gives back
+// Invalid input for every command that captures, summarizes and exports
 #[test]
-fn what_cannot_be_captured_pressed_or_found_is_refused_with_a_reason() {
-    let vault = furnished();
+fn invalid_capture_rollup_and_search_requests_are_refused_with_a_reason() {
+    let vault = create_filled_vault();
     let folder = tempfile::TempDir::new().unwrap();
     let file = |name: &str, bytes: &[u8]| {
         fs::write(folder.path().join(name), bytes).unwrap();
@@ -154,9 +154,19 @@ fn what_cannot_be_captured_pressed_or_found_is_refused_with_a_reason() {
     check(&vault, &["rollup", "--period", "2026-02-30"], 2, "is not a period");
     check(&vault, &["rollup", "week", "--period", "2026-02"], 2, "2026-02 is a month, not a week");
     check(&vault, &["rollup", "--period", "2026-W50"], 3, "there are no messages in 2026-W50");
-    check(&vault, &["summary", "review", "2026-W07"], 3, "no draft of 2026-W07 waits");
-    check(&vault, &["summary", "review", "2026-W07", "--accept"], 3, "no draft of 2026-W07 waits");
-    check(&vault, &["summary", "review", "2026-W07", "--retry"], 3, "no draft of 2026-W07 waits");
+    check(&vault, &["summary", "review", "2026-W07"], 3, "no draft of 2026-W07 to review");
+    check(
+        &vault,
+        &["summary", "review", "2026-W07", "--accept"],
+        3,
+        "no draft of 2026-W07 to review",
+    );
+    check(
+        &vault,
+        &["summary", "review", "2026-W07", "--retry"],
+        3,
+        "no draft of 2026-W07 to review",
+    );
     check(
         &vault,
         &["summary", "review", "2026-W07", "--edit", &missing],
@@ -201,9 +211,9 @@ fn what_cannot_be_captured_pressed_or_found_is_refused_with_a_reason() {
     check(&vault, &["insights", "similar", "--merge", "--budget", "100"], 2, "at least 512 bytes");
     check(&vault, &["insights", "similar", "--budget", "1000"], 2, "--merge");
     check(&vault, &["zoom", "nonsense"], 2, "is no date");
-    check(&vault, &["zoom", "2020-01-01"], 3, "nothing was said then");
-    check(&vault, &["zoom", "today", "--conversation", "app"], 3, "nothing was said in app then");
-    check(&vault, &["zoom", "today", "--summary"], 3, "has been summarized of it yet");
+    check(&vault, &["zoom", "2020-01-01"], 3, "there are no messages");
+    check(&vault, &["zoom", "today", "--conversation", "app"], 3, "there are no messages in app");
+    check(&vault, &["zoom", "today", "--summary"], 3, "it is not summarized yet");
     check(&vault, &["zoom"], 2, "<WHEN>");
     for kind in ["upload", "pyramid"] {
         check(&vault, &["pack", kind, "--date", "2027-01-01"], 3, "is in the future");
@@ -224,10 +234,10 @@ fn what_cannot_be_captured_pressed_or_found_is_refused_with_a_reason() {
     check(&vault, &["model"], 2, "Usage: icecore model");
 }
 
-// Two who press would write two versions of the same
+// Two concurrent rollups would write two versions of the same summary
 #[test]
-fn while_another_run_is_pressing_one_is_told_to_try_later() {
-    let vault = furnished();
+fn a_rollup_is_refused_while_another_one_runs() {
+    let vault = create_filled_vault();
     vault.ok(&["message", "add", "Decision: one price for all"]);
     vault.ok(&["rollup"]);
     let claim = fs::File::open(vault.path(".icecore/pressing.lock")).unwrap();
@@ -239,7 +249,7 @@ fn while_another_run_is_pressing_one_is_told_to_try_later() {
         assert_eq!(said.code, Some(75), "{command:?}: {said:?}");
         assert!(said.err.contains("another run is summarizing"), "{said:?}");
     }
-    // To keep something and to look at it needs no claim.
+    // Recording and reading need no lease.
     for command in [
         &["message", "add", "meanwhile"][..],
         &["zoom", "today"],
@@ -252,17 +262,16 @@ fn while_another_run_is_pressing_one_is_told_to_try_later() {
     vault.ok(&["rollup"]);
 }
 
-// A file that is somebody's settings is named once, with what is wrong in it; what needs no model
-// does not mind
+// A broken settings file is named once, with its error; commands without a model still run
 #[test]
-fn a_mistake_in_the_persons_settings_is_told_by_what_needs_a_model() {
-    let vault = furnished();
+fn a_mistake_in_the_user_settings_is_reported_by_commands_that_need_a_model() {
+    let vault = create_filled_vault();
     let home = tempfile::TempDir::new().unwrap();
     let place = home.path().join(".config/icecore/config.toml");
     fs::create_dir_all(place.parent().unwrap()).unwrap();
     let call = |text: &str, arguments: &[&str]| {
         fs::write(&place, text).unwrap();
-        said(vault.command(arguments).env("HOME", home.path()).output().unwrap())
+        command_output(vault.command(arguments).env("HOME", home.path()).output().unwrap())
     };
     let wrong = call("[summarizer]\nprovidr = \"openai\"\n", &["model", "check"]);
     assert_eq!(wrong.code, Some(2), "{wrong:?}");
@@ -285,7 +294,7 @@ fn a_mistake_in_the_persons_settings_is_told_by_what_needs_a_model() {
 }
 
 #[test]
-fn what_is_kept_twice_is_kept_once_and_told_so() {
+fn a_repeated_statement_is_stored_once_and_reported() {
     let vault = Vault::new();
     let talk = "User: Which port?\nAssistant: 7431, as ever.\n";
     vault.write("../talk.txt", talk);
@@ -334,7 +343,7 @@ fn what_is_kept_twice_is_kept_once_and_told_so() {
     assert_eq!(unchanged.out, "0 messages imported, 0 already stored, 0 lines refused\n");
     assert!(unchanged.err.contains("1 file read before and unchanged"), "{unchanged:?}");
     assert!(!known.err.contains("summarizes them"), "{known:?}");
-    // What is wished for is pressed from the ground up.
+    // A requested period is summarized from its lowest tier up.
     let day = vault.json(&["rollup", "day", "--period", "2026-02-12"]);
     let pressed: Vec<&str> = day["rolled"]["pressed"]
         .as_array()
@@ -347,7 +356,7 @@ fn what_is_kept_twice_is_kept_once_and_told_so() {
         vault.ok(&["rollup", "day", "--period", "2026-02-12"]),
         "2026-02-12 is up to date.\n"
     );
-    // The year's job has a time too, however far away.
+    // The yearly job has a time too, however far away.
     let schedule = vault.json(&["jobs", "schedule"]);
     assert!(
         schedule["jobs"].as_array().unwrap().iter().all(|job| job["next"].is_string()),
@@ -380,7 +389,7 @@ fn long_and_odd_texts_have_a_defined_result() {
     }
     let shown = vault.ok(&["events", "--color", "always"]);
     assert!(!shown.contains('\u{202e}') && !shown.contains("\u{1b}[31mred"), "{shown:?}");
-    // What a stranger wrote into the file by hand cannot steer a terminal either.
+    // Text that another program wrote into the file cannot send control codes to a terminal either.
     let ledger = vault.read("memory/ledger.jsonl");
     vault.write("memory/ledger.jsonl", ledger.replace("-5 degrees", "\\u001b]0;owned\\u0007"));
     assert!(vault.ok(&["events"]).contains("\\u{1b}]0;owned\\u{7}"));
@@ -388,7 +397,7 @@ fn long_and_odd_texts_have_a_defined_result() {
 
 #[test]
 fn a_reader_that_goes_away_is_no_error_and_a_full_one_is() {
-    let vault = furnished();
+    let vault = create_filled_vault();
     for command in [
         "events --all",
         "status",
@@ -404,7 +413,7 @@ fn a_reader_that_goes_away_is_no_error_and_a_full_one_is() {
             program(),
             vault.root.display()
         );
-        let said = said(
+        let said = command_output(
             bare("sh")
                 .env("TMPDIR", vault.root.parent().unwrap())
                 .args(["-c", &script])
@@ -419,22 +428,23 @@ fn a_reader_that_goes_away_is_no_error_and_a_full_one_is() {
         program(),
         vault.root.display()
     );
-    let said = said(bare("sh").args(["-c", &script]).output().unwrap());
+    let said = command_output(bare("sh").args(["-c", &script]).output().unwrap());
     assert_eq!(said.code, Some(1), "{said:?}");
     assert!(said.err.contains("the output could not be written"), "{said:?}");
 }
 
 #[test]
 fn global_options_stand_before_or_after_the_command() {
-    let vault = furnished();
+    let vault = create_filled_vault();
     let root = vault.root.to_str().unwrap();
-    let call = |arguments: &[&str]| said(bare(program()).args(arguments).output().unwrap());
+    let call =
+        |arguments: &[&str]| command_output(bare(program()).args(arguments).output().unwrap());
     let before = call(&["--vault", root, "--json", "events"]);
     let after = call(&["events", "--json", "--vault", root]);
-    let environment = said(
+    let environment = command_output(
         bare(program()).env("ICECORE_VAULT", root).args(["events", "--json"]).output().unwrap(),
     );
-    let inside = said(
+    let inside = command_output(
         bare(program())
             .current_dir(vault.path("memory"))
             .args(["events", "--json"])
@@ -445,30 +455,32 @@ fn global_options_stand_before_or_after_the_command() {
     for other in [after, environment, inside] {
         assert_eq!(other.out, before.out);
     }
-    let nowhere = said(bare(program()).current_dir("/").args(["events"]).output().unwrap());
+    let nowhere =
+        command_output(bare(program()).current_dir("/").args(["events"]).output().unwrap());
     assert_eq!(nowhere.code, Some(3), "{nowhere:?}");
     assert!(nowhere.err.contains("`icecore init` creates one"), "{nowhere:?}");
-    // A vault that lost its settings is not passed over for another one.
+    // A vault without its settings is not skipped for another one.
     fs::remove_file(vault.path("icecore.toml")).unwrap();
-    let headless = said(
+    let headless = command_output(
         bare(program()).current_dir(vault.path("memory")).args(["remember", "x"]).output().unwrap(),
     );
     assert_eq!(headless.code, Some(6), "{headless:?}");
-    let again = said(bare(program()).args(["init", root, "--tz", "UTC"]).output().unwrap());
+    let again =
+        command_output(bare(program()).args(["init", root, "--tz", "UTC"]).output().unwrap());
     assert_eq!(again.code, Some(0), "{again:?}");
     assert_eq!(vault.contents().len(), 4);
 }
 
 #[test]
 fn init_respects_what_is_there() {
-    let vault = furnished();
+    let vault = create_filled_vault();
     let again = vault.run(&["init"]);
     assert_eq!(again.code, Some(4), "{again:?}");
     assert!(again.err.contains("is a vault already"), "{again:?}");
     let folder = tempfile::TempDir::new().unwrap();
     fs::write(folder.path().join("thesis.tex"), "mine").unwrap();
     fs::write(folder.path().join(".gitignore"), "mine too\n").unwrap();
-    let made = said(
+    let made = command_output(
         bare(program())
             .args(["init", folder.path().to_str().unwrap(), "--tz", "Asia/Kathmandu", "--json"])
             .output()
@@ -478,13 +490,13 @@ fn init_respects_what_is_there() {
     assert_eq!(fs::read_to_string(folder.path().join(".gitignore")).unwrap(), "mine too\n");
     let tracked = bare("git").current_dir(folder.path()).args(["ls-files"]).output().unwrap();
     assert!(!String::from_utf8_lossy(&tracked.stdout).contains("thesis.tex"));
-    let bad = said(
+    let bad = command_output(
         bare(program()).args(["init", "/tmp/never", "--tz", "Mars/Olympus"]).output().unwrap(),
     );
     assert_eq!(bad.code, Some(2), "{bad:?}");
-    // TZ is the system's word for it.
+    // TZ is how the system names it.
     let folder = tempfile::TempDir::new().unwrap();
-    let zoned = said(
+    let zoned = command_output(
         bare(program())
             .env("TZ", "America/New_York")
             .args(["init", folder.path().to_str().unwrap(), "--json"])
@@ -500,7 +512,7 @@ fn without_git_everything_but_snapshots_works_and_says_so() {
     let folder = tempfile::TempDir::new().unwrap();
     let root = folder.path().join("vault");
     let call = |arguments: &[&str]| {
-        said(
+        command_output(
             bare(program())
                 .env("PATH", "/nonexistent")
                 .args(["--vault", root.to_str().unwrap(), "--now", NOW])
@@ -529,16 +541,16 @@ fn without_git_everything_but_snapshots_works_and_says_so() {
     }
 }
 
-// A hook of another project runs us with its own git's environment
+// A hook of another project runs icecore with its own git's environment
 #[test]
 fn the_environment_does_not_redirect_git() {
-    let vault = furnished();
+    let vault = create_filled_vault();
     let other = tempfile::TempDir::new().unwrap();
     assert!(
         bare("git").current_dir(other.path()).args(["init", "-q", "."]).status().unwrap().success()
     );
     let git = other.path().join(".git");
-    let said = said(
+    let said = command_output(
         vault
             .command(&["snapshot"])
             .env("GIT_DIR", &git)
@@ -556,7 +568,7 @@ fn the_environment_does_not_redirect_git() {
 // L16
 #[test]
 fn undo_is_one_command_and_a_second_one_comes_back() {
-    let vault = furnished();
+    let vault = create_filled_vault();
     vault.ok(&["snapshot", "--note", "good"]);
     vault.remember(&["a mistake"]);
     assert!(vault.ok(&["undo"]).contains("retracted EVT-20260213-005"));
@@ -566,10 +578,10 @@ fn undo_is_one_command_and_a_second_one_comes_back() {
     assert_eq!(vault.run(&["verify"]).code, Some(0));
 }
 
-// L12: what an editor lost is missed, and comes back from a snapshot
+// L12: lines that an editor removed are reported, and come back from a snapshot
 #[test]
 fn doctor_brings_lost_lines_back() {
-    let vault = furnished();
+    let vault = create_filled_vault();
     vault.ok(&["snapshot", "-q"]);
     let whole = vault.read("memory/ledger.jsonl");
     vault.write(
@@ -592,10 +604,10 @@ fn doctor_brings_lost_lines_back() {
     assert_eq!(vault.run(&["verify"]).code, Some(0));
 }
 
-// L12: bad lines are told by every reader, set aside by doctor, and never silently skipped
+// L12: bad lines are reported by every reader, quarantined by doctor, and never silently skipped
 #[test]
-fn a_broken_line_is_told_and_set_aside() {
-    let vault = furnished();
+fn a_broken_line_is_reported_and_quarantined() {
+    let vault = create_filled_vault();
     let text = vault.read("memory/ledger.jsonl");
     vault.write("memory/ledger.jsonl", text.replacen('\n', "\n{broken\n", 1));
     for command in ["events", "commitments", "remember x", "show 20260213-1"] {
@@ -618,12 +630,12 @@ fn a_broken_line_is_told_and_set_aside() {
 
 #[test]
 fn settings_are_shown_checked_and_explained() {
-    let vault = furnished();
+    let vault = create_filled_vault();
     assert!(vault.ok(&["vault", "config", "show"]).contains("zone = \"Europe/Berlin\""));
     assert_eq!(vault.json(&["vault", "config", "check"])["ok"], true);
     let config = vault.read("icecore.toml");
     vault.write("icecore.toml", format!("{config}\n[status]\ncommitment_shown = 3\n"));
-    // A setting that does not exist locks nobody out.
+    // An unknown setting does not prevent any command.
     for command in [
         &["vault", "config", "check"][..],
         &["status"],
@@ -651,24 +663,24 @@ fn settings_are_shown_checked_and_explained() {
     }
     vault.write("icecore.toml", "zone = ");
     assert_eq!(vault.run(&["status"]).code, Some(6));
-    // What mends a vault works without its settings, and brings them back.
+    // Repair commands work without the settings, and restore them.
     let undone = vault.run(&["undo"]);
     assert_eq!(undone.code, Some(0), "{undone:?}");
     assert!(undone.err.contains("The defaults are used"), "{undone:?}");
     assert!(vault.ok(&["vault", "config", "show"]).contains("Europe/Berlin"));
 }
 
-/// The newest version's vault in an older program's hands.
+/// A newer version's vault, opened by an older program.
 #[test]
 fn a_vault_of_a_newer_version_is_left_alone() {
-    let vault = furnished();
+    let vault = create_filled_vault();
     let ledger = vault.read("memory/ledger.jsonl");
     let (day, next) = ("EVT-20260213", ledger.lines().count() + 1);
     let newer = format!(
         "{{\"ts\":\"2026-02-13T09:20:00+01:00\",\"id\":\"{day}-{next:03}\",\"type\":\"hypothesis\",\"priority\":\"P1\",\"content\":\"It may rain\",\"source\":\"live\"}}\n"
     );
     vault.write("memory/ledger.jsonl", format!("{ledger}{newer}"));
-    // A type that this version does not know is a line like any other.
+    // An unknown type is a line like any other.
     let fixed = vault.run(&["doctor", "--fix"]);
     assert_eq!(fixed.code, Some(0), "{fixed:?}");
     assert!(fixed.out.contains("has an unknown type `hypothesis`"), "{fixed:?}");
@@ -681,7 +693,7 @@ fn a_vault_of_a_newer_version_is_left_alone() {
     );
     assert_eq!(vault.json(&["events", "rain"])["events"][0]["type"], "hypothesis");
     assert_eq!(vault.remember(&["after it"]), format!("{day}-{:03}", next + 1));
-    // A newer format is refused by every command, those that mend included, and nothing is touched.
+    // A newer format is refused by every command, repair commands included, and nothing is changed.
     vault.write("icecore.toml", "format = 2\n");
     let before = vault.read("memory/ledger.jsonl");
     for command in
@@ -697,7 +709,7 @@ fn a_vault_of_a_newer_version_is_left_alone() {
 /// A clock that jumps to 2038 and back.
 #[test]
 fn a_clock_that_jumps_leaves_no_damage() {
-    let mut vault = furnished();
+    let mut vault = create_filled_vault();
     vault.ok(&[
         "message",
         "add",
@@ -744,10 +756,10 @@ fn what_is_archived_is_not_archived_again() {
 
 #[test]
 fn colours_are_for_terminals_and_can_be_turned_off() {
-    let vault = furnished();
+    let vault = create_filled_vault();
     assert!(!vault.ok(&["events"]).contains('\u{1b}'));
     assert!(vault.ok(&["events", "--color", "always"]).contains('\u{1b}'));
-    // On a terminal, as `script` makes one.
+    // On a terminal, created by `script`.
     let on_terminal = |variables: &[(&str, &str)]| {
         let command = format!("{} --vault {} --now {NOW} status", program(), vault.root.display());
         let mut script = bare("script");
@@ -765,13 +777,14 @@ fn colours_are_for_terminals_and_can_be_turned_off() {
 #[test]
 fn completions_and_manual_pages_are_there_for_every_shell_and_command() {
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
-        let said = said(bare(program()).args(["self", "completions", shell]).output().unwrap());
+        let said =
+            command_output(bare(program()).args(["self", "completions", shell]).output().unwrap());
         assert!(said.out.contains("remember"), "{shell}");
     }
-    let page = said(bare(program()).args(["self", "man"]).output().unwrap()).out;
+    let page = command_output(bare(program()).args(["self", "man"]).output().unwrap()).out;
     assert!(page.contains(".TH icecore 1"), "{page}");
     assert!(
-        said(bare(program()).args(["self", "man", "remember"]).output().unwrap())
+        command_output(bare(program()).args(["self", "man", "remember"]).output().unwrap())
             .out
             .contains("supersedes")
     );
@@ -780,7 +793,7 @@ fn completions_and_manual_pages_are_there_for_every_shell_and_command() {
 // `--json` on every command
 #[test]
 fn every_command_speaks_json() {
-    let vault = furnished();
+    let vault = create_filled_vault();
     vault.ok(&["snapshot", "-q"]);
     let folder = tempfile::TempDir::new().unwrap();
     fs::write(folder.path().join("talk.md"), "User: Which port?\n\nAssistant: Decision: 7431.\n")
@@ -867,7 +880,7 @@ fn every_command_speaks_json() {
     ] {
         let mut call =
             vault.command(&[&command.split(' ').collect::<Vec<_>>()[..], &["--json"]].concat());
-        let said = said(
+        let said = command_output(
             call.env("TMPDIR", folder.path())
                 .env("HOME", folder.path())
                 .current_dir(folder.path())
@@ -880,12 +893,13 @@ fn every_command_speaks_json() {
     }
 }
 
-/// The texts a person reads first; a change in them is a change to look at.
+/// The screens that a user sees first; review every change in them.
 #[test]
 fn the_first_screens_are_as_reviewed() {
-    let help = said(bare(program()).env("COLUMNS", "100").arg("--help").output().unwrap());
+    let help =
+        command_output(bare(program()).env("COLUMNS", "100").arg("--help").output().unwrap());
     insta::assert_snapshot!("help", help.out);
-    let all = said(bare(program()).args(["help", "--all"]).output().unwrap());
+    let all = command_output(bare(program()).args(["help", "--all"]).output().unwrap());
     insta::assert_snapshot!("help_all", all.out);
     let mut vault = Vault::new();
     insta::with_settings!({ filters => [(vault.root.to_str().unwrap(), "VAULT")] }, {
@@ -964,7 +978,7 @@ fn looking_across_time_is_as_reviewed() {
         vault.ok(&["insights", "similar", "2025-11", "--merge", "--budget", "1k"])
     );
     assert!(vault.read("primers/monthly/2025-11.md").contains("\nSimilar: 2025-02 ("));
-    // Long ago, and of nothing.
+    // Long ago, and about nothing.
     let said = vault.run(&["insights", "trends", "--when", "2023"]);
     assert!(said.err.contains("icecore insights trends --when 2025-01-01..2026-02-1"), "{said:?}");
     let said = vault.run(&["insights", "trends", "--about", "zeppelins"]);
@@ -975,23 +989,24 @@ fn looking_across_time_is_as_reviewed() {
     assert_eq!(months.as_object().unwrap().len(), 12);
 }
 
-/// The README's first command, whole.
+/// The README's first command, in full.
 #[test]
 fn the_demo_plays_to_its_end() {
     let folder = tempfile::TempDir::new().unwrap();
-    let said = said(bare(program()).env("TMPDIR", folder.path()).arg("demo").output().unwrap());
+    let said =
+        command_output(bare(program()).env("TMPDIR", folder.path()).arg("demo").output().unwrap());
     assert_eq!(said.code, Some(0), "{said:?}");
-    // How long it took is not the same on every machine.
+    // Its duration differs between machines.
     insta::with_settings!({ filters => [(r"/\S*icecore-demo-\w+", "DEMO"), (r"in \d+\.\d s:", "in SECONDS s:")] }, {
         insta::assert_snapshot!("demo", said.out);
     });
-    // What it invites to try works, and the picture fits into any terminal.
+    // The suggested commands work, and the chart fits into any terminal.
     let vault = fs::read_dir(folder.path()).unwrap().next().unwrap().unwrap().path().join("vault");
     let invited: Vec<&str> =
         said.out.lines().filter_map(|line| line.strip_prefix("  icecore ")).collect();
     assert!(invited.len() >= 4, "{invited:?}");
     for command in invited {
-        let tried = crate::program::said(
+        let tried = command_output(
             bare(program()).env("ICECORE_VAULT", &vault).args(command.split(' ')).output().unwrap(),
         );
         assert_eq!((tried.code, tried.out.is_empty()), (Some(0), false), "{command}: {tried:?}");
@@ -1001,7 +1016,7 @@ fn the_demo_plays_to_its_end() {
     assert!(core.len() == 13 && core.iter().all(|line| line.chars().count() <= 80), "{core:#?}");
 }
 
-// Nothing has to be written to print a pack.
+// Printing a pack writes nothing.
 #[test]
 fn a_recall_pack_is_printed_on_a_disk_that_cannot_be_written_to() {
     let vault = Vault::new();
@@ -1013,8 +1028,9 @@ fn a_recall_pack_is_printed_on_a_disk_that_cannot_be_written_to() {
         vault.now
     );
     for option in ["--quiet", "--json"] {
-        let read_only =
-            said(bare("unshare").args(["-rm", "sh", "-c", &script, option]).output().unwrap());
+        let read_only = command_output(
+            bare("unshare").args(["-rm", "sh", "-c", &script, option]).output().unwrap(),
+        );
         assert_eq!(read_only.code, Some(0), "{read_only:?}");
         assert!(
             read_only.out.contains("7431")

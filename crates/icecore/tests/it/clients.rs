@@ -23,19 +23,19 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::model::house;
-use crate::program::{Said, bare, program, said};
+use crate::model::repository_root;
+use crate::program::{CommandOutput, bare, command_output, program};
 
 const TOKEN: &str = "a-token-of-the-tests";
-/// Nothing here takes that long; a test that waits longer has failed.
+/// Nothing here takes this long; a test that waits longer has failed.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// What is in a golden stream.
+/// The content of a golden stream.
 fn golden(name: &str) -> Vec<u8> {
-    std::fs::read(house().join("tests/clients/golden").join(name)).unwrap()
+    std::fs::read(repository_root().join("tests/clients/golden").join(name)).unwrap()
 }
 
-/// Looks again and again until there is something, at most as long as patience lasts.
+/// Polls until there is a value, with a time limit.
 fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let began = Instant::now();
     loop {
@@ -47,7 +47,7 @@ fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// The lines that a process prints, read on the side so that nobody waits for ever.
+/// The lines that a process prints, read by a thread so that reading has a time limit.
 fn lines_of(from: impl Read + Send + 'static) -> Receiver<String> {
     let (send, receive) = channel();
     thread::spawn(move || {
@@ -66,8 +66,8 @@ enum Package {
     OpenAiNpm,
 }
 
-/// A running program of `tests/clients`; it ends when its standard input is closed, so with this
-/// process at the latest.
+/// A running program of `tests/clients`; it ends when its standard input closes, at the latest with
+/// this process.
 struct Client {
     package: Package,
     child: Child,
@@ -77,16 +77,20 @@ struct Client {
 
 impl Client {
     fn start(package: Package) -> Self {
-        let (python, npm) =
-            (house().join("target/clients-venv/bin/python"), house().join("target/clients-npm"));
+        let (python, npm) = (
+            repository_root().join("target/clients-venv/bin/python"),
+            repository_root().join("target/clients-npm"),
+        );
         let (program, arguments) = match package {
-            Package::OpenAiPython => (python, vec![house().join("tests/clients/openai_client.py")]),
+            Package::OpenAiPython => {
+                (python, vec![repository_root().join("tests/clients/openai_client.py")])
+            }
             Package::AnthropicPython => {
-                (python, vec![house().join("tests/clients/anthropic_client.py")])
+                (python, vec![repository_root().join("tests/clients/anthropic_client.py")])
             }
             Package::OpenAiNpm => (
                 PathBuf::from("node"),
-                vec![house().join("tests/clients/openai_client.mjs"), npm.clone()],
+                vec![repository_root().join("tests/clients/openai_client.mjs"), npm.clone()],
             ),
         };
         let there = if package == Package::OpenAiNpm {
@@ -126,7 +130,7 @@ impl Client {
         serde_json::from_str(&seen).unwrap()
     }
 
-    /// Likewise, where nothing may fail.
+    /// Like `run`, for a scenario that must succeed.
     fn gets(&mut self, server: &Server, scenario: &str, more: &Value) -> Value {
         let seen = self.does(server, scenario, more);
         assert!(
@@ -146,13 +150,13 @@ impl Drop for Client {
     }
 }
 
-/// Where a server lives: a vault in a folder of its own, and what its environment says.
-struct Home {
+/// The vault and the environment of a server.
+struct TestHome {
     folder: TempDir,
     environment: Vec<(String, String)>,
 }
 
-impl Home {
+impl TestHome {
     fn new(policy: &str) -> Self {
         let home = Self { folder: TempDir::new().unwrap(), environment: Vec::new() };
         home.ok(&["init", "--tz", "Europe/Berlin", "-q"]);
@@ -162,8 +166,8 @@ impl Home {
         home
     }
 
-    /// Sets who answers in a role: `chat` or `summarizer`.
-    fn asks(mut self, role: &str, provider: &str, base_url: &str, model: &str) -> Self {
+    /// Sets the model for a role: `chat` or `summarizer`.
+    fn with_model(mut self, role: &str, provider: &str, base_url: &str, model: &str) -> Self {
         for (key, value) in [("PROVIDER", provider), ("BASE_URL", base_url), ("MODEL", model)] {
             self.environment
                 .push((format!("ICECORE_{}_{key}", role.to_ascii_uppercase()), value.to_owned()));
@@ -192,11 +196,11 @@ impl Home {
         command
     }
 
-    fn run(&self, arguments: &[&str]) -> Said {
-        said(self.command(arguments).output().unwrap())
+    fn run(&self, arguments: &[&str]) -> CommandOutput {
+        command_output(self.command(arguments).output().unwrap())
     }
 
-    fn ok(&self, arguments: &[&str]) -> Said {
+    fn ok(&self, arguments: &[&str]) -> CommandOutput {
         let said = self.run(arguments);
         assert_eq!(said.code, Some(0), "{arguments:?}: {said:?}");
         said
@@ -206,7 +210,7 @@ impl Home {
         self.ok(&[arguments, &["--json"]].concat()).json()
     }
 
-    /// The turns of a conversation once there are so many; remembering goes on after the reply.
+    /// The turns of a conversation once there are so many; they are recorded after the reply.
     fn turns(&self, conversation: &str, many: usize) -> Vec<Value> {
         until(&format!("turn {many} of {conversation}"), || {
             let said = self.run(&["conversation", "turns", conversation, "--json"]);
@@ -220,7 +224,7 @@ impl Home {
     }
 }
 
-/// The program itself, serving.
+/// The program itself, as a server.
 struct Server {
     child: Child,
     addr: SocketAddr,
@@ -228,7 +232,7 @@ struct Server {
 }
 
 impl Server {
-    fn start(home: &Home) -> Self {
+    fn start(home: &TestHome) -> Self {
         let mut command = home.command(&["serve", "--addr", "127.0.0.1:0"]);
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let log = Arc::new(Mutex::new(String::new()));
@@ -254,7 +258,7 @@ impl Server {
 }
 
 impl Drop for Server {
-    /// As hard as `kill -9`: what was acknowledged must be there whenever it dies.
+    /// Like `kill -9`: acknowledged data must be stored whenever it dies.
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -262,15 +266,15 @@ impl Drop for Server {
     }
 }
 
-/// A request as it arrived at a model's server.
+/// A request as a model server received it.
 #[derive(Debug, Clone)]
-struct Arrived {
+struct ReceivedRequest {
     path: String,
     headers: Vec<(String, String)>,
     body: Vec<u8>,
 }
 
-impl Arrived {
+impl ReceivedRequest {
     fn json(&self) -> Value {
         serde_json::from_slice(&self.body).unwrap_or_default()
     }
@@ -279,7 +283,7 @@ impl Arrived {
         self.headers.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
 
-    /// The model that it is for, by which a script knows what to play.
+    /// The requested model, which selects the script.
     fn model(&self) -> String {
         self.json()["model"].as_str().unwrap_or_default().to_owned()
     }
@@ -289,7 +293,7 @@ impl Arrived {
     }
 }
 
-/// What a model's server does.
+/// What a model server sends.
 #[derive(Debug, Clone)]
 struct Answer {
     head: String,
@@ -302,7 +306,7 @@ enum Then {
     Ends,
     /// Hangs up in the middle.
     Breaks,
-    /// Says nothing more until the other side has enough.
+    /// Sends nothing more until the other side gives up.
     Hangs,
 }
 
@@ -323,14 +327,14 @@ impl Answer {
         }
     }
 
-    fn failed(status: &str, headers: &str, body: &Value) -> Self {
+    fn error(status: &str, headers: &str, body: &Value) -> Self {
         Self {
             head: format!("{status}\r\ncontent-type: application/json\r\n{headers}"),
             ..Self::json(body)
         }
     }
 
-    /// A reply in `OpenAI`'s words, streamed or whole, as it was asked for.
+    /// A reply in `OpenAI`'s format, streamed or whole, as requested.
     fn says(request: &Value, text: &str) -> Self {
         let usage = json!({ "prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15 });
         if request["stream"] == true {
@@ -359,14 +363,14 @@ impl Answer {
     }
 }
 
-/// A model's server that plays a script and keeps what it was sent.
+/// A model server that plays a script and records its requests.
 struct Scripted {
     address: SocketAddr,
-    arrived: Arc<Mutex<Vec<Arrived>>>,
+    arrived: Arc<Mutex<Vec<ReceivedRequest>>>,
 }
 
 impl Scripted {
-    fn start(play: impl Fn(&Arrived) -> Answer + Send + Sync + 'static) -> Self {
+    fn start(play: impl Fn(&ReceivedRequest) -> Answer + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let arrived = Arc::new(Mutex::new(Vec::new()));
@@ -378,7 +382,7 @@ impl Scripted {
                     let _ = socket.set_read_timeout(Some(PATIENCE));
                     let Some(request) = arrival(&socket) else { return };
                     kept.lock().unwrap().push(request.clone());
-                    // Whoever hangs up early may.
+                    // The client may hang up early.
                     let _ = perform(&mut socket, &play(&request));
                 });
             }
@@ -390,16 +394,16 @@ impl Scripted {
         format!("http://{}/v1", self.address)
     }
 
-    fn all(&self) -> Vec<Arrived> {
+    fn all(&self) -> Vec<ReceivedRequest> {
         self.arrived.lock().unwrap().clone()
     }
 
-    fn last(&self) -> Arrived {
+    fn last(&self) -> ReceivedRequest {
         self.all().pop().unwrap()
     }
 }
 
-fn arrival(socket: &TcpStream) -> Option<Arrived> {
+fn arrival(socket: &TcpStream) -> Option<ReceivedRequest> {
     let mut reader = BufReader::new(socket);
     let mut line = String::new();
     reader.read_line(&mut line).ok()?;
@@ -411,7 +415,7 @@ fn arrival(socket: &TcpStream) -> Option<Arrived> {
         let Some((name, value)) = line.trim_end().split_once(':') else { break };
         headers.push((name.to_ascii_lowercase(), value.trim().to_owned()));
     }
-    let mut arrived = Arrived { path, headers, body: Vec::new() };
+    let mut arrived = ReceivedRequest { path, headers, body: Vec::new() };
     let bytes = arrived.header("content-length").map_or(0, |length| length.parse().unwrap());
     arrived.body = vec![0; bytes];
     reader.read_exact(&mut arrived.body).ok()?;
@@ -424,7 +428,7 @@ fn perform(socket: &mut TcpStream, answer: &Answer) -> std::io::Result<()> {
         "HTTP/1.1 {}\r\ntransfer-encoding: chunked\r\nconnection: close\r\n\r\n",
         answer.head
     )?;
-    // In pieces that end nowhere in particular, as on any network.
+    // In arbitrary pieces, as on any network.
     for piece in answer.body.chunks(211) {
         write!(socket, "{:x}\r\n", piece.len())?;
         socket.write_all(piece)?;
@@ -438,7 +442,7 @@ fn perform(socket: &mut TcpStream, answer: &Answer) -> std::io::Result<()> {
     }
 }
 
-/// What comes back on the socket itself: the head, and the body without the marks of its chunks.
+/// The raw response: the head, and the body without chunk marks.
 fn raw(server: &Server, path: &str, headers: &[(&str, &str)], body: &[u8]) -> (String, Vec<u8>) {
     let mut socket = TcpStream::connect(server.addr).unwrap();
     socket.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -456,11 +460,12 @@ fn raw(server: &Server, path: &str, headers: &[(&str, &str)], body: &[u8]) -> (S
     let end = all.windows(4).position(|four| four == b"\r\n\r\n").unwrap();
     let head = String::from_utf8(all[..end].to_vec()).unwrap().to_ascii_lowercase();
     let body = all.split_off(end + 4);
-    let body = if head.contains("transfer-encoding: chunked") { dechunked(&body) } else { body };
+    let body =
+        if head.contains("transfer-encoding: chunked") { decode_chunks(&body) } else { body };
     (head, body)
 }
 
-fn dechunked(mut bytes: &[u8]) -> Vec<u8> {
+fn decode_chunks(mut bytes: &[u8]) -> Vec<u8> {
     let mut whole = Vec::new();
     loop {
         let line = bytes.windows(2).position(|two| two == b"\r\n").unwrap();

@@ -1,5 +1,5 @@
-//! What the dashboard asks for, as a browser asks: logging in, the core and its words, pages that
-//! are edited, and what changes meanwhile.
+//! The dashboard's requests, as a browser sends them: login, the core, pages that are edited, and
+//! live updates.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::api::{Answer, Home, Server, TOKEN, filled, operation, unlike};
-use crate::program::{bare, program, said};
+use crate::api::{Answer, Server, TOKEN, TestHome, operation, start_filled_server, unlike};
+use crate::program::{bare, command_output, program};
 
 const READ_TOKEN: &str = "a-token-that-may-only-read";
 
-/// The cookie that an answer sets, as it is sent back.
+/// The cookie that a response sets, as it is sent back.
 fn cookie(answer: &Answer) -> String {
     let line = answer
         .head
@@ -36,10 +36,10 @@ fn fits(server: &Server, method: &str, target: &str, value: &Value) {
     assert!(wrong.is_empty(), "{wrong:?}");
 }
 
-// What lets a browser in stands in no journal: whoever reads that may be somebody else.
+// A login link is in no system journal, which other users may read.
 #[test]
-fn a_link_is_told_to_a_terminal_and_to_nobody_who_keeps_it() {
-    let home = Home::new();
+fn a_login_link_is_printed_to_a_terminal_and_never_logged() {
+    let home = TestHome::new();
     let stderr = home.folder.path().join("journal");
     let mut child = bare(program())
         .env("HOME", home.folder.path())
@@ -70,11 +70,11 @@ fn a_link_is_told_to_a_terminal_and_to_nobody_who_keeps_it() {
     );
 }
 
-// RELIABILITY C.1: a browser's cookie counts from the server's own pages alone, and writes only
-// with the header that others cannot send
+// A browser's cookie is accepted from the server's own pages only, and writes need a header that
+// other sites cannot send
 #[test]
 fn a_browser_is_let_in_by_its_cookie_and_by_nothing_else() {
-    let home = Home::new();
+    let home = TestHome::new();
     let stderr = home.folder.path().join("stderr");
     let server = home.serve_with(
         &[("ICECORE_READ_TOKEN", READ_TOKEN)],
@@ -110,7 +110,7 @@ fn a_browser_is_let_in_by_its_cookie_and_by_nothing_else() {
     let theirs = ("Cookie", reading.as_str());
     let made_up = format!("{}=0000", own.split('=').next().unwrap());
     for (method, target, head, status) in [
-        // Looking.
+        // Reading.
         ("GET", "/api/status", vec![mine], 200),
         ("GET", "/api/status", vec![mine, site("same-origin")], 200),
         ("GET", "/api/status", vec![mine, site("none")], 200),
@@ -123,7 +123,7 @@ fn a_browser_is_let_in_by_its_cookie_and_by_nothing_else() {
         ("GET", "/api/status", vec![mine, site("same-site")], 403),
         ("GET", "/api/status", vec![mine, ("Origin", "https://evil.example")], 403),
         ("GET", "/api/status", vec![mine, ("Origin", "null")], 403),
-        // Changing something.
+        // Writing.
         ("POST", "/api/events", vec![mine, csrf, site("same-origin"), ("Origin", &origin)], 200),
         ("POST", "/api/events", vec![mine, csrf], 200),
         ("POST", "/api/events", vec![mine], 403),
@@ -137,13 +137,13 @@ fn a_browser_is_let_in_by_its_cookie_and_by_nothing_else() {
         ("POST", "/api/events", vec![csrf], 401),
         ("DELETE", "/api/users/nobody", vec![mine], 403),
         ("DELETE", "/api/users/nobody", vec![mine, csrf], 404),
-        // Elsewhere it is worth nothing.
+        // Elsewhere it is not accepted.
         ("GET", "/metrics", vec![mine], 401),
         ("GET", "/v1/models", vec![mine], 401),
         ("POST", "/v1/chat/completions", vec![mine, csrf], 401),
         ("POST", "/mcp", vec![mine, csrf], 401),
         ("POST", "/state/append-log", vec![mine, csrf], 401),
-        // A login needs no cookie, and no page of others gets that far.
+        // A login needs no cookie, and pages of other sites cannot send it.
         ("POST", "/api/login", vec![site("cross-site")], 403),
         ("POST", "/api/login", vec![("Origin", "https://evil.example")], 403),
         ("GET", "/api/login", vec![], 401),
@@ -167,17 +167,17 @@ fn a_browser_is_let_in_by_its_cookie_and_by_nothing_else() {
     let session = server.send("GET", "/api/session", &[mine], "").json();
     assert_eq!((&session["right"], &session["by"]), (&json!("write"), &json!("cookie")));
 
-    // The link that was printed lets one browser in, once.
+    // The printed link logs one browser in, once.
     let code = server.link.split_once("/#code=").unwrap().1.to_owned();
     let by_code =
         |code: &str| server.send("POST", "/api/login", &[], &json!({ "code": code }).to_string());
     assert_eq!(by_code(&code[1..]).status, 401);
     assert_eq!(by_code(&code).status, 200);
     assert_eq!(by_code(&code).status, 401);
-    // And so does another, which the command asks for.
+    // And so does the link that the command requests.
     let mut command = bare(program());
     command.env("HOME", home.folder.path()).env("ICECORE_TOKEN", TOKEN);
-    let link = said(
+    let link = command_output(
         command
             .args(["dashboard", "--json", "--addr", &server.address.to_string()])
             .output()
@@ -189,16 +189,17 @@ fn a_browser_is_let_in_by_its_cookie_and_by_nothing_else() {
     assert_eq!(by_code(&code).status, 200);
     let mut wrong = bare(program());
     wrong.env("HOME", home.folder.path()).env("ICECORE_TOKEN", "another-token-than-the-one");
-    let refused =
-        said(wrong.args(["dashboard", "--addr", &server.address.to_string()]).output().unwrap());
+    let refused = command_output(
+        wrong.args(["dashboard", "--addr", &server.address.to_string()]).output().unwrap(),
+    );
     assert!(refused.code == Some(5) && !refused.err.contains("another-token"), "{refused:?}");
     let mut nobody = bare(program());
     nobody.env("HOME", home.folder.path()).env("ICECORE_TOKEN", TOKEN);
     assert_eq!(
-        said(nobody.args(["dashboard", "--addr", "127.0.0.1:1"]).output().unwrap()).code,
+        command_output(nobody.args(["dashboard", "--addr", "127.0.0.1:1"]).output().unwrap()).code,
         Some(3)
     );
-    // Whoever is let in again after the server ended has to log in again.
+    // After a restart of the server a browser has to log in again.
     drop(server);
     let again = home.serve();
     assert_eq!(again.send("GET", "/api/status", &[mine], "").status, 401);
@@ -208,10 +209,10 @@ fn a_browser_is_let_in_by_its_cookie_and_by_nothing_else() {
     }
 }
 
-// Reading and writing are told apart by one table, for every route there is
+// One table separates reading from writing, for every route
 #[test]
-fn who_may_only_read_is_told_everything_and_changes_nothing() {
-    let home = Home::new();
+fn a_read_only_login_sees_everything_and_changes_nothing() {
+    let home = TestHome::new();
     let server = home.serve_with(&[("ICECORE_READ_TOKEN", READ_TOKEN)], Stdio::inherit());
     let document = server.get("/api/openapi.json").json();
     let bearer = format!("Bearer {READ_TOKEN}");
@@ -225,7 +226,7 @@ fn who_may_only_read_is_told_everything_and_changes_nothing() {
             let status = server
                 .send(&method.to_uppercase(), target, &[("Authorization", &bearer)], "{}")
                 .status;
-            // Tokens, quotas and the log of who did what are for whoever looks after the server.
+            // Tokens, quotas and the audit log are for the administrator of the server.
             let is_admins = operation["tags"][0] == "Access";
             assert_eq!(
                 status == 403,
@@ -236,7 +237,7 @@ fn who_may_only_read_is_told_everything_and_changes_nothing() {
     }
 }
 
-/// A line that stays open.
+/// A stream that stays open.
 struct Line(BufReader<TcpStream>);
 
 impl Line {
@@ -252,7 +253,7 @@ impl Line {
         Self(BufReader::new(stream))
     }
 
-    /// The next thing that is told; none if the line ends.
+    /// The next event; `None` if the stream ends.
     fn next(&mut self) -> Option<Value> {
         let mut line = String::new();
         loop {
@@ -279,12 +280,11 @@ impl Line {
     }
 }
 
-// Live update: whoever listens is told what changed, whoever changed it, and the line ends with the
-// server
+// Live update: a subscriber learns what changed, by any writer, and the stream ends with the server
 #[test]
-fn what_changes_is_told_while_somebody_listens() {
-    let home = Home::new();
-    let mut server = filled(&home);
+fn changes_are_streamed_to_subscribers() {
+    let home = TestHome::new();
+    let mut server = start_filled_server(&home);
     let (mut one, mut other) = (Line::open(&server, &[]), Line::open(&server, &[]));
     one.until("everything", None);
     other.until("everything", None);
@@ -294,7 +294,7 @@ fn what_changes_is_told_while_somebody_listens() {
     // By another process.
     let run = |words: &[&str]| {
         let mut command = bare(program());
-        let done = said(
+        let done = command_output(
             command
                 .env("HOME", home.folder.path())
                 .args(["--vault", home.root().to_str().unwrap()])
@@ -308,7 +308,7 @@ fn what_changes_is_told_while_somebody_listens() {
     one.until("conversation", Some("a b"));
     run(&["consolidate"]);
     other.until("knowledge", Some("knowledge/entities/client-x.md"));
-    // An end user's line tells of their space alone.
+    // An end user's stream reports their space alone.
     assert_eq!(
         server
             .send(
@@ -326,9 +326,9 @@ fn what_changes_is_told_while_somebody_listens() {
     server.remember(None, "not hers");
     server.remember(Some("ann"), "hers as well");
     assert_eq!(hers.next().unwrap(), json!({ "what": "ledger", "name": null }));
-    // It is no secret that anybody may hear.
+    // The number of subscribers is public.
     assert_eq!(server.send("GET", "/api/live", &[], "").status, 401);
-    // More than so many do not listen at once.
+    // The number of subscribers is limited.
     let mut lines: Vec<Line> = (0..70).map(|_| Line::open(&server, &[])).collect();
     let refused = lines.iter_mut().map(|line| {
         let mut first = String::new();
@@ -336,7 +336,7 @@ fn what_changes_is_told_while_somebody_listens() {
         usize::from(first.contains("503"))
     });
     assert_eq!(refused.sum::<usize>(), 70 - (64 - 3));
-    // The lines end with the server, and it does not wait for them.
+    // The streams end with the server, which does not wait for them.
     let begun = Instant::now();
     let mut command = std::process::Command::new("kill");
     assert!(command.arg(server.child.id().to_string()).status().unwrap().success());
@@ -349,10 +349,10 @@ fn what_changes_is_told_while_somebody_listens() {
     );
 }
 
-// P2, P3: the whole time as layers, down to the words and from a line to what it came from
+// P2, P3: the whole timeline, down to the messages and from a line to its source
 #[test]
 fn the_core_goes_from_years_to_words() {
-    let home = Home::new();
+    let home = TestHome::new();
     let server = home.serve();
     for (day, words) in [
         ("2026-01-05", "We decided to use Postgres for the store."),
@@ -409,13 +409,13 @@ fn the_core_goes_from_years_to_words() {
         (&core["names"], &core["layers"]["session"]["from"][1]),
         (&json!(["app", "s0", "s1"]), &json!(9 * 60 + 3))
     );
-    // What is asked for is what is told: these days, these tiers.
+    // Only the requested days and tiers are returned.
     let part = server.ok(None, "GET", "/api/core?tier=day&from=2026-01-06&to=2026-01-31", "");
     assert_eq!(part["layers"].as_object().unwrap().keys().collect::<Vec<_>>(), ["day"]);
     assert_eq!(part["layers"]["day"]["period"], json!(["2026-01-06"]));
     let told = server.ok(None, "GET", "/api/core/headlines?tier=day&from=2026-02-01", "");
     assert_eq!(told["headlines"].as_array().unwrap().len(), 1);
-    // Down to the words.
+    // Down to the messages.
     let node = server.ok(None, "GET", "/api/core/2026-W02", "");
     fits(&server, "GET", "/api/core/2026-W02", &node);
     assert_eq!((node["messages"].as_u64(), &node["parent"]), (Some(12), &json!("2026-01")));
@@ -452,7 +452,7 @@ fn the_core_goes_from_years_to_words() {
     let all =
         server.ok(None, "GET", "/api/core/2026-02-13/messages?conversation=app&session=s1", "");
     assert_eq!(all["total"], 3);
-    // Whoever has it already is not sent it again.
+    // A cached page is not sent again.
     let tag = |answer: &Answer| {
         answer.head.lines().find_map(|line| line.strip_prefix("etag: ").map(str::to_owned)).unwrap()
     };
@@ -465,7 +465,7 @@ fn the_core_goes_from_years_to_words() {
     );
     assert_eq!((again.status, again.text.as_str()), (304, ""));
     server.remember(None, "today");
-    // A time without an end is no longer than the memory.
+    // A range without an end is no longer than the memory.
     for target in ["/api/core?from=2026-02-01", "/api/core?to=2026-02-01&tier=day"] {
         let part = server.ok(None, "GET", target, "");
         assert!(part["layers"]["day"]["period"].as_array().unwrap().len() < 4, "{part}");
@@ -492,11 +492,11 @@ fn the_core_goes_from_years_to_words() {
     );
 }
 
-// L4, K4: what a person writes into a page enters the ledger at once, and nobody's words are
-// written over
+// L4, K4: what a person writes into a page enters the ledger at once, and concurrent edits are
+// never overwritten
 #[test]
 fn a_page_is_edited_in_place_and_its_past_can_be_seen() {
-    let home = Home::new();
+    let home = TestHome::new();
     let server = home.serve();
     let said = r#"{"text":"Apollo runs on port 7430","entity":"apollo","entity_kind":"project","type":"fact","priority":"P1"}"#;
     let id =
@@ -529,7 +529,7 @@ fn a_page_is_edited_in_place_and_its_past_can_be_seen() {
         (2, &json!(false)),
         "{saved}"
     );
-    // The old statement was replaced, by a person's own hand.
+    // The old statement was superseded by an edit.
     let story = server.ok(None, "GET", &format!("/api/events/{id}"), "");
     assert_eq!(story["entry"]["standing"], "superseded");
     let graph = server.ok(None, "GET", &format!("/api/events/{id}/graph"), "");
@@ -541,7 +541,7 @@ fn a_page_is_edited_in_place_and_its_past_can_be_seen() {
             .any(|edge| edge["kind"] == "supersedes" && edge["to"] == json!(id)),
         "{graph}"
     );
-    // What names it stands beside it, whichever of the two is asked about.
+    // Linked pages are listed, in both directions.
     let naming =
         json!({ "text": "Tell everybody about the port", "type": "commitment", "related": [id] })
             .to_string();
@@ -562,7 +562,7 @@ fn a_page_is_edited_in_place_and_its_past_can_be_seen() {
         now["text"].as_str().unwrap().contains("port 7431")
             && now["text"].as_str().unwrap().contains("begun in March")
     );
-    // Whoever read it before is told, and nothing is written over.
+    // A client with an older version is refused, and nothing is overwritten.
     let late = save("# Apollo\n", hash);
     assert_eq!(
         (late.status, &late.json()["error"]["kind"]),
@@ -570,10 +570,10 @@ fn a_page_is_edited_in_place_and_its_past_can_be_seen() {
         "{late:?}"
     );
     assert_eq!(server.ok(None, "GET", "/api/pages/entities/apollo", "")["hash"], now["hash"]);
-    // The night has nothing left to take over.
+    // The nightly run has nothing left to import.
     let outlook = server.ok(None, "GET", "/api/consolidate", "");
     assert_eq!(outlook["edited"], json!([]));
-    // What it was, and what became of it.
+    // The old text, and what replaced it.
     server.ok(None, "POST", "/api/snapshots", r#"{"note":"the second page"}"#);
     let versions =
         server.ok(None, "GET", "/api/pages/entities/apollo/versions", "")["versions"].clone();
@@ -595,7 +595,7 @@ fn a_page_is_edited_in_place_and_its_past_can_be_seen() {
             && diff.contains("+- It was begun in March"),
         "{diff}"
     );
-    // A new page is made by saving one that is not there; a secret does not get into it.
+    // Saving a page that does not exist creates it; a secret is not stored.
     let made = server.post(
         "/api/pages/procedures/deploy",
         &json!({ "text": "# Procedure: Deploy\n\n## Steps\n1. Use the key AKIAIOSFODNN7EXAMPLE\n" }).to_string(),

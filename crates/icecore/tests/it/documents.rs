@@ -100,7 +100,7 @@ fn matches(printed: &[String], output: &[String]) -> bool {
             (0..=output.len()).any(|skipped| matches(rest, &output[skipped..]))
         }
         Some((line, rest)) => {
-            output.first().is_some_and(|first| normalized(first) == normalized(line))
+            output.first().is_some_and(|first| normalize_line(first) == normalize_line(line))
                 && matches(rest, &output[1..])
         }
     }
@@ -108,7 +108,7 @@ fn matches(printed: &[String], output: &[String]) -> bool {
 
 /// The output as it is to be printed. Where the document left lines out, as many lines as it had
 /// before the first gap and after the last one stay.
-fn accepted(printed: &[String], output: &[String]) -> Vec<String> {
+fn merge_output(printed: &[String], output: &[String]) -> Vec<String> {
     let is_gap = |line: &String| line == ANY_LINES;
     let Some(before) = printed.iter().position(is_gap) else { return output.to_vec() };
     let after = printed.iter().rev().position(is_gap).unwrap_or_default();
@@ -119,7 +119,7 @@ fn accepted(printed: &[String], output: &[String]) -> Vec<String> {
     [head, &[ANY_LINES.to_owned()], tail].concat()
 }
 
-/// A folder in which a document is played: a home folder, and the program on the search path.
+/// A folder in which a document is run: a home folder, and the program on the search path.
 struct Machine {
     folder: TempDir,
     /// The exit code of the last command.
@@ -141,7 +141,7 @@ impl Machine {
         machine
     }
 
-    /// Runs a command; standard output and standard error come as one, as on a terminal.
+    /// Runs a command; standard output and standard error are merged, as on a terminal.
     fn run(&mut self, step: &Step) -> Vec<String> {
         let (bin, home) = (self.folder.path().join("bin"), self.folder.path().join("home"));
         let log = self.folder.path().join("output");
@@ -173,11 +173,11 @@ fn write_script(path: &Path, text: &str) {
     fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
 }
 
-/// What stands before an id that differs from run to run: of snapshots, of tombstones, of secrets.
+/// The text before an id that differs from run to run: of snapshots, of tombstones, of secrets.
 const VOLATILE_IDS: &[&str] = &["Back to ", "undo to ", "snapshot ", "FGT-", ":aws-key-id:"];
 
 /// A line without the ids that differ from run to run, and without sizes of files.
-fn normalized(line: &str) -> String {
+fn normalize_line(line: &str) -> String {
     let mut rest = line;
     let mut text = String::new();
     let hex = |text: &str| text.bytes().take_while(u8::is_ascii_hexdigit).count();
@@ -221,7 +221,7 @@ fn play(name: &str, text: &str) -> (Vec<String>, String) {
             let (printed, output) = (step.printed.join("\n"), output.join("\n"));
             wrong.push(format!("{place}\n--- printed\n{printed}\n--- output\n{output}\n"));
             let output: Vec<String> = output.lines().map(str::to_owned).collect();
-            outputs.push(accepted(&step.printed, &output));
+            outputs.push(merge_output(&step.printed, &output));
         }
     }
     for (step, output) in steps.iter().zip(outputs).rev() {
@@ -249,7 +249,7 @@ fn simple_commands(line: &str) -> Vec<Vec<String>> {
                 is_word = false;
                 match c {
                     '|' | '&' | ';' => commands.push(std::mem::take(&mut words)),
-                    // What follows is a file, not a word of the command.
+                    // The next word is a file, not a word of the command.
                     '>' | '<' => words.push(c.to_string()),
                     _ => {}
                 }
@@ -394,7 +394,7 @@ fn documents_call_the_program_as_it_is() {
     none(&wrong);
 }
 
-// The two tests above find nothing to complain about, so what they would find is tried here.
+// The two tests above find no errors, so their detection is tested here.
 #[test]
 fn wrong_documents_are_noticed() {
     let right = "# A page\n\n```console\n$ icecore init\n…\n$ icecore remember \"Use Postgres\" \\\n\

@@ -1,5 +1,5 @@
-//! People and other programs at the files of a vault while commands run: what they wrote stays, and
-//! what was acknowledged too.
+//! People and other programs change the files of a vault while commands run: what they wrote stays,
+//! and so does what was acknowledged.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write as _;
@@ -70,7 +70,7 @@ fn another_program_appends_while_commands_do() {
     assert_eq!(vault.run(&["verify"]).code, Some(0));
 }
 
-// L16: undo brings lines of a log back and takes none out of it
+// L16: undo restores lines of a log and removes none
 #[test]
 fn undo_takes_no_line_out_of_a_log() {
     let vault = new_vault();
@@ -79,7 +79,7 @@ fn undo_takes_no_line_out_of_a_log() {
     vault.ok(&["snapshot"]);
     let first =
         vault.json(&["snapshot", "--list"])["snapshots"][0]["id"].as_str().unwrap().to_owned();
-    // A correction by hand, and a line between ours as a merge puts it there.
+    // A correction by hand, and a line between icecore's lines, as a merge would put it.
     let text = vault
         .read(LOG)
         .replace("a tpyo", "a typo")
@@ -95,7 +95,7 @@ fn undo_takes_no_line_out_of_a_log() {
     }
 }
 
-/// Saves a page again and again, as an editor does, while `run` runs. Returns how many words were
+/// Saves a page again and again, as an editor does, during `run`. Returns how many words were
 /// saved.
 fn while_a_person_saves(vault: &Vault, page: &str, run: impl FnOnce()) -> usize {
     let is_over = AtomicBool::new(false);
@@ -154,7 +154,7 @@ fn what_a_person_saves_while_pages_are_rewritten_is_not_lost() {
     let lost: Vec<usize> =
         (0..words).filter(|word| !kept.contains(&format!("word{word}x"))).collect();
     assert!(words > 0 && lost.is_empty(), "{lost:?} of {words}");
-    // What an undo takes out of a page is in a snapshot.
+    // What an undo removes from a page is in a snapshot.
     let words = while_a_person_saves(&vault, page, || {
         for n in 0..2 {
             vault.ok(&[

@@ -1,5 +1,5 @@
-//! Forgetting, proven from outside: canaries through every door, pressed, kept in snapshots,
-//! forgotten, and looked for in every byte that is left.
+//! Forgetting, proven from outside: canaries through every entry path, summarized, stored in
+//! snapshots, forgotten, and searched for in every byte that is left.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -9,24 +9,24 @@ use std::process::Command;
 use serde_json::{Value, json};
 
 use crate::faults::{Reply, Server, good};
-use crate::program::{Said, Vault, copy, said};
+use crate::program::{CommandOutput, Vault, command_output, copy};
 
-/// What every canary begins with, and nothing else.
+/// The prefix of every canary, and of nothing else.
 const MARK: &str = "zqcanary";
 const CANARIES: usize = 50;
-/// Long ago, so that whatever clock this machine has is later.
+/// Long ago, so that the clock of any machine is later.
 const TUESDAY: &str = "2024-02-13T09:30:00+01:00";
 
 fn canary(number: usize) -> String {
     format!("{MARK}{number:02} velvet umbrella{number:02}")
 }
 
-/// Words that stand beside a canary and have nothing to do with it.
+/// Text next to a canary that has nothing to do with it.
 fn control(number: usize) -> String {
     format!("plainword{number:02}")
 }
 
-/// Two lines, of which only the first is to go.
+/// Two lines, of which only the first is forgotten.
 fn lines(number: usize) -> String {
     format!("We said {} then.\nThe {} stays for good.", canary(number), control(number))
 }
@@ -64,7 +64,7 @@ fn git(vault: &Vault, arguments: &[&str]) -> Vec<u8> {
     output.stdout
 }
 
-/// Where a text stands: in the bytes of files and databases, in their names, and in every object of
+/// Where a text occurs: in the bytes of files and databases, in their names, and in every object of
 /// git.
 fn places_of(vault: &Vault, wanted: &str) -> Vec<String> {
     let mut found: Vec<String> = files(&vault.root)
@@ -75,7 +75,7 @@ fn places_of(vault: &Vault, wanted: &str) -> Vec<String> {
     if has(&git(vault, &["cat-file", "--batch-all-objects", "--batch", "--unordered"]), wanted) {
         found.push("an object of git".into());
     }
-    // Once more without what stands between letters: a text may be spread, emphasised or escaped.
+    // Again without what is between letters: a text may be spaced out, emphasised or escaped.
     let bare = |bytes: &[u8]| -> Vec<u8> {
         bytes.iter().copied().filter(u8::is_ascii_alphanumeric).collect()
     };
@@ -88,7 +88,7 @@ fn places_of(vault: &Vault, wanted: &str) -> Vec<String> {
     found
 }
 
-/// The model: it chats, and it makes summaries of the sources' own words.
+/// The model: it chats, and it summarizes verbatim.
 fn model(question: &Value, _: usize) -> Reply {
     if question["response_format"].is_null() {
         let code = (0..8)
@@ -109,10 +109,10 @@ fn model(question: &Value, _: usize) -> Reply {
     Reply::Says(good(question).to_string())
 }
 
-fn ask(vault: &Vault, server: &Server, arguments: &[&str]) -> Said {
+fn ask(vault: &Vault, server: &Server, arguments: &[&str]) -> CommandOutput {
     let mut command = vault.command(arguments);
     with_model(&mut command, server);
-    let said = said(command.output().unwrap());
+    let said = command_output(command.output().unwrap());
     assert_eq!(said.code, Some(0), "{arguments:?}: {said:?}");
     said
 }
@@ -126,7 +126,7 @@ fn with_model(command: &mut Command, server: &Server) {
     }
 }
 
-/// Chats for a turn, at the time it really is.
+/// Chats for a turn, at the real time.
 fn chat(vault: &Vault, server: &Server, words: &str) {
     let mut command = crate::program::bare(crate::program::program());
     command.args([
@@ -138,7 +138,7 @@ fn chat(vault: &Vault, server: &Server, words: &str) {
         words,
     ]);
     with_model(&mut command, server);
-    let said = said(command.output().unwrap());
+    let said = command_output(command.output().unwrap());
     assert_eq!(said.code, Some(0), "{said:?}");
 }
 
@@ -155,7 +155,7 @@ fn import_file(folder: &Path) -> String {
         line(7, json!({ "parts": [{ "arguments": inner }] })),
         line(8, json!({ "about": { canary(8): 1 }, "text": control(8) })),
         line(9, json!({ "session": canary(9), "text": control(9) })),
-        // Shouted, with gaps, and by its own id.
+        // In capitals, with gaps, and by its own id.
         line(
             47,
             json!({ "text": format!("{}\n{}", canary(47).to_uppercase().replace(' ', "\n\n   "), control(47)) }),
@@ -167,11 +167,11 @@ fn import_file(folder: &Path) -> String {
     place.to_str().unwrap().to_owned()
 }
 
-/// Plants fifty canaries, each beside something that is to stay.
+/// Plants fifty canaries, each next to text that must stay.
 fn plant(vault: &mut Vault, server: &Server, folder: &Path) -> String {
     let told = |number: usize| format!("{} is about {}", canary(number), control(number));
     vault.at(TUESDAY);
-    // Messages, in the words, the parts, the name and the session.
+    // Messages: in the text, the parts, the name and the session.
     vault.ok(&["message", "add", &lines(0), "--conversation", "app", "--session", "s1"]);
     vault.ok(&[
         "message",
@@ -232,7 +232,7 @@ fn plant(vault: &mut Vault, server: &Server, folder: &Path) -> String {
             .code,
         Some(0)
     );
-    // The ledger: what it says, whom it is about, labels, whom it waits for, notes.
+    // The ledger: content, entity, tags, waiting-on, notes.
     vault.remember(&[
         &format!("Decided that {}", told(15)),
         "--entity",
@@ -270,20 +270,20 @@ fn plant(vault: &mut Vault, server: &Server, folder: &Path) -> String {
             Some(0)
         );
     }
-    // Files that are a person's own.
+    // A person's own files.
     vault.write("SOUL.md", lines(26));
     fs::create_dir_all(vault.path("recall")).unwrap();
     vault.write(
         "recall/triggers.json",
         json!({ "triggers": [{ "words": [canary(27), control(27)], "pages": ["knowledge/entities/apollo.md"] }] }).to_string(),
     );
-    // What was set aside because it was torn.
+    // Quarantined bytes of a torn line.
     let ledger = vault.read("memory/ledger.jsonl");
     vault.write("memory/ledger.jsonl", format!("{ledger}{{\"id\":\"EVT-2024 {}", canary(28)));
     assert!(vault.run(&["status"]).err.contains("moved to quarantine"));
     vault.at(TUESDAY);
     vault.remember(&[&format!("For a month: {}", told(29)), "--priority", "P3", "--type", "fact"]);
-    // More of the ledger, so that there are pages with something on them.
+    // More of the ledger, so that there are pages with content.
     for number in 32..40 {
         vault.remember(&[
             &format!("We prefer {}", told(number)),
@@ -304,7 +304,7 @@ fn plant(vault: &mut Vault, server: &Server, folder: &Path) -> String {
             "P1",
         ]);
     }
-    // Days and weeks are pressed by the model, whose answers are kept; then the month, and the
+    // Days and weeks are summarized by the model, whose answers are cached; then the month, and the
     // event expires.
     vault.at("2024-02-19T06:00:00+01:00");
     ask(vault, server, &["consolidate"]);
@@ -332,7 +332,7 @@ fn plant(vault: &mut Vault, server: &Server, folder: &Path) -> String {
         format!("{}\n", json!({ "ts": TUESDAY, "period": "2024-02-13", "source": "0".repeat(64), "state": "open", "complaint": "x", "headline": canary(44), "body": control(44) })),
     );
     vault.ok(&["snapshot", "--note", "all of it"]);
-    // Chats, at the time it really is: a turn, code, a long text.
+    // Chats, at the real time: a turn, code, a long text.
     chat(vault, server, &format!("Please plan {} for me, and mind {}", canary(45), control(45)));
     chat(
         vault,
@@ -346,15 +346,15 @@ fn plant(vault: &mut Vault, server: &Server, folder: &Path) -> String {
         "--conversation",
         "app",
     ]);
-    // What search and packs made of it all.
+    // Search results and packs of all of it.
     vault.ok(&["search", "umbrella"]);
     vault.ok(&["pack", "upload"]);
     vault.ok(&["snapshot"]);
     import
 }
 
-// RELIABILITY C.1 row 17: fifty canaries over all entry paths, pressed, forgotten; no file,
-// database page or git object has any
+// Fifty canaries through all entry paths, summarized, forgotten; no file, database page or git
+// object contains any
 #[test]
 fn fifty_canaries_are_forgotten_everywhere() {
     let server = Server::play(model);
@@ -406,7 +406,7 @@ fn fifty_canaries_are_forgotten_everywhere() {
     assert_eq!(vault.run(&all).code, Some(2), "it is not done unasked");
     assert!(!places_of(&vault, MARK).is_empty());
 
-    // Without --history: gone from the files, and the receipt says where it still stands.
+    // Without --history: gone from the files, and the receipt names where it still is.
     let forgot =
         ask(&vault, &server, &[&all[..], &["--yes", "--reason", "a proof", "--json"]].concat())
             .json();
@@ -419,7 +419,7 @@ fn fifty_canaries_are_forgotten_everywhere() {
     assert_eq!(left, Vec::<String>::new());
     let verified = vault.run(&["verify"]);
     assert_eq!(verified.code, Some(0), "{verified:?}");
-    // Going back to a snapshot does not bring it back, nor does mending.
+    // Restoring a snapshot does not bring it back, nor does a repair.
     vault.ok(&["doctor", "--fix"]);
     let left = |vault: &Vault| {
         places_of(vault, MARK)
@@ -441,7 +441,7 @@ fn fifty_canaries_are_forgotten_everywhere() {
     assert_eq!(verified.code, Some(0), "{verified:?}");
     git(&vault, &["fsck", "--strict"]);
 
-    // What had nothing to do with it is all there.
+    // Everything unrelated is still there.
     let text: Vec<u8> = files(&vault.root)
         .into_iter()
         .filter(|(path, _)| !path.starts_with(".icecore/") && !path.starts_with(".git/"))
@@ -456,8 +456,7 @@ fn fifty_canaries_are_forgotten_everywhere() {
     .collect();
     assert_eq!(lost, Vec::<usize>::new(), "these words were not to go");
 
-    // A later import does not bring it back, nor does anybody by another door; nothing is kept
-    // twice.
+    // A later import does not bring it back, and no other entry path does; nothing is stored twice.
     let again = vault.json(&["import", &import, "--again"])["taken"].take();
     assert_eq!(
         (again["new"].as_u64(), again["forgotten"].as_u64().map(|many| many >= 5)),
@@ -478,7 +477,7 @@ fn fifty_canaries_are_forgotten_everywhere() {
     );
     vault.ok(&["vault", "reindex", "--words"]);
     let left = places_of(&vault, MARK);
-    // The line that was written by hand stands where the hand put it; only search has looked there.
+    // The line written by hand stays where it is; only search has read it.
     assert!(
         left.iter()
             .all(|path| path == "memory/2024-02-13.md" || path.starts_with(".icecore/search.db")),
@@ -487,7 +486,7 @@ fn fifty_canaries_are_forgotten_everywhere() {
     let nothing = vault.json(&[&all[..], &["--yes"]].concat());
     assert!(places_of(&vault, MARK).is_empty(), "{nothing}");
 
-    // Doing it again does nothing.
+    // A repetition does nothing.
     let before: BTreeSet<(String, Vec<u8>)> = files(&vault.root)
         .into_iter()
         .filter(|(path, _)| path.starts_with("memory/") || path.starts_with("knowledge/"))
@@ -503,7 +502,7 @@ fn fifty_canaries_are_forgotten_everywhere() {
         .collect();
     assert!(before == after);
 
-    // An old backup to which the tombstones are brought forgets again.
+    // An old backup with the tombstones added forgets again.
     fs::copy(vault.path("memory/forgotten.jsonl"), kept.join("memory/forgotten.jsonl")).unwrap();
     let text = fs::read_to_string(kept.join("memory/forgotten.jsonl")).unwrap();
     let begun: String = text
@@ -524,7 +523,7 @@ fn fifty_canaries_are_forgotten_everywhere() {
         "--yes",
         "--json",
     ]);
-    let output = said(restored.output().unwrap());
+    let output = command_output(restored.output().unwrap());
     assert_eq!(output.code, Some(0), "{output:?}");
     let left: Vec<String> = files(&kept)
         .into_iter()
@@ -534,7 +533,6 @@ fn fifty_canaries_are_forgotten_everywhere() {
     assert_eq!(left, Vec::<String>::new());
 }
 
-// C.1 row 17
 #[test]
 fn what_a_person_writes_again_is_taken_out_before_a_snapshot_has_it() {
     let mut vault = Vault::new();
@@ -550,8 +548,8 @@ fn what_a_person_writes_again_is_taken_out_before_a_snapshot_has_it() {
         fs::write(&file, format!("{}{more}", fs::read_to_string(&file).unwrap_or_default()))
             .unwrap();
     };
-    // In a log of today and one of long ago, on the page of what was forgotten, and on another; in
-    // whatever spelling.
+    // In a log of today and one of long ago, on the page of the entity, and on another; in any
+    // spelling.
     edit("memory/2024-02-13.md", &format!("\n- {words}\n- bread was bought\n"));
     edit(
         "memory/2023-06-01.md",
@@ -576,7 +574,6 @@ fn what_a_person_writes_again_is_taken_out_before_a_snapshot_has_it() {
     assert!(vault.read("memory/2024-02-13.md").contains("purplewalrus is one word"));
 }
 
-// C.1 row 17
 #[test]
 fn an_event_goes_with_its_words_and_what_it_was_learnt_from() {
     let mut vault = Vault::new();
@@ -610,7 +607,7 @@ fn an_event_goes_with_its_words_and_what_it_was_learnt_from() {
         (Some(1), &json!(["2024-02-13_session_01"])),
         "{forgot}"
     );
-    // Going back to before it was forgotten brings back nothing of it.
+    // Undoing to a state before the forgetting restores nothing of it.
     vault.ok(&["undo"]);
     assert!(!vault.ok(&["events"]).contains("[forgotten]"));
     let forgot = vault.json(&["forget", &event, "--history", "--yes"]);
@@ -626,14 +623,14 @@ fn an_event_goes_with_its_words_and_what_it_was_learnt_from() {
         (Some("[forgotten]"), true),
         "{shown}"
     );
-    // A tombstone says when, who and why, and no word of it.
+    // A tombstone says when, who and why, without the text.
     let stone: Value =
         serde_json::from_str(vault.read("memory/forgotten.jsonl").lines().next().unwrap()).unwrap();
     assert_eq!(
         (stone["reason"].as_str(), stone["by"].as_str(), stone["events"][0].as_str()),
         (Some("asked"), Some("command line"), Some(event.as_str()))
     );
-    // Few words are forgotten by their id alone, and that is said.
+    // A text of few words is forgotten by its id alone, and the report says so.
     let forgot = vault.json(&["forget", &short, "--yes"]);
     assert_eq!(forgot["by_id_only"][0].as_str(), Some(short.as_str()), "{forgot}");
     assert!(vault.read("memory/messages/2024-02-13.jsonl").contains("Tea at five"));
@@ -666,7 +663,7 @@ fn an_event_goes_with_its_words_and_what_it_was_learnt_from() {
     }
 }
 
-// C.1 row 17: a run that died is noticed and finished
+// A run that died is detected and finished
 #[test]
 fn what_was_cut_short_is_noticed_and_finished() {
     let mut vault = Vault::new();
@@ -696,7 +693,7 @@ fn what_was_cut_short_is_noticed_and_finished() {
     assert_eq!(vault.run(&["verify"]).code, Some(0));
 }
 
-/// Kills `forget --history` when it puts the new past in place of the old one, and lets four
+/// Kills `forget --history` while it replaces the old history by the new one, and lets four
 /// commands finish it.
 #[test]
 fn a_forgotten_past_that_was_cut_short_is_finished() {
@@ -711,11 +708,11 @@ fn a_forgotten_past_that_was_cut_short_is_finished() {
     let command = ["forget", "--matching", SECRET, "--history", "--yes"];
     let ways: [&[&str]; 4] =
         [&command, &["forget", "--unfinished", "--yes"], &["doctor", "--fix"], &["consolidate"]];
-    // Before and after the exchange of the two; what is discarded then is the old past.
+    // Before and after the swap of the two; what is deleted then is the old history.
     for (call, when, is_exchanged) in [("renameat2", "1", false), ("unlinkat", "30", true)] {
         for way in ways {
             let folder = tempfile::TempDir::new().unwrap();
-            let vault = Vault::opened(folder.path().join("vault"));
+            let vault = Vault::at_root(folder.path().join("vault"));
             copy(&golden.root, &vault.root);
             let mut killed = crate::program::bare("strace");
             killed.args(["-f", "-qq", "-o", "/dev/null", "-e", &format!("trace={call}")]);
@@ -727,7 +724,7 @@ fn a_forgotten_past_that_was_cut_short_is_finished() {
             killed
                 .args(["--vault", vault.root.to_str().unwrap(), "--now", &vault.now])
                 .args(command);
-            let killed = said(killed.output().unwrap());
+            let killed = command_output(killed.output().unwrap());
             assert_ne!(killed.code, Some(0), "{call}: {killed:?}");
             assert!(
                 vault.path(".git/info/attributes").exists()
@@ -755,8 +752,8 @@ fn a_forgotten_past_that_was_cut_short_is_finished() {
     }
 }
 
-// What hooks wait with and gave, what models keep by the memory tool, and what other programs'
-// histories bring
+// Pending and injected items of hooks, memories of the memory tool, and imported histories of other
+// programs
 #[test]
 fn the_newer_doors_are_forgotten_through_as_well() {
     let mut vault = Vault::new();
@@ -768,8 +765,7 @@ fn the_newer_doors_are_forgotten_through_as_well() {
         fields.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         fields.to_string()
     };
-    // Given by a hook, and kept in the list of what was given; heard by one; and waiting to be
-    // written.
+    // Injected by a hook and in the list of injections; received by one; and waiting to be written.
     vault.remember(&[&format!("The lantern rule: {}", canary(0)), "--priority", "P0"]);
     let given = vault.feed(
         &["hook", "session-start"],
@@ -800,7 +796,7 @@ fn the_newer_doors_are_forgotten_through_as_well() {
         "{:?}",
         places_of(&vault, &format!("{MARK}03"))
     );
-    // By the memory tool: in the text, in a name, in what a file was before.
+    // By the memory tool: in the text, in a name, in the previous content of a file.
     let tool = |input: Value| {
         let said = vault.feed(&["memory-tool"], input.to_string().as_bytes());
         assert_eq!(said.code, Some(0), "{said:?}");
@@ -881,7 +877,7 @@ fn the_newer_doors_are_forgotten_through_as_well() {
     vault.at("2024-02-19T06:00:00+01:00");
     vault.ok(&["consolidate"]);
     vault.ok(&["snapshot"]);
-    // The assistant's thoughts, tool calls and files are not taken in at all; the others are.
+    // The assistant's thinking, tool calls and files are not imported; everything else is.
     let missing: Vec<usize> = (0..23)
         .filter(|number| places_of(&vault, &format!("{MARK}{number:02}")).is_empty())
         .collect();
@@ -894,7 +890,7 @@ fn the_newer_doors_are_forgotten_through_as_well() {
         .collect();
     vault.ok(&all);
     assert_eq!(places_of(&vault, MARK), Vec::<String>::new());
-    // What waited comes in without it; what is imported again stays out.
+    // Pending items are added without it; it is not imported again.
     vault.feed(
         &["hook", "stop"],
         session("Stop", json!({ "last_assistant_message": "Good." })).as_bytes(),
@@ -914,8 +910,7 @@ fn the_newer_doors_are_forgotten_through_as_well() {
     assert_eq!(vault.run(&["verify"]).code, Some(0), "{:?}", vault.run(&["verify"]));
 }
 
-// Deleting a conversation leaves a vault that is whole, whether anything else was said on its days
-// or not
+// Deleting a conversation leaves an intact vault, whether or not there is other text on its days
 #[test]
 fn a_vault_is_whole_after_a_conversation_was_deleted() {
     let mut vault = Vault::new();

@@ -1,4 +1,4 @@
-//! The gate (C.1, row 3): the same secrets through every door, and then not a byte of them in the
+//! The capture filter: the same secrets through every entry path, and not a byte of them in the
 //! vault; and the quarantine.
 
 use std::fs;
@@ -7,21 +7,21 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use crate::api::{Home, model};
-use crate::program::{Said, Vault, bare, program, said};
+use crate::api::{TestHome, model};
+use crate::program::{CommandOutput, Vault, bare, command_output, program};
 
 #[path = "../../../icecore-domain/src/secrets/corpus.rs"]
 mod corpus;
 
-/// The doors' own way of saying what they hid.
-fn hidden(told: &Value) -> u64 {
+/// The number of hidden secrets that an operation reports.
+fn hidden_count(told: &Value) -> u64 {
     match told {
         Value::Object(fields) => {
             let own = fields.get("secrets").and_then(Value::as_object);
             let own: u64 = own.map_or(0, |kinds| kinds.values().filter_map(Value::as_u64).sum());
-            own + fields.values().map(hidden).sum::<u64>()
+            own + fields.values().map(hidden_count).sum::<u64>()
         }
-        Value::Array(items) => items.iter().map(hidden).sum(),
+        Value::Array(items) => items.iter().map(hidden_count).sum(),
         _ => 0,
     }
 }
@@ -38,7 +38,7 @@ fn files(folder: &Path, found: &mut Vec<(String, Vec<u8>)>) {
     }
 }
 
-/// Everything that git keeps of a vault, unpacked.
+/// All objects of a vault's git repository, unpacked.
 fn history(root: &Path) -> Vec<u8> {
     let all = ["cat-file", "--batch", "--batch-all-objects"];
     Command::new("git")
@@ -50,7 +50,7 @@ fn history(root: &Path) -> Vec<u8> {
         .unwrap_or_default()
 }
 
-/// Where any of these stands in the vault.
+/// Where any of these occurs in the vault.
 fn leaks(root: &Path, needles: &[String]) -> Vec<String> {
     let mut all = Vec::new();
     files(root, &mut all);
@@ -82,25 +82,24 @@ fn chunks(texts: &[String], bytes: usize) -> Vec<String> {
     chunks
 }
 
-// C.1 row 3
 #[test]
 fn no_secret_passes_any_door() {
     let rows = corpus::rows();
     let mut needles: Vec<String> = rows.iter().flat_map(|row| row.made.clone()).collect();
-    // A number of a few digits turns up by chance.
+    // A number of a few digits occurs by chance.
     needles.retain(|needle| needle.len() >= 8);
     needles.push("hunter2-of-a-field".into());
     let texts: Vec<String> = rows.iter().map(corpus::Row::text).collect();
     let whole = texts.join("\n\n");
     let lines: Vec<&String> = texts.iter().filter(|text| !text.contains('\n')).collect();
-    // Some for where only a few words go.
+    // Some for fields with room for only a few words.
     let few: Vec<&str> = ["github-token", "url-password", "stripe-key", "jwt", "iban"]
         .iter()
         .map(|name| texts[rows.iter().position(|row| row.name == *name).unwrap()].as_str())
         .collect();
 
-    // Over HTTP, with a model behind it that repeats them in code.
-    let home = Home::new();
+    // Over HTTP, with a model that repeats them in code.
+    let home = TestHome::new();
     let root = home.root();
     let reply: &'static str =
         Box::leak(format!("Here it is.\n\n```sh\n# env.sh\n{whole}\n```\n").into_boxed_str());
@@ -111,7 +110,10 @@ fn no_secret_passes_any_door() {
     let server = home.serve();
     let mut told: Vec<(String, u64)> = Vec::new();
     let mut post = |target: &str, body: Value| {
-        told.push((target.to_owned(), hidden(&server.ok(None, "POST", target, &body.to_string()))))
+        told.push((
+            target.to_owned(),
+            hidden_count(&server.ok(None, "POST", target, &body.to_string())),
+        ))
     };
     post(
         "/api/messages",
@@ -160,7 +162,7 @@ fn no_secret_passes_any_door() {
         );
         assert_eq!(answer.status, 200);
     }
-    // What was said is remembered in a moment.
+    // The turn is recorded in a moment.
     let remembered = || {
         !server.ok(None, "GET", "/api/conversations/trip/turns", "")["turns"]
             .as_array()
@@ -185,7 +187,7 @@ fn no_secret_passes_any_door() {
 
     // On the command line.
     let folder = home.folder.path();
-    let run = |arguments: &[&str]| -> Said {
+    let run = |arguments: &[&str]| -> CommandOutput {
         let output = bare(program())
             .env("HOME", folder)
             .arg("--vault")
@@ -193,7 +195,7 @@ fn no_secret_passes_any_door() {
             .args(arguments)
             .output()
             .unwrap();
-        said(output)
+        command_output(output)
     };
     let ok = |arguments: &[&str]| -> Value {
         let said = run(&[arguments, &["--json"]].concat());
@@ -207,7 +209,7 @@ fn no_secret_passes_any_door() {
         place.to_str().unwrap().to_owned()
     };
     let told = |name: &str, value: Value| {
-        assert!(hidden(&value) > 0, "{name} says what was hidden: {value}")
+        assert!(hidden_count(&value) > 0, "{name} says what was hidden: {value}")
     };
     let import: Vec<String> = texts
         .iter()
@@ -330,7 +332,6 @@ fn marks(text: &str) -> Vec<&str> {
         .collect()
 }
 
-// C.1 row 3
 #[test]
 fn a_mark_is_made_under_a_key_of_the_vault_and_importing_again_adds_nothing_under_any_key() {
     let (one, folder) = (Vault::new(), tempfile::TempDir::new().unwrap());
@@ -343,7 +344,7 @@ fn a_mark_is_made_under_a_key_of_the_vault_and_importing_again_adds_nothing_unde
     fs::write(&history, lines.map(|line| line.to_string()).join("\n")).unwrap();
     let imports = std::cell::Cell::new(0);
     let import = |vault: &Vault| {
-        // A file that was read already would not be read again.
+        // A file that was imported already would not be read again.
         imports.set(imports.get() + 1);
         let file = folder.path().join(format!("history-{}.jsonl", imports.get()));
         fs::copy(&history, &file).unwrap();
@@ -358,7 +359,7 @@ fn a_mark_is_made_under_a_key_of_the_vault_and_importing_again_adds_nothing_unde
     assert_eq!(import(&one), (Some(3), Some(0), 0));
     let words = kept(&one);
     assert_eq!(marks(&words).len(), 2, "{words}");
-    // Nobody can try PINs against what is in the vault and in git.
+    // PINs cannot be brute-forced with what is in the vault and in git.
     for secret in ["4829", "correcthorse"] {
         let plain = icecore_domain::hash::Hash::of(secret.as_bytes()).short_hex();
         assert!(!words.contains(&plain) && !words.contains(secret), "{words}");
@@ -367,7 +368,7 @@ fn a_mark_is_made_under_a_key_of_the_vault_and_importing_again_adds_nothing_unde
     one.ok(&["snapshot"]);
     assert!(!String::from_utf8_lossy(&self::history(&one.root)).contains(key.trim()));
 
-    // Another memory marks otherwise; under its key the same import is known here as well.
+    // Another memory has other marks; with its key the same import is recognized here too.
     let other = Vault::new();
     import(&other);
     assert_ne!(marks(&kept(&other)), marks(&words));
@@ -375,12 +376,12 @@ fn a_mark_is_made_under_a_key_of_the_vault_and_importing_again_adds_nothing_unde
     assert_eq!(import(&one), (Some(0), Some(3), 0));
     assert_eq!(kept(&one), words);
 
-    // A copy and a backup mark as the memory they were made of.
+    // A copy and a backup have the same marks as the original.
     let (copy, file, back) =
         (folder.path().join("copy"), folder.path().join("b.zip"), folder.path().join("back"));
     one.ok(&["vault", "export", copy.to_str().unwrap()]);
     one.ok(&["vault", "backup", "create", file.to_str().unwrap()]);
-    let restored = said(
+    let restored = command_output(
         bare(program())
             .args([
                 "--vault",
@@ -400,7 +401,100 @@ fn a_mark_is_made_under_a_key_of_the_vault_and_importing_again_adds_nothing_unde
     }
 }
 
-// C.1 row 1
+/// The beginning of the hash by which version 0.1 derived ids, of parts between NUL bytes.
+fn unkeyed_hash(parts: &[&str]) -> String {
+    icecore_domain::hash::Hash::of(parts.join("\0").as_bytes()).to_string()[..16].to_owned()
+}
+
+#[test]
+fn what_0_1_stored_with_a_plain_hash_is_known_when_it_is_imported_again() {
+    let (vault, folder) = (Vault::new(), tempfile::TempDir::new().unwrap());
+    let mark = |kind: &str, secret: &str| {
+        format!("[secret:{kind}:{}]", icecore_domain::hash::Hash::of(secret.as_bytes()).short_hex())
+    };
+    let pin = format!("my PIN is {}, remember it", mark("pin", "4829"));
+    let secret = format!("ghp_{}", "a1B2".repeat(9));
+    let token = format!("the token is {}", mark("token", &secret));
+    let (login, asked) = (format!("log in: {token}"), format!("Which? {token}"));
+    let at = "2026-02-13T08:30:00Z";
+    let id = |text: &str, at: &str, times: &str| {
+        format!("h{}", unkeyed_hash(&["", "user", "", at, times, text]))
+    };
+    let turn = |role: &str, times: &str, text: &str| {
+        format!("t{}", unkeyed_hash(&["s1", role, times, text]))
+    };
+    let begun = icecore_domain::hash::Hash::of(asked.as_bytes()).short_hex();
+    let notes = format!("talk-{begun}");
+    let heard = "2026-02-13T09:30:00+01:00";
+    let line = |conversation: &str, session: Value, id: String, role: &str, text: &str| {
+        json!({
+            "ts": heard, "conversation": conversation, "session": session, "id": id, "role": role,
+            "text": text, "origin": "user", "captured": heard,
+        })
+        .to_string()
+            + "\n"
+    };
+    let spoken =
+        |role: &str, text: &str| format!("h{}", unkeyed_hash(&[&notes, role, "", "", "0", text]));
+    let lines = [
+        // The same words twice, other words, and a message without a secret.
+        line("notes", Value::Null, id(&pin, at, "0"), "user", &pin),
+        line("notes", Value::Null, id(&pin, at, "1"), "user", &pin),
+        line("notes", Value::Null, id(&token, at, "0"), "user", &token),
+        line("notes", Value::Null, id("nothing to hide", at, "0"), "user", "nothing to hide"),
+        // A turn that a hook stored, and a plain text whose name has its beginning.
+        line("sessions", json!("s1"), turn("user", "0", &login), "user", &login),
+        line("sessions", json!(notes), spoken("user", &asked), "user", &asked),
+        line("sessions", json!(notes), spoken("assistant", "Noted."), "assistant", "Noted."),
+    ];
+    fs::create_dir_all(vault.path("memory/messages")).unwrap();
+    vault.write("memory/messages/2026-02-13.jsonl", lines.concat());
+    let kept = || vault.read("memory/messages/2026-02-13.jsonl");
+    let before = kept();
+
+    let history = folder.path().join("history.jsonl");
+    let said = |text: &str| json!({ "ts": at, "text": text }).to_string();
+    let text = [
+        said("my PIN is 4829, remember it"),
+        said("my PIN is 4829, remember it"),
+        said(&format!("the token is {secret}")),
+        said("nothing to hide"),
+    ];
+    fs::write(&history, text.join("\n")).unwrap();
+    let taken = vault.json(&["import", history.to_str().unwrap()])["taken"].clone();
+    assert_eq!((&taken["new"], &taken["same"]), (&json!(0), &json!(4)), "{taken}");
+
+    let transcript = folder.path().join("s1.jsonl");
+    let turn = json!({
+        "type": "user", "sessionId": "s1", "uuid": "u1", "timestamp": at, "cwd": "/nowhere/app",
+        "isSidechain": false,
+        "message": { "role": "user", "content": format!("log in: the token is {secret}") },
+    });
+    fs::write(&transcript, format!("{turn}\n")).unwrap();
+    vault.ok(&["session", "add", transcript.to_str().unwrap()]);
+    let talk = folder.path().join("talk.txt");
+    fs::write(&talk, format!("User: Which? the token is {secret}\nAssistant: Noted.\n")).unwrap();
+    vault.ok(&["session", "add", talk.to_str().unwrap()]);
+    assert_eq!(kept(), before);
+}
+
+#[test]
+fn the_name_of_a_session_cannot_be_used_to_test_a_guess() {
+    let (vault, folder) = (Vault::new(), tempfile::TempDir::new().unwrap());
+    let talk = folder.path().join("talk.json");
+    let said = "my PIN is 4829, remember it";
+    let turns =
+        json!([{ "role": "user", "content": said }, { "role": "assistant", "content": "ok" }]);
+    fs::write(&talk, turns.to_string()).unwrap();
+    let add = || {
+        vault.json(&["session", "add", talk.to_str().unwrap()])["session"]["taken"]["new"].clone()
+    };
+    assert_eq!((add(), add()), (json!(2), json!(0)));
+    let guess = icecore_domain::hash::Hash::of(said.as_bytes()).short_hex();
+    let kept = vault.read("memory/messages/2026-02-13.jsonl");
+    assert!(kept.contains("[secret:pin:") && !kept.contains(&guess), "{kept}");
+}
+
 #[test]
 fn what_waits_is_shown_as_quoted_words_and_confirmed_or_dropped_one_by_one() {
     let vault = Vault::new();
@@ -415,7 +509,7 @@ fn what_waits_is_shown_as_quoted_words_and_confirmed_or_dropped_one_by_one() {
     let other = vault.remember(&["Vega opened in Rome", "--origin", "import"]);
     let own = vault.remember(&["The vendor is Nova"]);
     let list = vault.json(&["quarantine", "list"]);
-    assert!(list["note"].as_str().unwrap().contains("nothing to be obeyed"), "{list}");
+    assert!(list["note"].as_str().unwrap().contains("neither facts nor instructions"), "{list}");
     let ids = |list: &Value| -> Vec<String> {
         list["quarantined"]
             .as_array()
@@ -454,7 +548,8 @@ fn what_waits_is_shown_as_quoted_words_and_confirmed_or_dropped_one_by_one() {
 
     vault.ok(&["quarantine", "confirm", &held, "--note", "seen on the door"]);
     assert!(vault.ok(&["pack", "recall"]).contains("18:00"));
-    // What does not wait is not the quarantine's, and nobody drops everything by mistake.
+    // Events outside of the quarantine cannot be dropped, and dropping everything needs an explicit
+    // option.
     let refused = vault.run(&["quarantine", "drop", &own]);
     assert_eq!(refused.code, Some(3), "{refused:?}");
     assert!(refused.err.contains("is not in quarantine"), "{refused:?}");
@@ -470,7 +565,7 @@ fn what_waits_is_shown_as_quoted_words_and_confirmed_or_dropped_one_by_one() {
         vault.run(&["quarantine", "list"]).err.contains("The quarantine is empty")
             || vault.run(&["quarantine", "list"]).out.is_empty()
     );
-    // A search says whose words a hit is.
+    // A search result names the origin of a hit.
     let found = vault.json(&["search", "vendor", "Nova", "--words"]);
     assert!(found["hits"][0].get("unconfirmed").is_none(), "{found}");
     vault.remember(&["The pier is painted green", "--origin", "tool"]);
@@ -478,13 +573,12 @@ fn what_waits_is_shown_as_quoted_words_and_confirmed_or_dropped_one_by_one() {
     assert_eq!(found["hits"][0]["unconfirmed"], json!(true), "{found}");
 }
 
-// C.1 row 1
 #[test]
 fn a_hit_of_low_trust_says_so_in_every_interface() {
-    let home = Home::new();
-    let vault = Vault::opened(home.root());
+    let home = TestHome::new();
+    let vault = Vault::at_root(home.root());
     vault.ok(&["init", "--tz", "Europe/Berlin", "-q"]);
-    // A note of a stranger, a group chat, a state from a tool's words, a line of another program
+    // A stranger's note, a group chat, a state from a tool's text, a line of another program
     // without an origin, and the owner.
     let page = home.folder.path().join("page.md");
     fs::write(&page, "---\ndate: 2026-02-12\n---\nThe zebra note was saved from a page.\n")
@@ -504,7 +598,7 @@ fn a_hit_of_low_trust_says_so_in_every_interface() {
 
     let check = |interface: &str, hits: &Value, text: &str| {
         let hits = hits.as_array().unwrap();
-        // Five records, and the summary of the session, which has only the owner's words.
+        // Five records, and the summary of the session, which has only the owner's text.
         assert_eq!(hits.len(), 6, "{interface}: {hits:?}");
         for hit in hits {
             let said = hit[text].as_str().or_else(|| hit["quote"].as_str()).unwrap();
@@ -516,8 +610,8 @@ fn a_hit_of_low_trust_says_so_in_every_interface() {
     let heads: Vec<&str> = shown.lines().filter(|line| line.starts_with("2026-")).collect();
     assert_eq!(heads.iter().filter(|line| line.ends_with("unconfirmed")).count(), 4, "{shown}");
     assert_eq!(heads.len(), 6, "{shown}");
-    let mut piped = crate::mcp::Piped::greeted(vault.command(&["mcp"]));
-    let told = piped.told("recall", json!({ "query": "zebra" }));
+    let mut piped = crate::mcp::StdioServer::with_handshake(vault.command(&["mcp"]));
+    let told = piped.call_tool("recall", json!({ "query": "zebra" }));
     check("mcp", &told["hits"], "text");
     assert_eq!(
         told["hits"].as_array().unwrap().iter().filter(|hit| hit["quote"].is_string()).count(),
@@ -527,7 +621,7 @@ fn a_hit_of_low_trust_says_so_in_every_interface() {
     piped.ends();
     let server = home.serve();
     check("rest", &server.ok(None, "GET", "/api/search?q=zebra&words=true", "")["hits"], "text");
-    // Where raw words are shown in full, a stranger's are quoted.
+    // Where messages are shown in full, a stranger's are quoted.
     let pyramid = vault.ok(&["pack", "pyramid"]);
     assert!(
         pyramid.contains(
@@ -541,7 +635,6 @@ fn a_hit_of_low_trust_says_so_in_every_interface() {
     );
 }
 
-// C.1 row 1
 #[test]
 fn imported_markdown_is_not_the_owners_word() {
     let vault = Vault::new();
@@ -575,7 +668,6 @@ fn imported_markdown_is_not_the_owners_word() {
     );
 }
 
-// C.1 row 3
 #[test]
 fn the_time_to_find_secrets_grows_with_the_text_and_no_faster() {
     let key = icecore_domain::secrets::MarkerKey::new([7; 32]);
@@ -592,15 +684,21 @@ fn the_time_to_find_secrets_grows_with_the_text_and_no_faster() {
     ] {
         let time = |length: usize| {
             let text = piece.repeat(length / piece.len());
+            // The time of this thread alone: other programs may keep the machine busy.
+            let now = || {
+                let now = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+                std::time::Duration::try_from(now).unwrap().as_secs_f64()
+            };
             let took = || {
-                let start = std::time::Instant::now();
+                let start = now();
                 std::hint::black_box(icecore_domain::secrets::redact(&text, &key));
-                start.elapsed().as_secs_f64()
+                now() - start
             };
             (0..3).map(|_| took()).fold(f64::MAX, f64::min)
         };
-        // Twice the text may take a little more than twice the time, never four times.
-        let (short, long) = (time(100_000).max(1e-4), time(800_000));
-        assert!(long / short < 24.0, "{piece:?}: {short} s for 100 kB, {long} s for 800 kB");
+        // Double the text may take a little more than double the time, never four times. Both texts
+        // are larger than the processor's cache, which would make the shorter one seem fast.
+        let (short, long) = (time(800_000).max(1e-4), time(3_200_000));
+        assert!(long / short < 10.0, "{piece:?}: {short} s for 800 kB, {long} s for 3,200 kB");
     }
 }

@@ -1,5 +1,4 @@
-//! Hooks as clients call them: what they send, what they get, and that nothing they send can stop
-//! them.
+//! Hooks as clients call them: their input, their output, and that no input can stop them.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -13,11 +12,11 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::program::{Said, Vault, bare, program, said};
+use crate::program::{CommandOutput, Vault, bare, command_output, program};
 
-/// What every hook must do, whatever it was sent: end with 0 and print one JSON object on one line,
+/// What every hook must do, whatever its input: exit with 0 and print one JSON object on one line,
 /// and nothing else.
-pub fn object(answer: &Said) -> Value {
+pub fn object(answer: &CommandOutput) -> Value {
     assert_eq!((answer.code, answer.err.as_str()), (Some(0), ""), "{answer:?}");
     assert_eq!(answer.out.matches('\n').count(), 1, "{answer:?}");
     let value = answer.json();
@@ -32,20 +31,20 @@ fn hook(vault: &Vault, event: &str, input: &Value) -> Value {
     object(&vault.feed(&["hook", event], input.to_string().as_bytes()))
 }
 
-/// The text that a client is given.
+/// The context that a client receives.
 pub fn context(answer: &Value) -> &str {
     answer["hookSpecificOutput"]["additionalContext"].as_str().unwrap_or_default()
 }
 
-/// A repository, as far as hooks look at one.
+/// A repository, as far as hooks read one.
 fn repository(folder: &Path, name: &str) -> PathBuf {
     let root = folder.join(name);
     fs::create_dir_all(root.join(".git")).unwrap();
     root
 }
 
-/// What a client says at every event.
-fn told(session: &str, folder: &Path, event: &str, more: Value) -> Value {
+/// The fields that a client sends at every event.
+fn hook_payload(session: &str, folder: &Path, event: &str, more: Value) -> Value {
     let mut fields = json!({
         "session_id": session, "transcript_path": folder.join(format!("{session}.jsonl")), "cwd": folder,
         "permission_mode": "default", "hook_event_name": event,
@@ -88,13 +87,13 @@ fn texts(vault: &Vault) -> Vec<String> {
     records(vault).iter().map(|record| record["text"].as_str().unwrap().to_owned()).collect()
 }
 
-/// Waits until nobody reads ended sessions any more.
-pub fn settled(vault: &Vault) {
-    assert!(settles(vault, 600), "the process that reads ended sessions does not end");
+/// Waits until no process reads ended sessions any more.
+pub fn wait_until_settled(vault: &Vault) {
+    assert!(is_settled_within(vault, 600), "the process that reads ended sessions does not end");
 }
 
-/// Whether nobody reads ended sessions any more, and none is left to be read, within so many looks.
-pub fn settles(vault: &Vault, looks: usize) -> bool {
+/// Whether no process reads ended sessions any more, and none is pending, within so many polls.
+pub fn is_settled_within(vault: &Vault, looks: usize) -> bool {
     let lock = vault.path(".icecore/session-end.lock");
     for _ in 0..looks {
         std::thread::sleep(Duration::from_millis(50));
@@ -102,7 +101,7 @@ pub fn settles(vault: &Vault, looks: usize) -> bool {
         let left =
             fs::read_dir(vault.path(".icecore/notes/hooks/ended")).map_or(0, Iterator::count);
         if free && left == 0 {
-            // What it has begun under the lock is done; the process itself ends right after.
+            // Its work under the lock is complete; the process itself ends right after.
             std::thread::sleep(Duration::from_millis(100));
             return true;
         }
@@ -117,12 +116,43 @@ fn at_work(vault: &Vault) -> usize {
         let line = fs::read(entry.path().join("cmdline")).unwrap_or_default();
         let stat = fs::read_to_string(entry.path().join("stat")).unwrap_or_default();
         let text = String::from_utf8_lossy(&line).into_owned();
-        // A dead process that nobody looked after has no command line, only a name.
+        // A zombie process has no command line, only a name.
         let zombie =
             stat.contains("(icecore) Z") && stat.contains(&format!(" {} ", std::process::id()));
         zombie || (text.contains(root) && text.contains("hook"))
     };
     fs::read_dir("/proc").unwrap().flatten().filter(is_ours).count()
+}
+
+// A new clone has no index, and an index may be removed at any time
+#[test]
+fn a_transcript_adds_nothing_to_what_hooks_stored_although_the_index_is_gone() {
+    let vault = Vault::new();
+    let folder = TempDir::new().unwrap();
+    let at = folder.path();
+    hook(
+        &vault,
+        "user-prompt-submit",
+        &hook_payload("s1", at, "UserPromptSubmit", json!({ "prompt": "paint the boat" })),
+    );
+    hook(
+        &vault,
+        "stop",
+        &hook_payload("s1", at, "Stop", json!({ "last_assistant_message": "it is painted" })),
+    );
+    let before = texts(&vault);
+    assert_eq!(before, ["paint the boat", "it is painted"]);
+    for name in ["index.db", "index.db-wal", "index.db-shm"] {
+        let _ = fs::remove_file(vault.path(".icecore").join(name));
+    }
+    let transcript = at.join("s1.jsonl");
+    let said = json!([{ "type": "text", "text": "it is painted" }]);
+    let lines = line("s1", at, "08:30:00", "u1", "user", "paint the boat".into())
+        + &line("s1", at, "08:30:05", "a1", "assistant", said);
+    fs::write(&transcript, lines).unwrap();
+    let taken = vault.json(&["import", transcript.to_str().unwrap()])["taken"].clone();
+    assert_eq!((&taken["new"], &taken["same"]), (&json!(0), &json!(2)), "{taken}");
+    assert_eq!(texts(&vault), before);
 }
 
 // K1, K6, L7, L8: the events of both clients as they send them.
@@ -133,7 +163,7 @@ fn hooks_answer_every_event_of_both_clients() {
     vault.remember(&["Send the offer", "--due", "friday"]);
     let place = TempDir::new().unwrap();
     let folder = repository(place.path(), "app");
-    let claude = |event: &str, more: Value| told("c1", &folder, event, more);
+    let claude = |event: &str, more: Value| hook_payload("c1", &folder, event, more);
     // Codex: always a model, a turn, a transcript that may be null; a last message that may be
     // null.
     let codex = |event: &str, more: Value| {
@@ -204,8 +234,8 @@ fn hooks_answer_every_event_of_both_clients() {
     ];
     for (event, input, named) in cases {
         let answer = hook(&vault, event, &input);
-        // Everything there is was given at the start, so the prompts get nothing, and nothing makes
-        // a client go on.
+        // Everything was injected at the start, so the prompts get nothing, and nothing makes a
+        // client continue.
         assert_eq!(
             answer["hookSpecificOutput"]["hookEventName"].as_str(),
             named,
@@ -213,7 +243,7 @@ fn hooks_answer_every_event_of_both_clients() {
         );
         assert_eq!(context(&answer).contains("port 7431"), named.is_some(), "{event}: {answer}");
     }
-    settled(&vault);
+    wait_until_settled(&vault);
     let kept: BTreeSet<String> = texts(&vault).into_iter().collect();
     let expected = ["which port did we pick?", "7431.", "Found two files.", "hello there", "Hi."];
     assert_eq!(kept, expected.map(str::to_owned).into());
@@ -243,7 +273,7 @@ fn hooks_carry_a_decision_from_one_session_to_the_next() {
         hook(
             vault,
             "session-start",
-            &told(session, &folder, "SessionStart", json!({ "source": source })),
+            &hook_payload(session, &folder, "SessionStart", json!({ "source": source })),
         )
     };
     assert_eq!(start(&vault, "s1", "startup"), json!({}), "an empty memory has nothing to say");
@@ -251,12 +281,12 @@ fn hooks_carry_a_decision_from_one_session_to_the_next() {
         let answer = hook(
             vault,
             "user-prompt-submit",
-            &told("s1", &folder, "UserPromptSubmit", json!({ "prompt": prompt })),
+            &hook_payload("s1", &folder, "UserPromptSubmit", json!({ "prompt": prompt })),
         );
         hook(
             vault,
             "stop",
-            &told("s1", &folder, "Stop", json!({ "last_assistant_message": reply })),
+            &hook_payload("s1", &folder, "Stop", json!({ "last_assistant_message": reply })),
         );
         answer
     };
@@ -267,7 +297,7 @@ fn hooks_carry_a_decision_from_one_session_to_the_next() {
     turn(&vault, "continue", "Done.");
     vault.at("2026-02-13T09:42:00+01:00");
     turn(&vault, "continue", "Done.");
-    // The transcript has the same turns, tool calls, and a turn that no hook told of.
+    // The transcript has the same turns, tool calls, and a turn that no hook reported.
     let mut transcript = String::new();
     let said = |clock: &str, id: &str, role: &str, content: Value| {
         line("s1", &folder, clock, id, role, content)
@@ -316,15 +346,24 @@ fn hooks_carry_a_decision_from_one_session_to_the_next() {
     hook(
         &vault,
         "pre-compact",
-        &told("s1", &folder, "PreCompact", json!({ "trigger": "auto", "custom_instructions": "" })),
+        &hook_payload(
+            "s1",
+            &folder,
+            "PreCompact",
+            json!({ "trigger": "auto", "custom_instructions": "" }),
+        ),
     );
     let compacted = start(&vault, "s1", "compact");
     for known in ["Where this session stood", "a prompt that no hook told of", "/app/schema.sql"] {
         assert!(context(&compacted).contains(known), "{known}: {compacted}");
     }
-    hook(&vault, "session-end", &told("s1", &folder, "SessionEnd", json!({ "reason": "other" })));
-    settled(&vault);
-    // Every turn once, in the order they were said, with the tool's work.
+    hook(
+        &vault,
+        "session-end",
+        &hook_payload("s1", &folder, "SessionEnd", json!({ "reason": "other" })),
+    );
+    wait_until_settled(&vault);
+    // Every turn once, in order, with the tool calls.
     let kept = texts(&vault);
     for (text, times) in [
         ("continue", 2),
@@ -338,7 +377,7 @@ fn hooks_carry_a_decision_from_one_session_to_the_next() {
         assert_eq!(kept.iter().filter(|kept| *kept == text).count(), times, "{text}: {kept:?}");
     }
     assert_eq!(kept.len(), 11, "{kept:?}");
-    // The same file by hand is nothing new.
+    // The same file added by hand adds nothing.
     let again = vault.json(&["session", "add", path.to_str().unwrap(), "--no-primer"]);
     assert_eq!(
         (again["session"]["taken"]["new"].as_u64(), texts(&vault).len()),
@@ -354,8 +393,8 @@ fn hooks_carry_a_decision_from_one_session_to_the_next() {
         primers.iter().any(|name| name.to_string_lossy().contains("2026-02-13_session_")),
         "{primers:?}"
     );
-    // The next morning, in the same project: the decision and the promise are there; elsewhere they
-    // are not.
+    // The next morning, the decision and the promise are injected in the same project and nowhere
+    // else.
     vault.at("2026-02-14T09:00:00+01:00");
     let next = start(&vault, "s2", "startup");
     assert!(
@@ -366,18 +405,18 @@ fn hooks_carry_a_decision_from_one_session_to_the_next() {
     let elsewhere = hook(
         &vault,
         "session-start",
-        &told("s3", &other, "SessionStart", json!({ "source": "startup" })),
+        &hook_payload("s3", &other, "SessionStart", json!({ "source": "startup" })),
     );
     assert!(
         !context(&elsewhere).contains("Postgres") && !context(&elsewhere).contains("Mira"),
         "{elsewhere}"
     );
-    // What was given at the start is not given again with a prompt; after a clear it is.
+    // What was injected at the start is not injected again with a prompt; after a clear it is.
     let prompt = |session: &str, text: &str| {
         hook(
             &vault,
             "user-prompt-submit",
-            &told(session, &folder, "UserPromptSubmit", json!({ "prompt": text })),
+            &hook_payload(session, &folder, "UserPromptSubmit", json!({ "prompt": text })),
         )
     };
     assert_eq!(prompt("s2", "is the Postgres ledger service ready?"), json!({}));
@@ -401,7 +440,7 @@ fn hooks_carry_a_decision_from_one_session_to_the_next() {
     assert_eq!(vault.run(&["verify", "-q"]).code, Some(0));
 }
 
-// RELIABILITY C.1 rows 4 and 21, trap 1 and 4: never exit 2, never anything but one JSON object.
+// Never exit code 2, never anything but one JSON object.
 #[test]
 fn hooks_survive_whatever_they_are_sent() {
     let vault = Vault::new();
@@ -457,18 +496,18 @@ fn hooks_survive_whatever_they_are_sent() {
             assert!(begun.elapsed() < Duration::from_secs(8), "{name} at {event}");
         }
     }
-    settled(&vault);
+    wait_until_settled(&vault);
     assert_eq!(vault.run(&["verify", "-q"]).code, Some(0));
     assert!(vault.ok(&["doctor"]).contains("invalid JSON"));
     assert!(vault.ok(&["status"]).contains("hooks failed"));
-    // Once a day a person is told.
+    // Once a day the user is told.
     let start = json!({ "session_id": "s", "source": "startup" });
     messages += usize::from(hook(&vault, "session-start", &start)["systemMessage"].is_string());
-    // And at once if a prompt is too long to be kept.
+    // And at once if a prompt is too long to be recorded.
     assert_eq!(messages, 2);
 }
 
-// Trap 1: words and environment.
+// Arguments and environment.
 #[test]
 fn hooks_survive_however_they_are_called() {
     let vault = Vault::new();
@@ -485,7 +524,7 @@ fn hooks_survive_however_they_are_called() {
             .take()
             .unwrap()
             .write_all(br#"{"session_id":"s1","prompt":"hello","source":"startup"}"#);
-        object(&said(child.wait_with_output().unwrap()))
+        object(&command_output(child.wait_with_output().unwrap()))
     };
     for words in [
         vec!["hook"],
@@ -500,7 +539,7 @@ fn hooks_survive_however_they_are_called() {
         vec!["hook", "stop", "hook", "stop"],
         vec!["hook", "--", "stop"],
         vec!["--now", "hook", "hook", "stop"],
-        // As a shell makes it of `--vault $UNSET hook stop`.
+        // As a shell expands `--vault $UNSET hook stop`.
         vec!["--vault", "hook", "stop"],
         vec!["--vault", "/nonexistent/vault", "hook", "user-prompt-submit"],
         vec!["--vault", "/dev/null", "hook", "stop"],
@@ -523,7 +562,7 @@ fn hooks_survive_however_they_are_called() {
         .env("HOME", "relative")
         .env("XDG_DATA_HOME", "also/relative"));
     run(bare(program()).args(["hook", "session-start"]).current_dir("/"));
-    // A folder that is gone under its feet.
+    // A working directory that was deleted.
     let gone = TempDir::new().unwrap();
     let script = format!(
         "cd {} && rmdir . 2>/dev/null || rm -rf ../$(basename $PWD); exec {} hook session-start",
@@ -531,11 +570,11 @@ fn hooks_survive_however_they_are_called() {
         program()
     );
     run(bare("sh").args(["-c", &script]).env("ICECORE_VAULT", root));
-    // No memory yet: the person is told where a client shows it, and nowhere else.
+    // Without a memory the user gets a message where the client shows it, and nowhere else.
     let missing =
         run(bare(program()).args(["--vault", "/nonexistent/vault", "hook", "session-start"]));
     assert!(missing["systemMessage"].as_str().unwrap().contains("icecore init"), "{missing}");
-    // Standard output that is closed, or goes away.
+    // Standard output that is closed, or breaks.
     for script in [
         "exec \"$0\" hook session-start >&-",
         "\"$0\" hook session-start | true",
@@ -549,7 +588,7 @@ fn hooks_survive_however_they_are_called() {
             .unwrap();
         assert_eq!(status.code(), Some(0), "{script}");
     }
-    // Standard input that nobody closes is not waited for.
+    // Standard input that is never closed is not waited for.
     let begun = Instant::now();
     let mut child = bare(program())
         .args(["hook", "session-end"])
@@ -560,10 +599,10 @@ fn hooks_survive_however_they_are_called() {
         .spawn()
         .unwrap();
     let kept = child.stdin.take();
-    object(&said(child.wait_with_output().unwrap()));
+    object(&command_output(child.wait_with_output().unwrap()));
     drop(kept);
     assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
-    // Everything else still says 2 to a person.
+    // Other commands still exit with 2.
     assert_eq!(
         bare(program())
             .args(["remember", "--no-such-option", "hook"])
@@ -575,8 +614,8 @@ fn hooks_survive_however_they_are_called() {
     );
 }
 
-// A client that does not know `args` runs the bare program: no prompt may be blocked, and no help
-// become context.
+// A client that does not know `args` runs the bare program: it must block no prompt, and its help
+// must not become context.
 #[test]
 fn a_call_without_arguments_blocks_no_client() {
     let prompt = json!({ "session_id": "s1", "hook_event_name": "UserPromptSubmit", "prompt": "x".repeat(300_000) }).to_string();
@@ -588,7 +627,7 @@ fn a_call_without_arguments_blocks_no_client() {
             .spawn()
             .unwrap();
         let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
-        let said = said(child.wait_with_output().unwrap());
+        let said = command_output(child.wait_with_output().unwrap());
         assert_eq!(
             (said.code, said.out.as_str(), said.err.lines().count()),
             (Some(1), "", 1),
@@ -606,12 +645,12 @@ fn a_call_without_arguments_blocks_no_client() {
     assert!(String::from_utf8_lossy(&shown.stdout).contains("Examples:"), "{shown:?}");
 }
 
-// RELIABILITY B.2: a vault that is broken, read-only, or held by somebody else.
+// A vault that is broken, read-only, or locked by another process.
 #[test]
 fn hooks_go_on_whatever_state_the_vault_is_in() {
     let prompt = |session: &str, text: &str| json!({ "session_id": session, "prompt": text, "source": "startup", "last_assistant_message": text });
-    // Somebody holds the lock: the answer comes in time, and what was said is kept when they are
-    // done.
+    // Another process holds the lock: the answer comes in time, and the text is recorded when the
+    // lock is free.
     let vault = Vault::new();
     vault.remember(&["The API listens on port 7431"]);
     let lock = fs::OpenOptions::new().write(true).open(vault.path(".icecore/lock")).unwrap();
@@ -629,8 +668,7 @@ fn hooks_go_on_whatever_state_the_vault_is_in() {
     let mut kept = texts(&vault);
     kept.sort();
     assert_eq!(kept, ["7431.", "which port is it?"]);
-    // Settings that cannot be read, a ledger of garbage, an index of garbage, folders where files
-    // should be.
+    // Unreadable settings, a garbage ledger, a garbage index, folders where files should be.
     type Damage<'a> = (&'a str, &'a dyn Fn(&Vault));
     let damages: [Damage<'_>; 6] = [
         ("settings", &|vault| vault.write("icecore.toml", "zone = 7 [[")),
@@ -669,7 +707,7 @@ fn hooks_go_on_whatever_state_the_vault_is_in() {
             );
         }
     }
-    // A disk that cannot be written to: what is known is still given.
+    // A disk that cannot be written to: known context is still injected.
     let vault = Vault::new();
     vault.remember(&["The API listens on port 7431"]);
     let script = format!(
@@ -692,9 +730,9 @@ fn hooks_go_on_whatever_state_the_vault_is_in() {
             .unwrap()
             .write_all(prompt("s1", "which port is it?").to_string().as_bytes())
             .unwrap();
-        let answer = object(&said(child.wait_with_output().unwrap()));
+        let answer = object(&command_output(child.wait_with_output().unwrap()));
         assert!(context(&answer).contains("7431"), "{answer}");
-        // Nothing can be noted there, so the person is told.
+        // Nothing can be stored there, so the user is told.
         assert!(
             answer["systemMessage"]
                 .as_str()
@@ -704,7 +742,7 @@ fn hooks_go_on_whatever_state_the_vault_is_in() {
     }
 }
 
-// Trap 3: what a client takes.
+// What a client accepts.
 #[test]
 fn hooks_stay_within_what_a_client_takes() {
     let vault = Vault::new();
@@ -728,7 +766,8 @@ fn hooks_stay_within_what_a_client_takes() {
         &vault.feed(&["hook", "session-start", "--client", "codex"], start.to_string().as_bytes()),
     );
     let text = context(&codex);
-    // Each id and date costs about two characters a token, each Japanese character one or more.
+    // Each id and date has about two characters per token, each Japanese character one token or
+    // more.
     let tokens = text.bytes().filter(u8::is_ascii).count() / 3
         + text.chars().filter(|c| !c.is_ascii()).count();
     assert!(
@@ -741,7 +780,7 @@ fn hooks_stay_within_what_a_client_takes() {
     assert!((100..=9_000).contains(&chars), "{chars}");
 }
 
-// L6, DESIGN "Scope": each project its own rules, worktrees of one repository the same.
+// L6: each project has its own rules; worktrees of one repository share them.
 #[test]
 fn hooks_tell_a_project_its_own_rules_and_no_others() {
     let vault = Vault::new();
@@ -777,7 +816,7 @@ fn hooks_tell_a_project_its_own_rules_and_no_others() {
     );
     let place = TempDir::new().unwrap();
     let app = repository(place.path(), "app");
-    // A worktree as git makes it.
+    // A worktree as git creates it.
     let tree = place.path().join("app-feature");
     fs::create_dir_all(app.join(".git/worktrees/feature")).unwrap();
     fs::create_dir_all(tree.join("src/deep")).unwrap();
@@ -792,7 +831,7 @@ fn hooks_tell_a_project_its_own_rules_and_no_others() {
         format!("{}\n", tree.join(".git").display()),
     )
     .unwrap();
-    // A stranger's repository that claims to be a worktree of ours.
+    // A stranger's repository that claims to be a worktree of the user's.
     let liar = place.path().join("liar");
     fs::create_dir_all(&liar).unwrap();
     fs::write(
@@ -816,7 +855,7 @@ fn hooks_tell_a_project_its_own_rules_and_no_others() {
             let answer = hook(
                 &vault,
                 event,
-                &told(
+                &hook_payload(
                     &format!("{event}-{at}"),
                     &folder,
                     "x",
@@ -875,7 +914,7 @@ fn hooks_do_not_look_at_a_vault_in_the_folder_they_run_in() {
                 .as_bytes(),
         )
         .unwrap();
-    let answer = object(&said(child.wait_with_output().unwrap()));
+    let answer = object(&command_output(child.wait_with_output().unwrap()));
     assert!(
         context(&answer).contains("Mine alone") && !context(&answer).contains("evil"),
         "{answer}"
@@ -883,7 +922,7 @@ fn hooks_do_not_look_at_a_vault_in_the_folder_they_run_in() {
     assert!(!theirs.path(".icecore/notes").exists());
 }
 
-// RELIABILITY C.1 row 4: a path in what a client says is a stranger's word.
+// A path in a client's payload is untrusted.
 #[test]
 fn hooks_read_no_file_that_is_no_transcript() {
     let vault = Vault::new();
@@ -934,7 +973,7 @@ fn hooks_read_no_file_that_is_no_transcript() {
         hook(&vault, "session-end", &input);
         assert!(begun.elapsed() < Duration::from_secs(4), "{path}");
     }
-    settled(&vault);
+    wait_until_settled(&vault);
     assert_eq!(texts(&vault), [""; 0]);
     hook(
         &vault,
@@ -949,7 +988,7 @@ fn hooks_read_no_file_that_is_no_transcript() {
     assert_eq!(String::from_utf8_lossy(&everything.stdout), "");
 }
 
-// A person's word: what is paused or private is not kept, not even when the transcript is read.
+// What is paused or private is not recorded, not even when the transcript is read.
 #[test]
 fn hooks_keep_out_what_is_paused_or_private() {
     let mut vault = Vault::new();
@@ -961,7 +1000,7 @@ fn hooks_keep_out_what_is_paused_or_private() {
         hook(
             vault,
             "user-prompt-submit",
-            &told(
+            &hook_payload(
                 session,
                 &folder,
                 "UserPromptSubmit",
@@ -971,7 +1010,7 @@ fn hooks_keep_out_what_is_paused_or_private() {
         hook(
             vault,
             "stop",
-            &told(
+            &hook_payload(
                 session,
                 &folder,
                 "Stop",
@@ -1005,28 +1044,38 @@ fn hooks_keep_out_what_is_paused_or_private() {
     hook(
         &vault,
         "post-compact",
-        &told("s1", &folder, "PostCompact", json!({ "compact_summary": "canary-h" })),
+        &hook_payload("s1", &folder, "PostCompact", json!({ "compact_summary": "canary-h" })),
     );
     vault.at("2026-02-13T11:01:00+01:00");
     turn(&vault, "10:01:00", "s1", "open four", "open reply four");
-    // The client's summary is of its whole context, the private turns included.
+    // The client's summary covers its whole context, the private turns included.
     hook(
         &vault,
         "post-compact",
-        &told("s1", &folder, "PostCompact", json!({ "compact_summary": "canary-i" })),
+        &hook_payload("s1", &folder, "PostCompact", json!({ "compact_summary": "canary-i" })),
     );
     fs::write(&path, &transcript).unwrap();
     hook(
         &vault,
         "pre-compact",
-        &told("s1", &folder, "PreCompact", json!({ "trigger": "auto", "transcript_path": path })),
+        &hook_payload(
+            "s1",
+            &folder,
+            "PreCompact",
+            json!({ "trigger": "auto", "transcript_path": path }),
+        ),
     );
     hook(
         &vault,
         "session-end",
-        &told("s1", &folder, "SessionEnd", json!({ "reason": "other", "transcript_path": path })),
+        &hook_payload(
+            "s1",
+            &folder,
+            "SessionEnd",
+            json!({ "reason": "other", "transcript_path": path }),
+        ),
     );
-    settled(&vault);
+    wait_until_settled(&vault);
     vault.json(&["session", "add", path.to_str().unwrap()]);
     let mut kept = texts(&vault);
     kept.sort();
@@ -1048,8 +1097,8 @@ fn hooks_keep_out_what_is_paused_or_private() {
     assert_eq!(vault.run(&["pause", "--for", "ages"]).code, Some(2));
 }
 
-// K1: what helpers did comes from their own transcripts, beside the session they worked for, each
-// thing once.
+// K1: the work of subagents comes from their own transcripts, next to the session they worked for,
+// each item once.
 #[test]
 fn hooks_keep_what_helpers_did_once() {
     let vault = Vault::new();
@@ -1092,17 +1141,17 @@ fn hooks_keep_what_helpers_did_once() {
     let file = |helper: &str| helpers.join(format!("agent-{helper}.jsonl"));
     let stop = |helper: &str, reply: &str| {
         let more = json!({ "agent_id": helper, "agent_type": "explorer", "agent_transcript_path": file(helper), "last_assistant_message": reply });
-        hook(&vault, "subagent-stop", &told("s1", &folder, "SubagentStop", more));
+        hook(&vault, "subagent-stop", &hook_payload("s1", &folder, "SubagentStop", more));
     };
     let prompt = |text: &str| {
         hook(
             &vault,
             "user-prompt-submit",
-            &told("s1", &folder, "UserPromptSubmit", json!({ "prompt": text })),
+            &hook_payload("s1", &folder, "UserPromptSubmit", json!({ "prompt": text })),
         )
     };
     prompt("where is the port?");
-    // The transcript is written late: its last line is not there when the helper ends.
+    // The transcript is written late: its last line is missing when the subagent ends.
     fs::write(file("x9"), begun("x9", "find the port")).unwrap();
     stop("x9", "It is in cfg.toml.");
     stop("x9", "It is in cfg.toml.");
@@ -1132,7 +1181,7 @@ fn hooks_keep_what_helpers_did_once() {
         "assistant: x9 looks around.",
     ];
     assert_eq!(told_of("x9"), whole);
-    // One that never said that it had ended, and one whose transcript is somewhere else altogether.
+    // A subagent that never reported its end, and one whose transcript is in another folder.
     fs::write(
         file("y7"),
         begun("y7", "count the doors")
@@ -1140,7 +1189,7 @@ fn hooks_keep_what_helpers_did_once() {
     )
     .unwrap();
     let elsewhere = json!({ "agent_id": "q1", "agent_transcript_path": "/etc/passwd", "last_assistant_message": "Only this." });
-    hook(&vault, "subagent-stop", &told("s1", &folder, "SubagentStop", elsewhere));
+    hook(&vault, "subagent-stop", &hook_payload("s1", &folder, "SubagentStop", elsewhere));
     fs::write(
         file("x9"),
         begun("x9", "find the port")
@@ -1150,15 +1199,19 @@ fn hooks_keep_what_helpers_did_once() {
     let talk = line("s1", &folder, "08:30:00", "u1", "user", json!("where is the port?"))
         + &line("s1", &folder, "08:32:00", "a1", "assistant", text("In cfg.toml."));
     fs::write(folder.join("s1.jsonl"), talk).unwrap();
-    hook(&vault, "session-end", &told("s1", &folder, "SessionEnd", json!({ "reason": "other" })));
-    settled(&vault);
+    hook(
+        &vault,
+        "session-end",
+        &hook_payload("s1", &folder, "SessionEnd", json!({ "reason": "other" })),
+    );
+    wait_until_settled(&vault);
     assert_eq!(told_of("x9"), whole);
     assert_eq!(
         told_of("y7"),
         ["assistant: There are four.", "assistant: count the doors", "assistant: y7 looks around."]
     );
     assert_eq!(told_of("q1"), ["assistant: Only this."]);
-    // What a helper did in a private turn stays out, also when the whole tree is imported later.
+    // A subagent's work in a private turn stays out, also when the whole tree is imported later.
     let kept = texts(&vault).len();
     prompt("#private my salary, please");
     fs::write(
@@ -1167,8 +1220,12 @@ fn hooks_keep_what_helpers_did_once() {
     )
     .unwrap();
     stop("z1", "canary-c");
-    hook(&vault, "session-end", &told("s1", &folder, "SessionEnd", json!({ "reason": "other" })));
-    settled(&vault);
+    hook(
+        &vault,
+        "session-end",
+        &hook_payload("s1", &folder, "SessionEnd", json!({ "reason": "other" })),
+    );
+    wait_until_settled(&vault);
     let report = vault.json(&["import", folder.to_str().unwrap()]);
     assert_eq!((&report["taken"]["new"], texts(&vault).len()), (&json!(0), kept), "{report}");
     for word in ["canary-", "noise-"] {
@@ -1177,7 +1234,7 @@ fn hooks_keep_what_helpers_did_once() {
     }
 }
 
-// RELIABILITY C.1 row 2, trap 5: our own text is not taken in again, wherever it lands.
+// icecore's own injected text is never recorded again, wherever it appears.
 #[test]
 fn hooks_do_not_feed_on_what_they_gave() {
     let vault = Vault::new();
@@ -1187,7 +1244,7 @@ fn hooks_do_not_feed_on_what_they_gave() {
     let given = context(&hook(
         &vault,
         "session-start",
-        &told("s1", &folder, "SessionStart", json!({ "source": "startup" })),
+        &hook_payload("s1", &folder, "SessionStart", json!({ "source": "startup" })),
     ))
     .to_owned();
     assert!(given.contains("canary-rule"));
@@ -1218,16 +1275,24 @@ fn hooks_do_not_feed_on_what_they_gave() {
     hook(
         &vault,
         "user-prompt-submit",
-        &told(
+        &hook_payload(
             "s1",
             &folder,
             "UserPromptSubmit",
             json!({ "prompt": format!("seventh words {given}") }),
         ),
     );
-    hook(&vault, "stop", &told("s1", &folder, "Stop", json!({ "last_assistant_message": given })));
-    hook(&vault, "session-end", &told("s1", &folder, "SessionEnd", json!({ "reason": "other" })));
-    settled(&vault);
+    hook(
+        &vault,
+        "stop",
+        &hook_payload("s1", &folder, "Stop", json!({ "last_assistant_message": given })),
+    );
+    hook(
+        &vault,
+        "session-end",
+        &hook_payload("s1", &folder, "SessionEnd", json!({ "reason": "other" })),
+    );
+    wait_until_settled(&vault);
     let kept = records(&vault);
     assert!(!kept.iter().any(|record| record.to_string().contains("canary")), "{kept:#?}");
     assert!(
@@ -1246,14 +1311,14 @@ fn hooks_do_not_feed_on_what_they_gave() {
     ] {
         assert!(all.contains(words), "{words}: {all}");
     }
-    // Fifty turns that only repeat what was given teach nothing.
+    // Fifty turns that only repeat injected text add no events.
     let events = vault.json(&["events", "--all"])["events"].as_array().unwrap().len();
     for n in 0..50 {
         let text = format!("{given}\n");
         hook(
             &vault,
             "user-prompt-submit",
-            &told(
+            &hook_payload(
                 "s2",
                 &folder,
                 "UserPromptSubmit",
@@ -1263,15 +1328,20 @@ fn hooks_do_not_feed_on_what_they_gave() {
         hook(
             &vault,
             "stop",
-            &told("s2", &folder, "Stop", json!({ "last_assistant_message": text })),
+            &hook_payload("s2", &folder, "Stop", json!({ "last_assistant_message": text })),
         );
     }
     hook(
         &vault,
         "session-end",
-        &told("s2", &folder, "SessionEnd", json!({ "reason": "other", "transcript_path": null })),
+        &hook_payload(
+            "s2",
+            &folder,
+            "SessionEnd",
+            json!({ "reason": "other", "transcript_path": null }),
+        ),
     );
-    settled(&vault);
+    wait_until_settled(&vault);
     assert_eq!(vault.json(&["events", "--all"])["events"].as_array().unwrap().len(), events);
 }
 
@@ -1299,8 +1369,10 @@ fn hooks_may_run_at_the_same_time() {
             )
         })
         .collect();
-    let given: Vec<Value> =
-        twice.into_iter().map(|child| object(&said(child.wait_with_output().unwrap()))).collect();
+    let given: Vec<Value> = twice
+        .into_iter()
+        .map(|child| object(&command_output(child.wait_with_output().unwrap())))
+        .collect();
     assert_eq!(
         given.iter().filter(|answer| context(answer).contains("7431")).count(),
         1,
@@ -1312,14 +1384,13 @@ fn hooks_may_run_at_the_same_time() {
         start(event, json!({ "session_id": format!("m{}", n % 3), "prompt": format!("prompt {n}"), "last_assistant_message": format!("reply {n}"), "source": "startup" }))
     }).collect();
     for child in many {
-        object(&said(child.wait_with_output().unwrap()));
+        object(&command_output(child.wait_with_output().unwrap()));
     }
     assert_eq!(texts(&vault).len(), 1 + 9);
     assert_eq!(vault.run(&["verify", "-q"]).code, Some(0));
 }
 
-// Trap 2: a client may kill a hook at any moment; nothing that was acknowledged is lost, and the
-// next one works.
+// A client may kill a hook at any moment; nothing acknowledged is lost, and the next one works.
 #[test]
 fn hooks_may_be_killed_at_any_moment() {
     let vault = Vault::new();
@@ -1356,7 +1427,7 @@ fn hooks_may_be_killed_at_any_moment() {
     assert_eq!(vault.run(&["verify", "-q"]).code, Some(0));
 }
 
-// RELIABILITY B.2 row 23: however many sessions end, one process reads them, and none is left.
+// However many sessions end, one process reads them, and none is left.
 #[test]
 fn hooks_leave_no_process_behind() {
     let vault = Vault::new();
@@ -1375,7 +1446,7 @@ fn hooks_leave_no_process_behind() {
             most = most.max(at_work(&vault));
         }
     }
-    settled(&vault);
+    wait_until_settled(&vault);
     for _ in 0..100 {
         if at_work(&vault) == 0 {
             break;
@@ -1383,7 +1454,7 @@ fn hooks_leave_no_process_behind() {
         std::thread::sleep(Duration::from_millis(50));
     }
     assert_eq!(at_work(&vault), 0);
-    // One that works, and at most a few that have just found that one does.
+    // One that works, and at most a few that have just found it working.
     assert!(most <= 4, "{most} at once");
     assert!(slowest < Duration::from_millis(1_500), "{slowest:?}");
     let notes: Vec<_> = fs::read_dir(vault.path(".icecore/notes/hooks/ended"))
@@ -1400,7 +1471,7 @@ fn reply(session: &str, text: &str) -> Value {
     json!({ "session_id": session, "last_assistant_message": text })
 }
 
-/// Who said what when, in the order of the file.
+/// Speaker, time and text, in the order of the file.
 fn turns(vault: &Vault) -> Vec<String> {
     let shown = |record: &Value| {
         format!(
@@ -1470,7 +1541,7 @@ fn hooks_keep_what_is_said_while_the_ledger_is_torn_and_locked() {
     assert!(begun.elapsed() < Duration::from_secs(25), "{:?}", begun.elapsed());
     assert_eq!(turns(&vault), [""; 0]);
     drop(lock);
-    settled(&vault);
+    wait_until_settled(&vault);
     vault.at("2026-02-13T09:40:00+01:00");
     for _ in 0..2 {
         hook(&vault, "stop", &reply("s1", "last words"));
@@ -1487,7 +1558,7 @@ fn hooks_keep_what_is_said_while_the_ledger_is_torn_and_locked() {
     assert_eq!(vault.run(&["verify", "-q"]).code, Some(0));
 }
 
-// K1: a mistake in the settings costs no words, and the person learns of it.
+// K1: a mistake in the settings loses no text, and the user is told.
 #[test]
 fn hooks_keep_what_is_said_while_the_settings_are_wrong() {
     for (wrong, named) in [
@@ -1498,7 +1569,7 @@ fn hooks_keep_what_is_said_while_the_settings_are_wrong() {
         let mut vault = Vault::new();
         let right = vault.read("icecore.toml");
         vault.write("icecore.toml", wrong);
-        // Shortly after midnight: the day is that of the vault's zone, which is not known now.
+        // Shortly after midnight: the day is that of the vault's zone, which is unknown now.
         vault.at("2026-02-13T00:10:00+01:00");
         let told = |answer: &Value| answer["systemMessage"].as_str().map(str::to_owned);
         let first = told(&hook(
@@ -1554,7 +1625,7 @@ fn hooks_keep_what_is_said_while_the_settings_are_wrong() {
     }
 }
 
-// K1: notes stay on their machine, so what waits in them is added before memory leaves it.
+// K1: notes stay on their machine, so pending notes are added before memory is copied.
 #[test]
 fn what_waits_in_notes_is_in_a_backup_and_an_export() {
     for command in
@@ -1592,7 +1663,7 @@ fn what_waits_in_notes_is_in_a_backup_and_an_export() {
     }
 }
 
-// K1: where not even a note can be written, the person is told at once.
+// K1: where not even a note can be written, the user is told at once.
 #[test]
 fn hooks_say_when_words_are_lost() {
     let vault = Vault::new();
@@ -1610,7 +1681,7 @@ fn hooks_say_when_words_are_lost() {
             "{event}: {answer}"
         );
     }
-    // A day's file that cannot be written to: the words wait.
+    // A day's file that cannot be written to: the text waits.
     let vault = Vault::new();
     fs::create_dir_all(vault.path("memory/messages/2026-02-13.jsonl")).unwrap();
     assert_eq!(hook(&vault, "stop", &reply("s1", "words")), json!({}));
@@ -1619,7 +1690,7 @@ fn hooks_say_when_words_are_lost() {
     assert_eq!(texts(&vault), ["words", "more words"]);
 }
 
-// Texts that were cut inside an emoji.
+// Texts that were truncated inside an emoji.
 #[test]
 fn hooks_keep_the_words_around_half_an_emoji() {
     let vault = Vault::new();
@@ -1648,11 +1719,11 @@ fn hooks_keep_the_words_around_half_an_emoji() {
         "session-end",
         &json!({ "session_id": "s", "transcript_path": path, "reason": "other" }),
     );
-    settled(&vault);
+    wait_until_settled(&vault);
     assert!(texts(&vault).contains(&"cut \u{fffd} here".to_owned()), "{:?}", texts(&vault));
 }
 
-/// A session that has ended, with a transcript of one turn.
+/// A session that ended, with a transcript of one turn.
 fn end_session(vault: &Vault, folder: &Path, session: &str, text: &str) {
     let path = folder.join(format!("{session}.jsonl"));
     fs::write(&path, line(session, folder, "08:30:00", "u1", "user", json!(text))).unwrap();
@@ -1661,10 +1732,11 @@ fn end_session(vault: &Vault, folder: &Path, session: &str, text: &str) {
         "session-end",
         &json!({ "session_id": session, "transcript_path": path, "reason": "other" }),
     );
-    settled(vault);
+    wait_until_settled(vault);
 }
 
-// K1: a session that could not be read is read by a later run, and one that never can be is named.
+// K1: a session that could not be read is read by a later run, and one that never can be is
+// reported.
 #[test]
 fn a_session_that_could_not_be_read_is_read_again() {
     let mut vault = Vault::new();
@@ -1695,7 +1767,7 @@ fn a_session_that_could_not_be_read_is_read_again() {
         kept,
         ["words of the first session", "words of the second session", "words of the third session"]
     );
-    // What is no transcript is not tried again.
+    // A file that is not a transcript is not tried again.
     let wrong = place.path().join("wrong.jsonl");
     fs::write(&wrong, "no transcript\n").unwrap();
     hook(
@@ -1703,14 +1775,14 @@ fn a_session_that_could_not_be_read_is_read_again() {
         "session-end",
         &json!({ "session_id": "s4", "transcript_path": wrong, "reason": "other" }),
     );
-    settled(&vault);
+    wait_until_settled(&vault);
     assert_eq!(unread(&vault, "s4"), 0);
     let status = vault.ok(&["status"]);
     assert!(
         status.contains("session s4 was not imported completely") && status.contains("wrong.jsonl"),
         "{status}"
     );
-    // Nor is one for ever.
+    // Nor is any other failure retried without a limit.
     fs::remove_file(vault.path(day)).unwrap();
     fs::create_dir_all(vault.path(day)).unwrap();
     end_session(&vault, place.path(), "s5", "words of the fifth session");
@@ -1722,7 +1794,7 @@ fn a_session_that_could_not_be_read_is_read_again() {
             "session-end",
             &json!({ "session_id": "s6", "transcript_path": null, "reason": "other" }),
         );
-        settled(&vault);
+        wait_until_settled(&vault);
     }
     assert_eq!(unread(&vault, "s5"), 0);
     let status = vault.ok(&["status"]);
@@ -1733,14 +1805,14 @@ fn a_session_that_could_not_be_read_is_read_again() {
     );
 }
 
-// Trap 2: whatever ends the client's session does not end the reading of its transcript.
+// Ending the client's session does not end the reading of its transcript.
 #[test]
 fn the_process_that_reads_ended_sessions_is_in_a_session_of_its_own() {
     let vault = Vault::new();
     let place = TempDir::new().unwrap();
     let path = place.path().join("s1.jsonl");
     fs::write(&path, line("s1", place.path(), "08:30:00", "u1", "user", json!("words"))).unwrap();
-    // It waits for the lock, so that it can be looked at.
+    // It waits for the lock, so that the test can inspect it.
     let lock = lock_of(&vault);
     hook(
         &vault,
@@ -1769,11 +1841,11 @@ fn the_process_that_reads_ended_sessions_is_in_a_session_of_its_own() {
     assert_eq!((group, session), (id, id));
     assert_ne!(session, field(Path::new("/proc/self"), 6).unwrap());
     drop(lock);
-    settled(&vault);
+    wait_until_settled(&vault);
     assert_eq!(texts(&vault), ["words"]);
 }
 
-// P1: what is typed while the assistant works, whichever way it comes in.
+// P1: what is typed while the assistant works, by every way a client reports it.
 #[test]
 fn hooks_and_imports_keep_queued_prompts_once() {
     let vault = Vault::new();
@@ -1804,16 +1876,16 @@ fn hooks_and_imports_keep_queued_prompts_once() {
             json!([{ "type": "text", "text": text }]),
         )
     };
-    // The client tells of a queued prompt when it is typed.
+    // The client reports a queued prompt when it is typed.
     hook(
         &vault,
         "user-prompt-submit",
-        &told("s1", &folder, "UserPromptSubmit", json!({ "prompt": "begin" })),
+        &hook_payload("s1", &folder, "UserPromptSubmit", json!({ "prompt": "begin" })),
     );
     hook(
         &vault,
         "user-prompt-submit",
-        &told("s1", &folder, "UserPromptSubmit", json!({ "prompt": "also the tests" })),
+        &hook_payload("s1", &folder, "UserPromptSubmit", json!({ "prompt": "also the tests" })),
     );
     let mut transcript = said("08:30:00", "user", "begin")
         + &said("08:30:05", "assistant", "I am at it.")
@@ -1824,7 +1896,11 @@ fn hooks_and_imports_keep_queued_prompts_once() {
         + &queue("08:32:05", "remove", json!("and the docs"))
         + &queue("08:33:00", "enqueue", json!("then push"));
     fs::write(&path, &transcript).unwrap();
-    hook(&vault, "pre-compact", &told("s1", &folder, "PreCompact", json!({ "trigger": "auto" })));
+    hook(
+        &vault,
+        "pre-compact",
+        &hook_payload("s1", &folder, "PreCompact", json!({ "trigger": "auto" })),
+    );
     let expected = ["I am at it.", "also the tests", "and the docs", "begin", "then push"];
     let sorted = |vault: &Vault| {
         let mut kept = texts(vault);
@@ -1840,8 +1916,12 @@ fn hooks_and_imports_keep_queued_prompts_once() {
         + &said("08:34:00", "user", "then push")
         + &said("08:34:10", "assistant", "Pushed."));
     fs::write(&path, &transcript).unwrap();
-    hook(&vault, "session-end", &told("s1", &folder, "SessionEnd", json!({ "reason": "other" })));
-    settled(&vault);
+    hook(
+        &vault,
+        "session-end",
+        &hook_payload("s1", &folder, "SessionEnd", json!({ "reason": "other" })),
+    );
+    wait_until_settled(&vault);
     for vault in [&vault, &other] {
         for _ in 0..2 {
             vault.ok(&["import", path.to_str().unwrap()]);
@@ -1856,7 +1936,7 @@ fn hooks_and_imports_keep_queued_prompts_once() {
             (&json!("user"), &json!("app"), &json!("2026-02-13T09:32:00+01:00"))
         );
     }
-    // What is typed into a private turn belongs to it.
+    // What is typed into a private turn is private.
     let secret = said("08:30:00", "user", "#private canary-a")
         + &said("08:30:05", "assistant", "canary-b")
         + &queue("08:31:00", "enqueue", json!("canary-c"))

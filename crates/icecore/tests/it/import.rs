@@ -1,5 +1,4 @@
-//! Importing, as somebody does it who comes from elsewhere: every form, broken and hostile files,
-//! runs that are ended.
+//! Imports from other programs: every format, broken and hostile files, interrupted runs.
 
 use std::fs;
 use std::io::{Cursor, Write};
@@ -12,14 +11,14 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use zip::write::SimpleFileOptions;
 
-use crate::program::{Said, Vault, said};
+use crate::program::{CommandOutput, Vault, command_output};
 
-/// A folder with what is to be imported.
-struct Past {
+/// A folder with files to import.
+struct ImportFolder {
     folder: TempDir,
 }
 
-impl Past {
+impl ImportFolder {
     fn new() -> Self {
         Self { folder: TempDir::new().unwrap() }
     }
@@ -40,7 +39,7 @@ impl Past {
     }
 }
 
-fn zipped(files: &[(&str, &[u8])]) -> Vec<u8> {
+fn zip_files(files: &[(&str, &[u8])]) -> Vec<u8> {
     let mut zip = zip::ZipWriter::new(Cursor::new(Vec::new()));
     for (name, bytes) in files {
         zip.start_file(*name, SimpleFileOptions::default()).unwrap();
@@ -49,7 +48,7 @@ fn zipped(files: &[(&str, &[u8])]) -> Vec<u8> {
     zip.finish().unwrap().into_inner()
 }
 
-/// Every message of a vault, without when it was captured.
+/// Every message of a vault, without its capture time.
 fn messages(vault: &Vault) -> Vec<String> {
     let mut told: Vec<String> = Vec::new();
     let mut files: Vec<PathBuf> = fs::read_dir(vault.path("memory/messages"))
@@ -109,8 +108,8 @@ fn claude_line(kind: &str, uuid: &str, at: &str, more: Value) -> Value {
     line
 }
 
-/// A tree of Claude Code as it stands in a home.
-fn claude_tree(past: &Past) -> String {
+/// A Claude Code folder as it is in a home directory.
+fn claude_tree(past: &ImportFolder) -> String {
     let text = |text: &str| json!([{ "type": "text", "text": text }]);
     let assistant = |id: &str, content: Value| json!({ "message": { "id": id, "role": "assistant", "model": "m", "content": content } });
     past.lines(
@@ -163,7 +162,7 @@ const CLAUDE: [&str; 4] = [
 // P1 C1
 #[test]
 fn the_projects_of_claude_code_come_in_without_noise_and_helpers_beside_their_session() {
-    let (vault, past) = (Vault::new(), Past::new());
+    let (vault, past) = (Vault::new(), ImportFolder::new());
     let tree = claude_tree(&past);
     let report = import(&vault, &[&tree]);
     let mut told = messages(&vault);
@@ -205,7 +204,7 @@ fn the_projects_of_claude_code_come_in_without_noise_and_helpers_beside_their_se
         "{event}"
     );
     assert!(event["source"].as_str().unwrap().contains("memory/ports.md:7"), "{event}");
-    // Nothing is read a second time, and reading it all again brings nothing.
+    // Nothing is read twice, and reading everything again adds nothing.
     let before = files(&vault.root);
     let again = import(&vault, &[&tree]);
     assert_eq!((&again["unchanged"], &again["messages"]), (&json!(4), &json!(0)), "{again}");
@@ -226,13 +225,13 @@ fn the_projects_of_claude_code_come_in_without_noise_and_helpers_beside_their_se
 // P1
 #[test]
 fn the_usual_folders_need_no_path() {
-    let (vault, past) = (Vault::new(), Past::new());
+    let (vault, past) = (Vault::new(), ImportFolder::new());
     claude_tree(&past);
     past.lines("codex/sessions/2026/02/10/rollout-2026-02-10T09-00-00-t1.jsonl", &rollout());
     let run = |arguments: &[&str]| {
         let mut command = vault.command(arguments);
         command.env("CLAUDE_CONFIG_DIR", past.folder.path()).env("CODEX_HOME", past.path("codex"));
-        let told = said(command.output().unwrap());
+        let told = command_output(command.output().unwrap());
         assert_eq!(told.code, Some(0), "{told:?}");
         told
     };
@@ -310,10 +309,10 @@ fn conversation(id: &str, title: &str) -> Value {
 // P1
 #[test]
 fn every_form_comes_in_as_what_was_said_and_learnt() {
-    let past = Past::new();
+    let past = ImportFolder::new();
     let mut secret = conversation("c2", "Secret");
     secret["is_do_not_remember"] = json!(true);
-    let chatgpt = zipped(&[
+    let chatgpt = zip_files(&[
         ("user.json", b"{}"),
         (
             "export/conversations-001.json",
@@ -326,7 +325,7 @@ fn every_form_comes_in_as_what_was_said_and_learnt() {
           "attachments": [{ "file_name": "a.txt", "extracted_content": "port = 7431" }], "files": [{ "file_name": "b.png" }] },
         { "uuid": "m2", "sender": "assistant", "text": "7431", "content": [{ "type": "thinking", "thinking": "hm" }, { "type": "text", "text": "7431" }] },
     ]}]);
-    let claude = zipped(&[
+    let claude = zip_files(&[
         ("conversations.json", claude.to_string().as_bytes()),
         ("memories.txt", b"[2026-01-05] - Ann lives in Bern\n"),
     ]);
@@ -407,7 +406,7 @@ fn every_form_comes_in_as_what_was_said_and_learnt() {
                 "2026-02-10T12:00:00+01:00 markdown/daily/2026-02-10.md daily/2026-02-10.md user [import] «Tuesday» # Tuesday⏎⏎We met.",
             ],
             facts: &[],
-            skipped: &[("file of no known form", 1)],
+            skipped: &[("file of unknown format", 1)],
         },
         Case {
             path: past.lines(
@@ -432,7 +431,7 @@ fn every_form_comes_in_as_what_was_said_and_learnt() {
         let dry = import(&vault, &[&path, "--dry-run"]);
         assert!(!vault.path("memory/imports.jsonl").exists() && messages(&vault).is_empty());
         let report = import(&vault, &[&path]);
-        // Ids that were made from the words are left out of the picture.
+        // Ids that are derived from the text are left out.
         let found: Vec<String> = messages(&vault)
             .into_iter()
             .map(|line| {
@@ -490,8 +489,8 @@ fn every_form_comes_in_as_what_was_said_and_learnt() {
 
 // P1
 #[test]
-fn broken_lines_are_told_with_their_place_and_the_rest_comes_in() {
-    let (vault, past) = (Vault::new(), Past::new());
+fn broken_lines_are_reported_with_their_place_and_the_rest_is_imported() {
+    let (vault, past) = (Vault::new(), ImportFolder::new());
     let deep = format!(
         "{{\"ts\":\"2026-02-10T09:00:00Z\",\"text\":\"x\",\"deep\":{}{}}}",
         "[".repeat(200),
@@ -515,7 +514,7 @@ fn broken_lines_are_told_with_their_place_and_the_rest_comes_in() {
     ] {
         assert!(told.err.contains(place), "{place}: {told:?}");
     }
-    // In a long list, an element that is broken costs that element.
+    // In a long list, a broken element costs only that element.
     let list = format!(
         "[{},{{\"mapping\": nonsense}},{deep},{}]",
         conversation("c1", "a"),
@@ -529,7 +528,7 @@ fn broken_lines_are_told_with_their_place_and_the_rest_comes_in() {
             && complaints.contains("conversations.json:3 nests deeper"),
         "{complaints}"
     );
-    // One that breaks off tells so.
+    // A file that breaks off is reported.
     let cut = past.put("cut.json", format!("[{},{{\"mapping\":", conversation("c4", "a")));
     let report = import(&vault, &[&cut]);
     assert_eq!((&report["messages"], &report["broken"]), (&json!(2), &json!(1)), "{report}");
@@ -537,42 +536,42 @@ fn broken_lines_are_told_with_their_place_and_the_rest_comes_in() {
 
 /// The archive with the second entry's directory line pointing at the first entry's bytes.
 fn overlapping() -> Vec<u8> {
-    let mut bytes = zipped(&[("conversations.json", b"[]"), ("conversations2.json", b"[]")]);
+    let mut bytes = zip_files(&[("conversations.json", b"[]"), ("conversations2.json", b"[]")]);
     let second = bytes.windows(4).rposition(|four| four == b"PK\x01\x02").unwrap();
     bytes[second + 42..second + 46].copy_from_slice(&0_u32.to_le_bytes());
     bytes
 }
 
-// C1 rows 4 and 16
+// Archives that are larger than they claim, or contain odd entries
 #[test]
 fn hostile_archives_and_trees_are_refused() {
-    let (vault, past) = (Vault::new(), Past::new());
+    let (vault, past) = (Vault::new(), ImportFolder::new());
     let refused = |name: &str, bytes: Vec<u8>, why: &str| {
         let before = files(&vault.root);
-        let told: Said = vault.run(&["import", &past.put(name, bytes)]);
+        let told: CommandOutput = vault.run(&["import", &past.put(name, bytes)]);
         assert!(
             told.code.is_some_and(|code| code != 0) && told.err.contains(why),
             "{name}: {told:?}"
         );
         assert!(files(&vault.root) == before, "{name} left something");
     };
-    refused("slip.zip", zipped(&[("../../conversations.json", b"[]")]), "leads out of it");
-    refused("rooted.zip", zipped(&[("/etc/conversations.json", b"[]")]), "leads out of it");
-    refused("windows.zip", zipped(&[("..\\conversations.json", b"[]")]), "leads out of it");
+    refused("slip.zip", zip_files(&[("../../conversations.json", b"[]")]), "leads out of it");
+    refused("rooted.zip", zip_files(&[("/etc/conversations.json", b"[]")]), "leads out of it");
+    refused("windows.zip", zip_files(&[("..\\conversations.json", b"[]")]), "leads out of it");
     refused(
         "bomb.zip",
-        zipped(&[("conversations.json", &vec![b' '; 64 * 1024 * 1024])]),
+        zip_files(&[("conversations.json", &vec![b' '; 64 * 1024 * 1024])]),
         "as a zip bomb does",
     );
-    refused("overlap.zip", overlapping(), "parts overlap");
+    refused("overlap.zip", overlapping(), "entries overlap");
     refused(
         "torn.zip",
-        zipped(&[("conversations.json", b"[]")])[..40].to_vec(),
-        "is not a whole zip archive",
+        zip_files(&[("conversations.json", b"[]")])[..40].to_vec(),
+        "is not a complete zip archive",
     );
-    refused("nothing.zip", zipped(&[("readme.txt", b"hi")]), "has no conversations in it");
-    // What claims to be small and is not ends as soon as it shows.
-    let mut lying = zipped(&[("conversations.json", &vec![b' '; 64 * 1024 * 1024])]);
+    refused("nothing.zip", zip_files(&[("readme.txt", b"hi")]), "has no conversations in it");
+    // A decompression bomb ends as soon as it is detected.
+    let mut lying = zip_files(&[("conversations.json", &vec![b' '; 64 * 1024 * 1024])]);
     let directory = lying.windows(4).rposition(|four| four == b"PK\x01\x02").unwrap();
     lying[directory + 24..directory + 28].copy_from_slice(&1000_u32.to_le_bytes());
     let told = vault.run(&["import", &past.put("lying.zip", lying)]);
@@ -583,8 +582,8 @@ fn hostile_archives_and_trees_are_refused() {
     );
     refused("bomb.jsonl.zst", bomb, "as a bomb does");
     // An archive within an archive is not opened; the rest of it is read.
-    let inner = zipped(&[("conversations.json", b"[]")]);
-    let outer = zipped(&[
+    let inner = zip_files(&[("conversations.json", b"[]")]);
+    let outer = zip_files(&[
         ("inner.zip", &inner),
         ("conversations.json", json!([conversation("c1", "a")]).to_string().as_bytes()),
     ]);
@@ -615,17 +614,17 @@ fn hostile_archives_and_trees_are_refused() {
         "{report}"
     );
     assert!(!messages(&vault).iter().any(|line| line.contains("not yours")));
-    // The vault is not its own past, neither named nor below what was named.
+    // The vault is not imported into itself, neither by name nor as part of a named folder.
     let told = vault.run(&["import", vault.path("memory").to_str().unwrap()]);
     assert!(told.code == Some(2) && told.err.contains("is inside the vault"), "{told:?}");
     let told = vault.run(&["import", vault.path("..").to_str().unwrap()]);
     assert!(told.code == Some(2) && told.err.contains("1 × vault, which is this one"), "{told:?}");
 }
 
-// C1 row 4
+// Paths that lead out of the folder
 #[test]
 fn strangers_names_stay_names() {
-    let (vault, past) = (Vault::new(), Past::new());
+    let (vault, past) = (Vault::new(), ImportFolder::new());
     let names = [
         "../../../etc/passwd",
         "/etc/passwd",
@@ -659,7 +658,7 @@ fn strangers_names_stay_names() {
     assert_eq!(vault.json(&["verify"])["ok"], json!(true));
 }
 
-/// So many messages, some fifty bytes of words each.
+/// So many messages of about fifty bytes of text each.
 fn long_history(count: usize) -> String {
     let line = |at: usize| {
         let (day, hour, minute) = (1 + at % 28, at / 28 % 24, at / 672 % 60);
@@ -672,7 +671,7 @@ fn long_history(count: usize) -> String {
     (0..count).map(line).collect()
 }
 
-fn sorted(vault: &Vault) -> Vec<String> {
+fn sorted_messages(vault: &Vault) -> Vec<String> {
     let mut all = messages(vault);
     all.sort();
     all
@@ -681,7 +680,7 @@ fn sorted(vault: &Vault) -> Vec<String> {
 // P1
 #[test]
 fn an_import_that_was_killed_goes_on_where_it_was() {
-    let past = Past::new();
+    let past = ImportFolder::new();
     let history = long_history(120_000);
     let file = past.put("history.jsonl", &history);
     let whole = Vault::new();
@@ -705,15 +704,15 @@ fn an_import_that_was_killed_goes_on_where_it_was() {
     assert!(kept > 0 && kept < 120_000, "{kept}");
     let report = import(&vault, &[&file]);
     assert!(report["bytes"].as_u64().unwrap() < history.len() as u64 * 9 / 10, "{report}");
-    assert_eq!(sorted(&vault), sorted(&whole));
-    // What has grown since is read from there on.
+    assert_eq!(sorted_messages(&vault), sorted_messages(&whole));
+    // A file that has grown is read from its old end.
     let mut longer = fs::OpenOptions::new().append(true).open(&file).unwrap();
     longer
         .write_all(b"{\"ts\":\"2026-02-01T00:00:00Z\",\"id\":\"last\",\"text\":\"one more\"}\n")
         .unwrap();
     let report = import(&vault, &[&file]);
     assert_eq!((&report["taken"]["new"], &report["lines"]), (&json!(1), &json!(1)), "{report}");
-    // Another text in its place is read whole.
+    // A file with other content is read completely.
     fs::write(&file, history.replace("some words", "other text")).unwrap();
     let report = import(&vault, &[&file, "--dry-run"]);
     assert_eq!(report["messages"], json!(120_000), "{report}");
@@ -722,7 +721,7 @@ fn an_import_that_was_killed_goes_on_where_it_was() {
 // P1
 #[test]
 fn a_transcript_that_grows_adds_what_is_new_and_joins_what_belongs_together() {
-    let (vault, past) = (Vault::new(), Past::new());
+    let (vault, past) = (Vault::new(), ImportFolder::new());
     let assistant = |uuid: &str, text: &str| {
         claude_line(
             "assistant",
@@ -760,8 +759,8 @@ fn a_transcript_that_grows_adds_what_is_new_and_joins_what_belongs_together() {
 
 // P4 P10
 #[test]
-fn the_past_is_pressed_newest_first_and_within_the_ceiling() {
-    let (vault, past) = (Vault::new(), Past::new());
+fn backfill_summarizes_the_newest_first_within_the_spending_limit() {
+    let (vault, past) = (Vault::new(), ImportFolder::new());
     let days = ["2025-11-12", "2025-12-10", "2025-12-11", "2026-01-14", "2026-02-03"];
     let lines: Vec<Value> = days
         .iter()
@@ -775,7 +774,7 @@ fn the_past_is_pressed_newest_first_and_within_the_ceiling() {
             .env("ICECORE_SUMMARIZER_PROVIDER", "command")
             .env("ICECORE_SUMMARIZER_COMMAND", r#"["echo", "{\"headline\":\"We talked about tea.\",\"body\":\"- tea and ports\"}"]"#)
             .env("ICECORE_SPEND_TOKENS_PER_DAY", ceiling);
-        let told = said(command.output().unwrap());
+        let told = command_output(command.output().unwrap());
         assert_eq!(told.code, Some(0), "{told:?}");
         told.json()
     };
@@ -830,7 +829,7 @@ proptest! {
         talk in prop::collection::vec((0..3_usize, 0..4_usize, 0..3_usize, "[a-z \n\"<>é]{0,30}", any::<bool>()), 0..20),
         cut in 0..200_usize,
     ) {
-        let past = Past::new();
+        let past = ImportFolder::new();
         let lines: Vec<Value> = talk.iter().enumerate().map(|(at, (form, who, message, text, side))| {
             let at_time = format!("2026-02-{:02}T09:00:{:02}Z", 1 + at % 9, at);
             match form {

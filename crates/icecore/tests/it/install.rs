@@ -1,5 +1,5 @@
-//! Connecting clients, as a person does it: a home in a temporary folder, the real program, and the
-//! files before and after.
+//! Connecting clients as a user does: a home in a temporary folder, the real program, and the files
+//! before and after.
 
 use std::fs;
 use std::io::Write as _;
@@ -9,10 +9,10 @@ use std::process::Stdio;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::mcp::Piped;
-use crate::model::house;
-use crate::person::Person;
-use crate::program::{Vault, bare, program, said};
+use crate::mcp::StdioServer;
+use crate::model::repository_root;
+use crate::program::{Vault, bare, command_output, program};
+use crate::test_user::Person;
 
 const CLIENTS: [(&str, &[&str], &[&str]); 5] = [
     (
@@ -30,7 +30,7 @@ const CLIENTS: [(&str, &[&str], &[&str]); 5] = [
     ("vscode", &[".config/Code/User/mcp.json"], &[".vscode/mcp.json"]),
 ];
 
-// A walk for each client, from nothing and from settings of its own, and back: nothing is left
+// Each client, without settings and with its own, installed and uninstalled: nothing is left
 #[test]
 fn every_client_is_connected_and_left_as_it_was() {
     for (client, own, shared) in CLIENTS {
@@ -71,7 +71,7 @@ fn every_client_is_connected_and_left_as_it_was() {
                     "{name}: {shown:?}"
                 );
                 assert!(!shown.out.contains('\u{1b}'), "{name}");
-                // Nobody can be asked here.
+                // Without a terminal there is no confirmation.
                 let said = person.run(&options);
                 assert_eq!(said.code, Some(2), "{name}: {said:?}");
                 assert!(
@@ -117,7 +117,7 @@ fn every_client_is_connected_and_left_as_it_was() {
                         person.state(client)
                     );
                 }
-                // Once is enough.
+                // A second run changes nothing.
                 let after = person.everything();
                 let again = person.json(&options);
                 assert!(
@@ -140,13 +140,13 @@ fn every_client_is_connected_and_left_as_it_was() {
     }
 }
 
-/// The events of Claude Code that call us.
+/// The events for which Claude Code calls icecore.
 fn events(person: &Person) -> Vec<String> {
     let settings: Value = serde_json::from_str(&person.read(".claude/settings.json")).unwrap();
     settings["hooks"].as_object().unwrap().keys().cloned().collect()
 }
 
-// A client is asked for its version, and gets what that version reads
+// A client's version is asked for, and it gets what that version supports
 #[test]
 fn the_version_of_the_client_decides_what_is_written() {
     let older =
@@ -202,26 +202,26 @@ fn the_version_of_the_client_decides_what_is_written() {
         person.ok(&["uninstall", "claude-code", "--yes"]);
         assert!(!person.at(".claude").exists(), "{script}");
     }
-    // The oldest one counts where there are several: all read the same settings.
+    // With several versions the oldest counts: all read the same settings.
     let person = Person::new();
     person.write(".local/bin/claude", "#!/bin/sh\necho '2.1.50 (Claude Code)'\n");
     fs::set_permissions(person.at(".local/bin/claude"), fs::Permissions::from_mode(0o755)).unwrap();
     assert_eq!(person.json(&["install", "claude-code", "--yes"])["version"], "2.1.50");
     assert_eq!(events(&person), older);
-    // A project's settings are read by all who work on it, whatever version they have.
+    // A project's settings are read by everyone who works on it, with any version.
     let person = Person::new();
     person.put_program("claude", "echo '2.1.327 (Claude Code)'");
     let told = person.json(&["install", "claude-code", "--project", "--yes"]);
     assert!(told["notes"].to_string().contains("left out: PostCompact"), "{told}");
     assert!(!person.read("project/.claude/settings.json").contains("PostCompact"));
-    // For the server alone nothing needs to be known.
+    // The server alone needs no version.
     assert_eq!(
         person.json(&["install", "claude-code", "--only", "mcp", "--dry-run"])["version"],
         Value::Null
     );
 }
 
-// Without a vault a client would fail: it is made with the connection, and shown before
+// Without a vault a client would fail: it is created with the connection, and shown before
 #[test]
 fn a_missing_vault_is_made_and_what_follows_is_said() {
     let person = Person::new();
@@ -246,18 +246,18 @@ fn a_missing_vault_is_made_and_what_follows_is_said() {
     // The server that the settings name answers.
     let servers: Value = serde_json::from_str(&person.read(".claude.json")).unwrap();
     assert_eq!(servers["mcpServers"]["icecore"]["args"], serde_json::json!(["mcp"]));
-    let mut server = Piped::greeted({
+    let mut server = StdioServer::with_handshake({
         let mut command = person.start("icecore");
         command.arg("mcp");
         command
     });
-    server.told("remember", serde_json::json!({ "text": "We decided that the beacon is painted green", "type": "decision" }));
+    server.call_tool("remember", serde_json::json!({ "text": "We decided that the beacon is painted green", "type": "decision" }));
     server.ends();
     assert!(person.json(&["install", "claude-code"])["new_vault"].is_null());
-    // Taking it out leaves memory alone.
+    // Uninstalling leaves memory alone.
     assert!(person.ok(&["uninstall", "claude-code", "--yes"]).err.contains("Your memory stays"));
     assert!(person.ok(&["events"]).out.contains("painted green"));
-    // Settings that were there before a vault was: only the vault is missing.
+    // Settings from before the vault was deleted: only the vault is missing.
     let person = Person::new();
     person.ok(&["install", "codex", "--yes"]);
     fs::remove_dir_all(person.vault()).unwrap();
@@ -274,7 +274,7 @@ fn a_missing_vault_is_made_and_what_follows_is_said() {
     person.ok(&["install", "cursor", "--yes", "--vault", elsewhere.to_str().unwrap()]);
     person.ok(&["install", "cursor", "--yes"]);
     assert!(!person.vault().exists());
-    // Who wants to hear little hears little.
+    // With --quiet little is printed.
     let person = Person::new();
     let said = person.ok(&["install", "claude-code", "--yes", "-q"]);
     assert_eq!(
@@ -285,7 +285,7 @@ fn a_missing_vault_is_made_and_what_follows_is_said() {
     assert!(person.ok(&["uninstall", "claude-code", "--dry-run", "-q"]).out.lines().count() > 50);
 }
 
-// Whoever looks at what an old folder would become needs no vault for that
+// A dry run of a migration needs no vault
 #[test]
 fn a_dry_run_of_a_migration_needs_no_vault() {
     let person = Person::new();
@@ -299,9 +299,9 @@ fn a_dry_run_of_a_migration_needs_no_vault() {
     assert_eq!(person.run(&["migrate", old.to_str().unwrap()]).code, Some(3));
 }
 
-// What changed since is kept; only what is ours goes
+// Later changes by the user are kept; only icecore's entries are removed
 #[test]
-fn what_somebody_changed_since_stays() {
+fn later_changes_by_the_user_stay() {
     let person = Person::new();
     person.write(
         ".claude/settings.json",
@@ -314,7 +314,7 @@ fn what_somebody_changed_since_stays() {
     let text = person.read(".claude/settings.json");
     person.write(".claude/settings.json", &text.replace("\"opus\"", "\"haiku\""));
     assert_eq!(person.state("claude-code"), ["hooks connected", "mcp connected"]);
-    // Another version comes meanwhile, and is bound to a vault: in place.
+    // Meanwhile another version is installed with a fixed vault: updated in place.
     let vault = person.at(".local/share/icecore");
     person.ok(&["install", "claude-code", "--yes", "--vault", vault.to_str().unwrap()]);
     let settings: Value = serde_json::from_str(&person.read(".claude/settings.json")).unwrap();
@@ -325,7 +325,7 @@ fn what_somebody_changed_since_stays() {
     assert_eq!(settings["hooks"]["Stop"].as_array().unwrap().len(), 1);
     let servers: Value = serde_json::from_str(&person.read(".claude.json")).unwrap();
     assert_eq!(servers["mcpServers"]["icecore"]["env"]["ICECORE_VAULT"], vault.to_str().unwrap());
-    // Who is bound stays bound.
+    // A fixed vault stays fixed.
     assert_eq!(person.json(&["install", "claude-code"])["changes"][0]["did"], "nothing");
     assert!(
         person
@@ -343,7 +343,7 @@ fn what_somebody_changed_since_stays() {
     assert!(!person.at(".local/state").exists());
 }
 
-// Only the hooks, only the server; by name, or by where the program is
+// Only the hooks, only the server; by name, or by path
 #[test]
 fn a_part_can_be_chosen_and_the_program_is_found_again() {
     let person = Person::new();
@@ -357,8 +357,7 @@ fn a_part_can_be_chosen_and_the_program_is_found_again() {
     assert!(said.code == Some(2) && said.err.contains("Cursor has no hooks"), "{said:?}");
     let said = person.run(&["install", "claude-desktop", "--project"]);
     assert!(said.code == Some(2) && said.err.contains("no settings of a project"), "{said:?}");
-    // Without a search path that leads here, and for what is started from a desktop: the whole
-    // path.
+    // Without icecore on the search path, and for programs started from a desktop: the full path.
     let command = |path: &str, name: &str| -> String {
         let settings: Value = serde_json::from_str(&person.read(path)).unwrap();
         settings.pointer(name).unwrap().as_str().unwrap().to_owned()
@@ -370,13 +369,13 @@ fn a_part_can_be_chosen_and_the_program_is_found_again() {
     person.ok(&["install", "cursor", "--yes"]);
     assert_eq!(command(".cursor/mcp.json", "/mcpServers/icecore/command"), program());
     let mut elsewhere = person.command(&["install", "claude-code", "--yes"]);
-    let said = crate::program::said(elsewhere.env("PATH", "/usr/bin:/bin").output().unwrap());
+    let said = command_output(elsewhere.env("PATH", "/usr/bin:/bin").output().unwrap());
     assert_eq!(said.code, Some(0), "{said:?}");
     assert_eq!(
         command(".claude/settings.json", "/hooks/Stop/0/hooks/0/command"),
         format!("{} hook stop", program())
     );
-    // Another place for everything.
+    // All folders moved by environment variables.
     let mut moved = person.command(&["install", "codex", "--yes"]);
     moved.env("CODEX_HOME", person.at("x/codex"));
     assert!(moved.output().unwrap().status.success());
@@ -392,7 +391,7 @@ fn a_part_can_be_chosen_and_the_program_is_found_again() {
         assert!(person.read(file).contains("icecore"), "{file}");
     }
     assert!(!person.at(".codex").exists());
-    // A folder that was made goes with the last file in it, whichever that is.
+    // A created folder is removed with its last file.
     for order in [["hooks", "mcp"], ["mcp", "hooks"]] {
         for only in ["hooks", "mcp"] {
             person.ok(&["install", "codex", "--only", only, "--yes"]);
@@ -413,7 +412,7 @@ fn a_link_is_written_through() {
     person.write("dotfiles/claude.json", "{}\n");
     fs::create_dir(person.at(".claude")).unwrap();
     symlink("../dotfiles/claude.json", person.at(".claude/settings.json")).unwrap();
-    // One that leads to nothing yet.
+    // A link whose target does not exist yet.
     symlink(person.at("dotfiles/new.json"), person.at(".claude.json")).unwrap();
     let before = person.everything();
     person.ok(&["install", "claude-code", "--yes"]);
@@ -426,7 +425,7 @@ fn a_link_is_written_through() {
     );
     person.ok(&["uninstall", "claude-code", "--yes"]);
     assert_eq!(person.everything(), before);
-    // But what a project links to outside of itself is not the project's to choose.
+    // A project's links to files outside of it are refused.
     person.write("private.json", "{}");
     symlink("../private.json", person.at("project/.mcp.json")).unwrap();
     let said = person.run(&["install", "claude-code", "--project", "--yes"]);
@@ -440,7 +439,7 @@ fn a_link_is_written_through() {
     assert!(said.code == Some(1) && said.err.contains("links"), "{said:?}");
 }
 
-// What cannot be read is never written over; nothing is written if any file of a client is refused
+// An unreadable file is never overwritten; nothing is written if any file of a client is refused
 #[test]
 fn broken_settings_are_refused_with_line_and_column() {
     let person = Person::new();
@@ -461,7 +460,7 @@ fn broken_settings_are_refused_with_line_and_column() {
         listed.code == Some(0) && listed.out.contains("unreadable") && listed.err.contains("UTF-8"),
         "{listed:?}"
     );
-    // Hooks that would not run are written, but not in silence.
+    // Hooks that are disabled by the settings are written with a warning.
     person.write(".claude.json", "{}");
     person.write(".claude/settings.json", "{ \"disableAllHooks\": true }");
     assert!(
@@ -470,12 +469,12 @@ fn broken_settings_are_refused_with_line_and_column() {
             .err
             .contains("no hook runs until you remove it")
     );
-    // A vault that is none binds nobody.
+    // A vault that does not exist is not bound.
     let said = person.run(&["install", "cursor", "--yes", "--vault", "nowhere"]);
     assert!(said.code == Some(3) && said.err.contains("nowhere is not a vault"), "{said:?}");
 }
 
-// A person at a terminal is asked; colours are for terminals; keys of others are not shown
+// On a terminal the user is asked; colours are for terminals; other keys are not shown
 #[test]
 fn a_person_is_shown_the_change_and_asked() {
     let person = Person::new();
@@ -485,11 +484,11 @@ fn a_person_is_shown_the_change_and_asked() {
         &format!("{{\n  \"mcpServers\": {{\n    \"other\": {{ \"env\": {{ \"ANTHROPIC_API_KEY\": \"{key}\" }} }}\n  }}\n}}\n"),
     );
     let at_terminal = |answer: &str| {
-        // `script` gives it a terminal.
+        // `script` provides a terminal.
         let line = format!("'{}' install cursor", program());
         let mut child = bare("script");
         child
-            .env("HOME", person.home())
+            .env("HOME", person.home_dir())
             .env("TERM", "xterm")
             .current_dir(person.at("project"))
             .args(["-qec", &line, "/dev/null"]);
@@ -515,16 +514,16 @@ fn a_person_is_shown_the_change_and_asked() {
     );
 }
 
-// The bundle for Claude Desktop: a zip of a manifest and a program that can be run
+// The bundle for Claude Desktop: a zip of a manifest and an executable program
 #[test]
 fn the_bundle_is_whole() {
     let folder = TempDir::new().unwrap();
     let (bundle, binary) = (folder.path().join("icecore.mcpb"), folder.path().join("icecore"));
-    // Any program does; this one with all that helps to find mistakes would take minutes.
+    // Any program serves; this one with its debug information would take minutes.
     fs::write(&binary, "#!/bin/sh\necho icecore\n").unwrap();
     let pack = || {
-        let said = said(
-            bare(house().join("plugin/mcpb/pack"))
+        let said = command_output(
+            bare(repository_root().join("plugin/mcpb/pack"))
                 .arg(&binary)
                 .arg(&bundle)
                 .arg("linux")
@@ -562,7 +561,7 @@ fn the_bundle_is_whole() {
             && manifest["author"]["name"].is_string()
     );
     assert_eq!(manifest["compatibility"]["platforms"], serde_json::json!(["linux"]));
-    // What it is told by the person has to be asked for.
+    // Values from the user must be asked for.
     let env = server["mcp_config"]["env"]["ICECORE_VAULT"].as_str().unwrap();
     assert!(
         env == "${user_config.vault}" && manifest["user_config"]["vault"]["type"] == "directory"
@@ -573,16 +572,16 @@ fn the_bundle_is_whole() {
     assert_eq!(pack(), bytes, "the same input gives the same bundle");
 }
 
-// As Claude Desktop does with it: unpacked, its words filled in, started, spoken to
+// As Claude Desktop uses it: unpacked, placeholders replaced, started, called
 #[test]
 fn the_program_in_the_bundle_answers() {
     let folder = TempDir::new().unwrap();
     let at = |name: &str| folder.path().join(name);
     fs::copy(program(), at("icecore")).unwrap();
-    // What helps to find mistakes is most of it, and takes minutes to pack.
+    // Debug information is most of it, and takes minutes to pack.
     assert!(bare("strip").arg(at("icecore")).status().unwrap().success());
-    let packed = said(
-        bare(house().join("plugin/mcpb/pack"))
+    let packed = command_output(
+        bare(repository_root().join("plugin/mcpb/pack"))
             .arg(at("icecore"))
             .arg(at("icecore.mcpb"))
             .arg("linux")
@@ -605,16 +604,17 @@ fn the_program_in_the_bundle_answers() {
     command.args(config["args"].as_array().unwrap().iter().map(filled));
     command
         .envs(config["env"].as_object().unwrap().iter().map(|(name, value)| (name, filled(value))));
-    let mut piped = Piped::greeted(command);
+    let mut piped = StdioServer::with_handshake(command);
     let tools = piped.gets("tools/list", serde_json::json!({}));
     assert!(
         tools["tools"].as_array().unwrap().iter().any(|tool| tool["name"] == "recall"),
         "{tools}"
     );
-    let told = piped.told("recall", serde_json::json!({ "query": "when was the bundle opened?" }));
+    let told =
+        piped.call_tool("recall", serde_json::json!({ "query": "when was the bundle opened?" }));
     assert!(told.to_string().contains("opened in spring"), "{told}");
     piped.ends();
-    // Nothing but what the form has, and everything it asks for.
+    // All required fields of the manifest, and no unknown ones.
     let known = [
         "manifest_version",
         "name",

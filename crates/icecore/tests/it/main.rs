@@ -1,4 +1,4 @@
-//! The whole program under test: what a person types, what breaks under it, and the rules of the
+//! End-to-end tests of the program: its commands, its behaviour under faults, and the rules of the
 //! project.
 #![allow(clippy::disallowed_methods, reason = "tests set up and damage files on purpose")]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails loudly")]
@@ -7,9 +7,11 @@ mod api;
 mod browser;
 mod chaos;
 mod cli;
+mod client_walkthroughs;
 mod clients;
-mod crowd;
+mod concurrent_writers;
 mod dashboard;
+mod database_transfer;
 mod documents;
 mod faults;
 mod foreign;
@@ -18,11 +20,8 @@ mod gate;
 mod hooks;
 mod import;
 mod install;
-mod machines;
-mod many;
 mod mcp;
 mod model;
-mod person;
 mod postgres;
 mod postgres_deploy;
 mod postgres_refused;
@@ -30,5 +29,6 @@ mod program;
 mod requirements;
 mod sweep;
 mod tenants;
+mod test_user;
 mod tidy;
-mod walks;
+mod two_machines;

@@ -17,15 +17,14 @@ use tempfile::TempDir;
 
 use crate::program::{NOW, Vault, bare, program};
 
-/// Nothing here takes that long; a test that waits longer has failed.
+/// Nothing here takes this long; a test that waits longer has failed.
 const PATIENCE: Duration = Duration::from_secs(120);
 const TOKEN: &str = "a-token-for-these-tests-only";
 const READ_TOKEN: &str = "a-token-that-may-only-read";
 const MODERN: &str = "2026-07-28";
 const LEGACY: [&str; 4] = ["2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"];
 
-/// Every tool, something to call it with, and whether it changes anything: what a caller needs to
-/// know of them.
+/// Every tool with sample arguments, and whether it writes: the permission that a caller needs.
 fn tools() -> Vec<(&'static str, Value, bool)> {
     vec![
         ("recall", json!({ "query": "harbour office" }), false),
@@ -47,7 +46,7 @@ fn message(ts: &str, id: &str, role: &str, text: &str) -> String {
     )
 }
 
-/// A vault in which something was said and learnt.
+/// A vault with some messages and events.
 fn vault() -> Vault {
     let vault = Vault::new();
     let said = [
@@ -72,7 +71,7 @@ fn vault() -> Vault {
     vault
 }
 
-/// The `_meta` of a request of the newest era.
+/// The `_meta` of a request of the newest protocol era.
 fn meta(version: &str) -> Value {
     json!({
         "io.modelcontextprotocol/protocolVersion": version,
@@ -89,7 +88,7 @@ fn request(id: u64, method: &str, mut params: Value, modern: bool) -> Value {
 }
 
 /// The program as an assistant's client starts it.
-pub struct Piped {
+pub struct StdioServer {
     child: Child,
     told: Option<ChildStdin>,
     lines: Receiver<String>,
@@ -97,8 +96,8 @@ pub struct Piped {
     modern: bool,
 }
 
-impl Piped {
-    /// Starts it; nothing is said yet.
+impl StdioServer {
+    /// Starts it without a handshake.
     pub fn start(mut command: Command, modern: bool) -> Self {
         let mut child = command
             .stdin(Stdio::piped())
@@ -113,7 +112,7 @@ impl Piped {
                 let _ = send.send(String::from_utf8(line).unwrap());
             }
         });
-        // Read on the side, so that it never waits for somebody to read its complaints.
+        // Read by a thread, so that the program never blocks on its error output.
         let mut errors = child.stderr.take().unwrap();
         thread::spawn(move || {
             let mut text = String::new();
@@ -124,18 +123,18 @@ impl Piped {
         Self { child, told, lines, next: 1, modern }
     }
 
-    /// In the newest era.
+    /// With the newest protocol era.
     fn modern(vault: &Vault, arguments: &[&str]) -> Self {
         Self::start(vault.command(&[&["mcp"], arguments].concat()), true)
     }
 
-    /// In the one before, with the handshake done.
+    /// With the previous one, after the handshake.
     fn legacy(vault: &Vault, arguments: &[&str]) -> Self {
-        Self::greeted(vault.command(&[&["mcp"], arguments].concat()))
+        Self::with_handshake(vault.command(&[&["mcp"], arguments].concat()))
     }
 
-    /// Likewise, started by whatever its client's settings say.
-    pub fn greeted(command: Command) -> Self {
+    /// Starts any command and completes the handshake.
+    pub fn with_handshake(command: Command) -> Self {
         let mut piped = Self::start(command, false);
         let hello = json!({ "protocolVersion": LEGACY[0], "capabilities": {}, "clientInfo": { "name": "tests", "version": "1" } });
         piped.gets("initialize", hello);
@@ -151,7 +150,7 @@ impl Piped {
     }
 
     /// The next line, which must be a message of the protocol.
-    fn hear(&self) -> Value {
+    fn receive(&self) -> Value {
         let line = self.lines.recv_timeout(PATIENCE).expect("an answer");
         let message: Value =
             serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}"));
@@ -159,24 +158,24 @@ impl Piped {
         message
     }
 
-    /// Asks and returns the answer to it.
+    /// Sends a request and returns its response.
     fn ask(&mut self, method: &str, params: Value) -> Value {
         let id = self.next;
         self.next += 1;
         self.say(request(id, method, params, self.modern).to_string());
-        let answer = self.hear();
+        let answer = self.receive();
         assert_eq!(answer["id"], id, "{answer}");
         answer
     }
 
-    /// Likewise, where nothing may fail.
+    /// The result of a request that must succeed.
     pub fn gets(&mut self, method: &str, params: Value) -> Value {
         let answer = self.ask(method, params);
         assert!(answer["error"].is_null(), "{method}: {answer}");
         answer["result"].clone()
     }
 
-    /// The code of the error that it comes to.
+    /// The error code of a request that must fail.
     fn fails(&mut self, method: &str, params: Value) -> i64 {
         let answer = self.ask(method, params);
         answer["error"]["code"].as_i64().unwrap_or_else(|| panic!("{method}: {answer}"))
@@ -186,21 +185,21 @@ impl Piped {
         self.gets("tools/call", json!({ "name": name, "arguments": arguments }))
     }
 
-    /// What a tool answers, which must be no error, and the same twice: as an object and as text.
-    pub fn told(&mut self, name: &str, arguments: Value) -> Value {
+    /// Calls a tool, which must succeed with the same result twice: as an object and as text.
+    pub fn call_tool(&mut self, name: &str, arguments: Value) -> Value {
         let result = self.call(name, arguments);
-        well_told(name, &result)
+        check_tool_result(name, &result)
     }
 
-    /// What a tool says instead of doing anything.
-    fn refused(&mut self, name: &str, arguments: Value) -> String {
+    /// The error text of a tool that must refuse.
+    fn call_refused_tool(&mut self, name: &str, arguments: Value) -> String {
         let result = self.call(name, arguments);
         assert_eq!(result["isError"], true, "{name}: {result}");
         assert!(result["structuredContent"].is_null(), "{result}");
         result["content"][0]["text"].as_str().unwrap().to_owned()
     }
 
-    /// Ends its input; it must end soon and well.
+    /// Closes its input; it must end soon and successfully.
     pub fn ends(mut self) -> Duration {
         drop(self.told.take());
         let began = Instant::now();
@@ -215,7 +214,7 @@ impl Piped {
     }
 }
 
-impl Drop for Piped {
+impl Drop for StdioServer {
     fn drop(&mut self) {
         drop(self.told.take());
         let _ = self.child.kill();
@@ -223,9 +222,9 @@ impl Drop for Piped {
     }
 }
 
-/// A tool's result, looked over: an object, its twin as text, bounded, and as its schema says in
-/// what must be there.
-fn well_told(name: &str, result: &Value) -> Value {
+/// Checks a tool's result: an object, the same as text, bounded, and with the required fields of
+/// its schema.
+fn check_tool_result(name: &str, result: &Value) -> Value {
     assert_ne!(result["isError"], true, "{name}: {result}");
     let told = &result["structuredContent"];
     assert!(told.is_object(), "{name}: {result}");
@@ -240,7 +239,7 @@ fn well_told(name: &str, result: &Value) -> Value {
     told.clone()
 }
 
-/// An answer over HTTP.
+/// A response over HTTP.
 #[derive(Debug)]
 struct Answer {
     status: u16,
@@ -254,14 +253,14 @@ impl Answer {
     }
 }
 
-/// The program serving many, with a token for writing and one for reading.
-struct Served {
+/// The program as an HTTP server, with a token for writing and one for reading.
+struct HttpServer {
     child: Child,
     addr: SocketAddr,
     folder: TempDir,
 }
 
-impl Served {
+impl HttpServer {
     fn start() -> Self {
         let folder = TempDir::new().unwrap();
         let mut child = bare(program())
@@ -281,7 +280,7 @@ impl Served {
         Self { child, addr: told["addr"].as_str().unwrap().parse().unwrap(), folder }
     }
 
-    /// Sends a request with these lines in its head, and nothing else but its host and length.
+    /// Sends a request with these headers, and no others but its host and length.
     fn send(&self, method: &str, head: &[(&str, &str)], body: &[u8]) -> Answer {
         let mut stream = TcpStream::connect(self.addr).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -295,7 +294,7 @@ impl Served {
         head.iter().for_each(|(name, value)| request.push_str(&format!("{name}: {value}\r\n")));
         stream.write_all(request.as_bytes()).unwrap();
         stream.write_all(b"\r\n").unwrap();
-        // One that is refused early does not read all of it.
+        // A request that is refused early is not read completely.
         let _ = stream.write_all(body);
         let mut bytes = Vec::new();
         let _ = stream.read_to_end(&mut bytes);
@@ -306,7 +305,7 @@ impl Served {
         Answer { status, head: head.to_lowercase(), text: text.to_owned() }
     }
 
-    /// A request of the newest era as it should be, by somebody with that token, in that space.
+    /// A correct request of the newest era, with that token, in that space.
     fn ask(&self, token: &str, user: Option<&str>, method: &str, params: Value) -> Answer {
         let name =
             params.get("name").or(params.get("uri")).and_then(Value::as_str).map(str::to_owned);
@@ -324,7 +323,7 @@ impl Served {
         self.send("POST", &head, body.as_bytes())
     }
 
-    /// What it comes to, which must be no error.
+    /// The result of a request that must succeed.
     fn gets(&self, user: Option<&str>, method: &str, params: Value) -> Value {
         let answer = self.ask(TOKEN, user, method, params);
         assert_eq!(answer.status, 200, "{method}: {answer:?}");
@@ -333,15 +332,15 @@ impl Served {
         told["result"].clone()
     }
 
-    fn told(&self, user: Option<&str>, name: &str, arguments: Value) -> Value {
-        well_told(
+    fn call_tool(&self, user: Option<&str>, name: &str, arguments: Value) -> Value {
+        check_tool_result(
             name,
             &self.gets(user, "tools/call", json!({ "name": name, "arguments": arguments })),
         )
     }
 }
 
-impl Drop for Served {
+impl Drop for HttpServer {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();

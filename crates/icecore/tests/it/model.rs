@@ -18,25 +18,24 @@ use std::thread;
 use serde_json::Value;
 
 use crate::faults::totals;
-use crate::program::{Said, Vault, said};
+use crate::program::{CommandOutput, Vault, command_output};
 
 const MODEL: &str = "model openai:smollm2";
 const BUDGET_BYTES: usize = 1024;
 
-pub fn house() -> PathBuf {
+pub fn repository_root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap().to_owned()
 }
 
-/// The model's server; it ends when its standard input is closed, so with this process at the
-/// latest.
-pub struct Smol {
+/// The model server; it ends when its standard input closes, at the latest with this process.
+pub struct SmallModel {
     child: Child,
     pub address: SocketAddr,
 }
 
-impl Smol {
+impl SmallModel {
     pub fn start() -> Self {
-        let python = house().join("target/model-venv/bin/python");
+        let python = repository_root().join("target/model-venv/bin/python");
         assert!(
             python.exists(),
             "there is no model to test with: {} is missing. `./test` installs it with pip, which needs a network; \
@@ -44,13 +43,13 @@ impl Smol {
             python.display()
         );
         let mut child = Command::new(&python)
-            .arg(house().join("tests/model/serve.py"))
+            .arg(repository_root().join("tests/model/serve.py"))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        // Read to the end on the side, so that a server that talks much is not held up.
+        // Read by a thread, so that a verbose server is not blocked.
         let mut errors = BufReader::new(child.stderr.take().unwrap());
         let talk = thread::spawn(move || {
             let mut last = Vec::new();
@@ -77,14 +76,14 @@ impl Smol {
     }
 }
 
-impl Drop for Smol {
+impl Drop for SmallModel {
     fn drop(&mut self) {
         drop(self.child.stdin.take());
         let _ = self.child.wait();
     }
 }
 
-/// Stands before the model and counts. The program opens a connection for every request.
+/// A proxy in front of the model that counts connections. The program opens one for every request.
 struct Counter {
     address: SocketAddr,
     requests: Arc<AtomicUsize>,
@@ -118,27 +117,31 @@ impl Counter {
     }
 }
 
-fn ask(vault: &Vault, counter: &Counter, more: &[(&str, &str)], arguments: &[&str]) -> Said {
+fn ask(
+    vault: &Vault,
+    counter: &Counter,
+    more: &[(&str, &str)],
+    arguments: &[&str],
+) -> CommandOutput {
     let mut command = vault.command(arguments);
     command
         .env("ICECORE_SUMMARIZER_BASE_URL", format!("http://{}/v1", counter.address))
         .env("ICECORE_SUMMARIZER_MODEL", "smollm2")
         .env("ICECORE_SUMMARIZER_TIMEOUT_SECS", "120")
         .env("ICECORE_SUMMARIZER_MAX_INPUT_TOKENS", "2000")
-        // So small a model does not know when to end; a draft that is cut off is a case for the
-        // judge as well.
+        // So small a model does not know when to end; a truncated draft is judged too.
         .env(
             "ICECORE_SUMMARIZER_EXTRA",
             "{ max_tokens = 160, temperature = 0.0, repeat_penalty = 1.1 }",
         )
         .envs(more.iter().copied());
-    let said = said(command.output().unwrap());
+    let said = command_output(command.output().unwrap());
     assert_eq!(said.code, Some(0), "{arguments:?}: {said:?}");
     said
 }
 
-/// A vault with five short sessions over two weeks of February, all captured at their own time.
-fn captured() -> Vault {
+/// A vault with five short sessions over two weeks of February, each captured at its own time.
+fn create_captured_vault() -> Vault {
     let mut vault = Vault::new();
     let config = vault.read("icecore.toml");
     let budgets = ["session", "day", "week", "month"]
@@ -221,7 +224,7 @@ fn sum<'a>(values: impl IntoIterator<Item = &'a Value>, name: &str) -> u64 {
     values.into_iter().map(|value| value[name].as_u64().unwrap()).sum()
 }
 
-/// What the ledger of spending and the list of runs say about one day's work.
+/// The day's work according to the spend file and the list of runs.
 // P10
 fn accounts(vault: &Vault, day: &str) {
     let spend = vault.read(&format!("memory/spend/{day}.jsonl"));
@@ -236,10 +239,9 @@ fn accounts(vault: &Vault, day: &str) {
             assert!(real > 0 && real <= most, "{tokens} of {after} against {before}");
         }
     }
-    // Distilling makes no summary, and so has no run.
+    // Extraction makes no summary, and so has no run.
     let spent: Vec<&Value> = spent.into_iter().filter(|line| line["job"] != "distil").collect();
-    // Every question is told by the run of its node: of the draft that stands, or of the one that
-    // was refused.
+    // The run of each node lists every request: of the accepted draft, or of the refused one.
     let runs = vault.json(&["jobs", "runs", "--limit", "100"]);
     let of_day: Vec<&Value> =
         list(&runs, "runs").iter().filter(|run| text(run, "ts").starts_with(day)).collect();
@@ -256,9 +258,9 @@ fn accounts(vault: &Vault, day: &str) {
 // P1 P2 P3 P5 P9 P10 K7
 #[test]
 fn a_real_model_presses_sessions_to_the_month() {
-    let smol = Smol::start();
+    let smol = SmallModel::start();
     let counter = Counter::before(smol.address);
-    let mut vault = captured();
+    let mut vault = create_captured_vault();
 
     let checked = ask(&vault, &counter, &[], &["model", "check", "--json"]).json();
     assert_eq!(checked["ok"], true, "{checked}");
@@ -297,14 +299,14 @@ fn a_real_model_presses_sessions_to_the_month() {
         flagged.extend(list(&rolled, "flagged").iter().map(|one| text(one, "period").to_owned()));
     }
 
-    // What was said was distilled once, by the same model.
+    // The messages were extracted once, by the same model.
     let distilled = |day: &str| {
         vault.read(&format!("memory/spend/{day}.jsonl")).matches("\"job\":\"distil\"").count()
     };
     assert!(distilled("2026-02-16") > 0 && distilled("2026-03-03") == 0);
 
-    // Each is the model's and may stay, or a person is asked about it and the sources' own words
-    // stand meanwhile.
+    // Each summary is the model's and accepted, or waits for review and consists of source
+    // sentences meanwhile.
     let reviews = vault.json(&["summary", "review"]);
     let waiting: BTreeSet<String> =
         list(&reviews, "reviews").iter().map(|one| text(one, "period").to_owned()).collect();
@@ -338,7 +340,8 @@ fn a_real_model_presses_sessions_to_the_month() {
     }
     assert_eq!(vault.run(&["verify"]).code, Some(0));
 
-    // P9: what is there is not asked for again, not even by a program that has lost its index.
+    // P9: existing summaries are not requested again, not even by a program that has lost its
+    // index.
     let before = counter.requests();
     let again = ask(&vault, &counter, &[], &["rollup", "due", "--json"]).json();
     assert_eq!(list(&again["rolled"], "pressed").len(), 0, "{again}");
@@ -348,7 +351,7 @@ fn a_real_model_presses_sessions_to_the_month() {
     assert_eq!(counter.requests(), before);
 }
 
-/// With too low a ceiling nothing is asked, and everything waits and is told.
+/// With too low a spending limit nothing is requested; everything is deferred and reported.
 fn out_of_tokens(vault: &Vault, counter: &Counter) {
     let before = counter.requests();
     let ceiling = [("ICECORE_SPEND_TOKENS_PER_DAY", "1000")];
@@ -364,11 +367,11 @@ fn out_of_tokens(vault: &Vault, counter: &Counter) {
     let expected: BTreeSet<&str> = DAYS.iter().copied().chain(["2026-W06", "2026-W07"]).collect();
     assert_eq!(put_off, expected, "{rolled}");
     assert!(
-        text(&rolled["deferred"][0], "why").contains("the day's ceiling of 1000 leaves"),
+        text(&rolled["deferred"][0], "why").contains("the daily limit of 1000 leaves"),
         "{rolled}"
     );
     let told = ask(vault, counter, &ceiling, &["rollup", "due"]);
-    assert!(told.err.contains("is deferred") && told.err.contains("ceiling"), "{told:?}");
+    assert!(told.err.contains("is deferred") && told.err.contains("daily limit"), "{told:?}");
     assert_eq!(counter.requests(), before);
     assert!(
         totals(&vault.read("memory/spend/2026-02-16.jsonl")).iter().all(|total| *total <= 1000)
@@ -379,7 +382,7 @@ fn out_of_tokens(vault: &Vault, counter: &Counter) {
 // L6 L7 L13 L15
 #[test]
 fn a_quarter_of_nights_with_a_real_model() {
-    let smol = Smol::start();
+    let smol = SmallModel::start();
     let counter = Counter::before(smol.address);
     let mut vault = Vault::new();
     let config = vault.read("icecore.toml");
@@ -414,7 +417,7 @@ fn a_quarter_of_nights_with_a_real_model() {
         }
         let now = said(&arguments);
         superseded.extend(berth.replace(now));
-        // Most promises are kept within the week.
+        // Most promises are fulfilled within the week.
         if n >= 5 && n % 7 != 0 {
             vault.ok(&["close", &open.remove(open.len() - 5), "--note", "done"]);
         }

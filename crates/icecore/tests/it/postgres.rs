@@ -1,5 +1,5 @@
-//! Memory in a database, as whoever types commands and whoever runs servers sees it: a throwaway
-//! PostgreSQL, the real program.
+//! Memory in a database, as users and administrators see it: a temporary PostgreSQL, the real
+//! program.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Write};
@@ -14,20 +14,20 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::api::{Answer, Server, TOKEN, answering};
-use crate::program::{NOW, Said, bare, program, said};
+use crate::program::{CommandOutput, NOW, bare, command_output, program};
 
-/// Stands in every address, and must stand in nothing that is printed.
+/// Is part of every address, and must never be printed.
 const PASSWORD: &str = "s3cret-of-the-house";
 /// A prompt long enough to be worth a summary with facts.
 const PADDING: &str = "Please keep that in mind for everything that we do here together, also when I write to you in a hurry later on. ";
 
-/// A database, and a person's settings.
-pub struct House {
+/// A database, and a user's settings.
+pub struct TestDatabase {
     pub cluster: TestCluster,
     pub folder: TempDir,
 }
 
-impl House {
+impl TestDatabase {
     pub fn new() -> Self {
         Self::with(Durability::Unflushed)
     }
@@ -46,7 +46,7 @@ impl House {
         std::fs::write(folder.join("config.toml"), text).unwrap();
     }
 
-    /// The program as of the fixed moment, in the folder of the person.
+    /// The program at the fixed moment, in the user's folder.
     pub fn command(&self, arguments: &[&str]) -> Command {
         let mut command = bare(program());
         command
@@ -57,8 +57,8 @@ impl House {
         command
     }
 
-    pub fn run(&self, arguments: &[&str]) -> Said {
-        let said = said(self.command(arguments).output().unwrap());
+    pub fn run(&self, arguments: &[&str]) -> CommandOutput {
+        let said = command_output(self.command(arguments).output().unwrap());
         assert!(
             !said.out.contains(PASSWORD) && !said.err.contains(PASSWORD),
             "{arguments:?} shows the password: {said:?}"
@@ -66,7 +66,7 @@ impl House {
         said
     }
 
-    pub fn feed(&self, arguments: &[&str], input: &str) -> Said {
+    pub fn feed(&self, arguments: &[&str], input: &str) -> CommandOutput {
         let mut child = self
             .command(arguments)
             .stdin(Stdio::piped())
@@ -75,7 +75,7 @@ impl House {
             .spawn()
             .unwrap();
         child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
-        said(child.wait_with_output().unwrap())
+        command_output(child.wait_with_output().unwrap())
     }
 
     pub fn ok(&self, arguments: &[&str]) -> String {
@@ -121,12 +121,12 @@ pub fn model_settings(role: &str, address: SocketAddr) -> String {
     )
 }
 
-/// One turn of a chat; the client sends only its newest words.
+/// One turn of a chat; the client sends only its newest message.
 fn turn(server: &Server, user: Option<&str>, conversation: &str, words: &str) -> u16 {
-    told(server, user, conversation, words).status
+    send_chat(server, user, conversation, words).status
 }
 
-pub fn told(server: &Server, user: Option<&str>, conversation: &str, words: &str) -> Answer {
+pub fn send_chat(server: &Server, user: Option<&str>, conversation: &str, words: &str) -> Answer {
     let bearer = format!("Bearer {TOKEN}");
     let mut head = vec![
         ("Authorization", bearer.as_str()),
@@ -149,11 +149,11 @@ fn within<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     panic!("in ten seconds there was not: {what}")
 }
 
-/// Every command there is, by the program's own help.
+/// All commands, from the program's own help.
 fn leaves() -> BTreeSet<String> {
     fn walk(command: &Value, before: &str, found: &mut BTreeSet<String>) {
         let name = format!("{before}{}", command["name"].as_str().unwrap());
-        // It takes an event, or the command beneath it.
+        // It takes an event, or a subcommand.
         if name == "hook" {
             found.insert(name.clone());
         }
@@ -162,7 +162,8 @@ fn leaves() -> BTreeSet<String> {
             None => drop(found.insert(name)),
         }
     }
-    let told = said(bare(program()).args(["help", "--all", "--json"]).output().unwrap()).json();
+    let told =
+        command_output(bare(program()).args(["help", "--all", "--json"]).output().unwrap()).json();
     let mut found = BTreeSet::new();
     for group in told["groups"].as_array().unwrap() {
         group["commands"].as_array().unwrap().iter().for_each(|one| walk(one, "", &mut found));
@@ -170,7 +171,7 @@ fn leaves() -> BTreeSet<String> {
     found
 }
 
-/// Commands that have nothing to do with where memory is.
+/// Commands that do not depend on the store.
 const ELSEWHERE: &[(&str, &str)] = &[
     ("dashboard", "it asks a server that runs"),
     ("model check", "it is about the person's models"),
@@ -182,20 +183,20 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("self man", "it tells of the program"),
 ];
 
-/// Commands that need a folder, with what they are told instead.
+/// Commands that need a folder, with the advice they print instead.
 const REFUSED: &[(&[&str], &str)] = &[
     (&["merge"], "every machine uses the same database"),
     (&["jobs", "schedule", "--systemd"], "ICECORE_STORE_FILE"),
     (&["jobs", "schedule", "--crontab"], "ICECORE_STORE_FILE"),
 ];
 
-/// Whoever walks through the commands.
-struct Walk<'a> {
-    house: &'a House,
+/// Runs commands and records which ones.
+struct CommandWalk<'a> {
+    house: &'a TestDatabase,
     walked: BTreeSet<String>,
 }
 
-impl Walk<'_> {
+impl CommandWalk<'_> {
     fn note(&mut self, arguments: &[&str]) {
         let groups = [
             "quarantine",
@@ -220,44 +221,44 @@ impl Walk<'_> {
         self.walked.insert(arguments[..words].join(" "));
     }
 
-    fn does(&mut self, arguments: &[&str]) -> String {
+    fn ok(&mut self, arguments: &[&str]) -> String {
         self.note(arguments);
         self.house.ok(arguments)
     }
 
-    fn tells(&mut self, arguments: &[&str]) -> Value {
+    fn json(&mut self, arguments: &[&str]) -> Value {
         self.note(arguments);
         self.house.json(arguments)
     }
 
     fn remembers(&mut self, arguments: &[&str]) -> String {
-        self.tells(&[&["remember"], arguments].concat())["event"]["id"].as_str().unwrap().to_owned()
+        self.json(&[&["remember"], arguments].concat())["event"]["id"].as_str().unwrap().to_owned()
     }
 }
 
 // L2 and K12: every command works on a space, or says why it does not
 #[test]
 fn every_command_works_on_a_space_or_says_why_not() {
-    let house = House::new();
+    let house = TestDatabase::new();
     let chat = answering(Duration::ZERO, |_| {
         "I will.\n\n```python\n# greet.py\nprint('hello')\nprint('again')\nprint('and again')\n```"
             .into()
     });
     house.settings(&model_settings("chat", chat));
-    let mut walk = Walk { house: &house, walked: BTreeSet::new() };
+    let mut walk = CommandWalk { house: &house, walked: BTreeSet::new() };
 
-    // A database without tables says what makes them; a dry run changes nothing.
+    // A database without tables names the command that creates them; a dry run changes nothing.
     let bare_database = house.run(&["status"]);
     assert!(
         bare_database.code == Some(1) && bare_database.err.contains("icecore init --store"),
         "{bare_database:?}"
     );
-    let steps = walk.tells(&["db", "migrate", "--dry-run"])["steps"].as_array().unwrap().len();
-    assert!(steps > 0 && walk.tells(&["db", "migrate", "--dry-run"])["taken_before"] == 0);
+    let steps = walk.json(&["db", "migrate", "--dry-run"])["steps"].as_array().unwrap().len();
+    assert!(steps > 0 && walk.json(&["db", "migrate", "--dry-run"])["taken_before"] == 0);
     assert_eq!(house.run(&["init", "./folder"]).code, Some(2));
-    assert_eq!(walk.tells(&["init", "--tz", "Europe/Berlin"])["space"], "default");
+    assert_eq!(walk.json(&["init", "--tz", "Europe/Berlin"])["space"], "default");
     assert_eq!(house.run(&["init"]).code, Some(4));
-    assert_eq!(walk.tells(&["db", "migrate"])["steps"], json!([]));
+    assert_eq!(walk.json(&["db", "migrate"])["steps"], json!([]));
     let nobody = house.run(&["status", "--space", "nobody"]);
     assert!(
         nobody.code == Some(3) && nobody.err.contains("icecore init --store … --space nobody"),
@@ -270,23 +271,23 @@ fn every_command_works_on_a_space_or_says_why_not() {
     let offer = walk.remembers(&["Send the offer to Client X", "--due", "friday"]);
     let misheard = walk.remembers(&["The budget is 500 EUR", "--entity", "budget"]);
     walk.remembers(&["The budget is 600 EUR", "--entity", "budget"]);
-    walk.does(&["log", "Met Client X, they want two more weeks"]);
-    walk.does(&["close", &offer, "--note", "sent"]);
-    walk.does(&["confirm", &rule]);
-    walk.does(&["retract", &misheard]);
+    walk.ok(&["log", "Met Client X, they want two more weeks"]);
+    walk.ok(&["close", &offer, "--note", "sent"]);
+    walk.ok(&["confirm", &rule]);
+    walk.ok(&["retract", &misheard]);
     let strange = walk.remembers(&["A page says: the key is under the mat", "--origin", "tool"]);
     let stranger = walk.remembers(&["A page says: the door is open", "--origin", "tool"]);
-    assert!(walk.does(&["quarantine", "list"]).contains(&strange));
-    walk.does(&["quarantine", "confirm", &strange]);
-    walk.does(&["quarantine", "drop", &stranger]);
-    assert!(walk.does(&["events"]).contains("Never deploy"));
-    walk.does(&["commitments"]);
-    walk.does(&["conflicts"]);
-    walk.does(&["show", &rule]);
-    walk.does(&["why", &rule]);
+    assert!(walk.ok(&["quarantine", "list"]).contains(&strange));
+    walk.ok(&["quarantine", "confirm", &strange]);
+    walk.ok(&["quarantine", "drop", &stranger]);
+    assert!(walk.ok(&["events"]).contains("Never deploy"));
+    walk.ok(&["commitments"]);
+    walk.ok(&["conflicts"]);
+    walk.ok(&["show", &rule]);
+    walk.ok(&["why", &rule]);
 
-    // What was said.
-    walk.does(&[
+    // Messages.
+    walk.ok(&[
         "message",
         "add",
         "We keep the spare key with Kasimir",
@@ -300,45 +301,45 @@ fn every_command_works_on_a_space_or_says_why_not() {
         "User: which port is it?\n\nAssistant: It is 7431.\n",
     )
     .unwrap();
-    walk.does(&["session", "add", "session.md", "--conversation", "app", "--session", "s2"]);
+    walk.ok(&["session", "add", "session.md", "--conversation", "app", "--session", "s2"]);
     std::fs::write(
         house.folder.path().join("state.md"),
         "# State\n\nHalf of the import is done.\n",
     )
     .unwrap();
-    walk.does(&["save-state", "state.md", "--title", "before lunch"]);
+    walk.ok(&["save-state", "state.md", "--title", "before lunch"]);
     let line = json!({ "conversation": "old", "role": "user", "ts": "2026-01-05T10:00:00+01:00", "text": "The old house had a blue door" });
     std::fs::write(house.folder.path().join("history.jsonl"), format!("{line}\n")).unwrap();
-    walk.does(&["import", "history.jsonl"]);
+    walk.ok(&["import", "history.jsonl"]);
     std::fs::create_dir_all(house.folder.path().join("older/memory")).unwrap();
     std::fs::write(
         house.folder.path().join("older/MEMORY.md"),
         "- The printer is on the second floor\n",
     )
     .unwrap();
-    walk.does(&["migrate", "older"]);
+    walk.ok(&["migrate", "older"]);
 
-    // Pressed, tended, looked at.
-    walk.does(&["rollup"]);
-    walk.does(&["summary", "review"]);
-    walk.does(&["summary", "mark", "2026-01-05", "important"]);
-    walk.does(&["consolidate"]);
-    walk.does(&["compact", "--dry-run"]);
-    walk.does(&["compact"]);
-    walk.does(&["prune"]);
-    walk.does(&["triggers"]);
+    // Rollups, consolidation, reports.
+    walk.ok(&["rollup"]);
+    walk.ok(&["summary", "review"]);
+    walk.ok(&["summary", "mark", "2026-01-05", "important"]);
+    walk.ok(&["consolidate"]);
+    walk.ok(&["compact", "--dry-run"]);
+    walk.ok(&["compact"]);
+    walk.ok(&["prune"]);
+    walk.ok(&["triggers"]);
     for pack in ["upload", "pyramid", "recall", "session-start"] {
-        walk.does(&["pack", pack]);
+        walk.ok(&["pack", pack]);
     }
-    walk.does(&["pack", "delta", "may we deploy today?"]);
-    assert!(walk.does(&["zoom", "2026-01-05"]).contains("blue door"));
-    assert!(walk.does(&["search", "spare key"]).contains("Kasimir"));
-    walk.does(&["insights", "trends"]);
-    walk.does(&["insights", "lookback"]);
+    walk.ok(&["pack", "delta", "may we deploy today?"]);
+    assert!(walk.ok(&["zoom", "2026-01-05"]).contains("blue door"));
+    assert!(walk.ok(&["search", "spare key"]).contains("Kasimir"));
+    walk.ok(&["insights", "trends"]);
+    walk.ok(&["insights", "lookback"]);
     walk.note(&["insights", "similar"]);
     assert!(matches!(house.run(&["insights", "similar"]).code, Some(0 | 3)));
 
-    // Servers, and the conversations that go through them.
+    // Servers, and their conversations.
     walk.note(&["serve"]);
     {
         let server = house.serve();
@@ -362,9 +363,9 @@ fn every_command_works_on_a_space_or_says_why_not() {
         .args(["chat", "--conversation", "trip", "what now?"])
         .output()
         .unwrap();
-    assert_eq!(said(chatted).code, Some(0));
+    assert_eq!(command_output(chatted).code, Some(0));
     for what in ["show", "facts", "turns", "artifacts", "export"] {
-        walk.does(&["conversation", what, "trip"]);
+        walk.ok(&["conversation", what, "trip"]);
     }
     walk.note(&["conversation", "retry"]);
     let summary = r#"{"user_summary":"Wants no flights at night.","assistant_summary":"Agreed.","base_truth_diff":{"add":["Never fly at night"],"update":[],"remove":[]}}"#;
@@ -372,17 +373,17 @@ fn every_command_works_on_a_space_or_says_why_not() {
     let named = [("PROVIDER", "openai"), ("BASE_URL", summarizer.as_str()), ("MODEL", "stub")];
     let mut retry = house.command(&["conversation", "retry", "trip"]);
     retry.envs(named.map(|(name, value)| (format!("ICECORE_SUMMARIZER_{name}"), value)));
-    let retried = said(retry.output().unwrap());
+    let retried = command_output(retry.output().unwrap());
     assert_eq!(retried.code, Some(0), "{retried:?}");
-    assert!(walk.does(&["conversation", "list"]).contains("trip"));
+    assert!(walk.ok(&["conversation", "list"]).contains("trip"));
     assert!(house.ok(&["conversation", "list", "--user", "ann"]).contains("hers"));
     assert_eq!(house.run(&["conversation", "list", "--user", "ben"]).code, Some(3));
-    walk.does(&["conversation", "diff", "trip", "0", "1"]);
-    let facts = walk.tells(&["conversation", "facts", "trip"]);
+    walk.ok(&["conversation", "diff", "trip", "0", "1"]);
+    let facts = walk.json(&["conversation", "facts", "trip"]);
     let fact = facts["facts"][0]["id"].as_str().unwrap_or_else(|| panic!("{facts}")).to_owned();
-    walk.does(&["conversation", "promote", "trip", &fact]);
-    walk.does(&["pack", "chat", "--conversation", "trip"]);
-    walk.does(&["conversation", "delete", "trip", "--yes"]);
+    walk.ok(&["conversation", "promote", "trip", &fact]);
+    walk.ok(&["pack", "chat", "--conversation", "trip"]);
+    walk.ok(&["conversation", "delete", "trip", "--yes"]);
 
     // Assistants.
     walk.note(&["mcp"]);
@@ -394,7 +395,7 @@ fn every_command_works_on_a_space_or_says_why_not() {
     let made = json!({ "command": "create", "path": "/memories/plan.md", "file_text": "first\n" })
         .to_string();
     assert_eq!(house.feed(&["memory-tool", "--json"], &made).code, Some(0));
-    walk.does(&["memory-tool", "--versions", "/memories/plan.md"]);
+    walk.ok(&["memory-tool", "--versions", "/memories/plan.md"]);
     walk.note(&["hook"]);
     for event in ["session-start", "user-prompt-submit", "stop", "session-end"] {
         let told = json!({ "session_id": "s9", "prompt": "may we deploy on Friday?", "last_assistant_message": "no" }).to_string();
@@ -408,82 +409,86 @@ fn every_command_works_on_a_space_or_says_why_not() {
         house.ok(&["zoom", "2026-02-13"]).contains("may we deploy").then_some(())
     });
     assert_eq!(house.json(&["status"])["wrong"], json!([]));
-    walk.does(&["pause", "--for", "1h"]);
-    walk.does(&["resume"]);
-    walk.does(&["hook", "log"]);
-    // The address of a database does not belong into a client's settings; without it a client is
-    // connected as ever.
+    walk.ok(&["pause", "--for", "1h"]);
+    walk.ok(&["resume"]);
+    walk.ok(&["hook", "log"]);
+    // The address of a database does not belong in a client's settings; without it a client is
+    // connected as usual.
     walk.note(&["install"]);
     let bound = house.run(&["install", "claude-code", "--yes", "--store", &house.address()]);
     assert!(bound.code == Some(2) && bound.err.contains("ICECORE_STORE_FILE"), "{bound:?}");
     assert_eq!(house.run(&["install", "claude-code", "--yes"]).code, Some(0));
 
-    // Looked after.
-    walk.does(&["jobs", "schedule"]);
-    assert!(walk.does(&["jobs", "calendar", "--ics"]).contains("icecore default"));
-    walk.does(&["daemon", "--once"]);
-    walk.does(&["jobs", "runs"]);
-    walk.does(&["vault", "config", "show"]);
-    walk.does(&["vault", "config", "check"]);
+    // Maintenance.
+    walk.ok(&["jobs", "schedule"]);
+    assert!(walk.ok(&["jobs", "calendar", "--ics"]).contains("icecore default"));
+    within("the processes that the hooks began", || {
+        (house.cluster.sql("SELECT count(*) FROM icecore.claim WHERE until >= now()") == "0")
+            .then_some(())
+    });
+    walk.ok(&["daemon", "--once"]);
+    walk.ok(&["jobs", "runs"]);
+    walk.ok(&["vault", "config", "show"]);
+    walk.ok(&["vault", "config", "check"]);
     std::fs::write(house.folder.path().join("policy.toml"), "zone = \"Asia/Tokyo\"\n").unwrap();
     std::fs::write(house.folder.path().join("broken.toml"), "zone = \"Nowhere/Town\"\n").unwrap();
     assert_eq!(house.run(&["vault", "config", "set", "broken.toml"]).code, Some(2));
-    walk.does(&["vault", "config", "set", "policy.toml"]);
+    walk.ok(&["vault", "config", "set", "policy.toml"]);
     assert!(house.ok(&["vault", "config", "show"]).contains("Asia/Tokyo"));
     std::fs::write(house.folder.path().join("policy.toml"), "zone = \"Europe/Berlin\"\n").unwrap();
     house.ok(&["vault", "config", "set", "policy.toml"]);
-    walk.does(&["snapshot", "--note", "before"]);
+    walk.ok(&["snapshot", "--note", "before"]);
     walk.remembers(&["The moon is made of cheese"]);
-    walk.does(&["undo"]);
+    walk.ok(&["undo"]);
     assert!(!house.ok(&["events"]).contains("cheese"));
     let forget = ["forget", "--matching", "blue door", "--yes"];
     walk.note(&forget);
-    // The session that ended above may still be read, and what is due be done.
+    // The session that ended above may still be read, and due jobs may run.
     within("a moment to forget in", || {
         let forgot = house.run(&forget);
         assert!([Some(0), Some(75)].contains(&forgot.code), "{forgot:?}");
         (forgot.code == Some(0)).then_some(())
     });
     assert_eq!(house.run(&["search", "blue door"]).code, Some(3));
-    walk.does(&["vault", "reindex"]);
-    walk.does(&["doctor", "--fix"]);
-    walk.does(&["verify"]);
-    let status = walk.tells(&["status"]);
+    walk.ok(&["vault", "reindex"]);
+    walk.ok(&["doctor", "--fix"]);
+    walk.ok(&["verify"]);
+    let status = walk.json(&["status"]);
     assert!(
         status["space"] == "default"
             && status["vault"].as_str().unwrap().starts_with("postgres://127.0.0.1"),
         "{status}"
     );
 
-    // Who may do what.
-    let token = walk.tells(&["db", "token", "add", "--scope", "read", "--label", "test"]);
+    // Access control.
+    let token = walk.json(&["db", "token", "add", "--scope", "read", "--label", "test"]);
     let id = token["id"]
         .as_str()
         .or(token["token"]["id"].as_str())
         .unwrap_or_else(|| panic!("{token}"))
         .to_owned();
-    walk.does(&["db", "token", "list"]);
-    let rotated = walk.tells(&["db", "token", "rotate", &id]);
+    walk.ok(&["db", "token", "list"]);
+    let rotated = walk.json(&["db", "token", "rotate", &id]);
     let id = rotated["id"]
         .as_str()
         .or(rotated["token"]["id"].as_str())
         .unwrap_or_else(|| panic!("{rotated}"))
         .to_owned();
-    walk.does(&["db", "token", "revoke", &id]);
+    walk.ok(&["db", "token", "revoke", &id]);
     house.ok(&["init", "--space", "default/spare", "-q"]);
-    assert!(walk.does(&["db", "space", "list"]).contains("spare"));
-    walk.does(&["db", "space", "show", "spare"]);
-    walk.does(&["db", "space", "quota", "spare", "--messages-per-day", "100"]);
-    walk.does(&["db", "audit"]);
-    walk.does(&["db", "space", "erase", "spare", "--yes"]);
+    assert!(walk.ok(&["db", "space", "list"]).contains("spare"));
+    walk.ok(&["db", "space", "show", "spare"]);
+    walk.ok(&["db", "space", "quota", "spare", "--messages-per-day", "100"]);
+    walk.ok(&["db", "audit"]);
+    walk.ok(&["db", "space", "erase", "spare", "--yes"]);
     assert_eq!(house.run(&["status", "--space", "default/spare"]).code, Some(3));
 
-    // Taken along.
-    walk.does(&["vault", "export", "taken"]);
+    // Export and backup.
+    walk.ok(&["vault", "export", "taken"]);
     assert!(house.folder.path().join("taken/memory/ledger.jsonl").is_file());
-    walk.does(&["vault", "backup", "create", "whole.backup"]);
-    walk.does(&["vault", "backup", "verify", "whole.backup"]);
-    walk.does(&["vault", "backup", "restore", "whole.backup", "--space", "again"]);
+    walk.ok(&["vault", "backup", "create", "whole.backup"]);
+    walk.ok(&["vault", "backup", "verify", "whole.backup"]);
+    walk.ok(&["vault", "backup", "restore", "whole.backup", "--space", "again"]);
     assert_eq!(
         house.json(&["events", "--all", "--space", "again"]),
         house.json(&["events", "--all"])
@@ -513,11 +518,10 @@ fn every_command_works_on_a_space_or_says_why_not() {
     );
 }
 
-// Which memory is meant: what stands on the command line before what stands around it, a database
-// before a vault
+// Which memory is used: options before the environment, a database before a vault
 #[test]
 fn a_database_is_named_by_an_option_a_variable_or_a_file() {
-    let house = House::new();
+    let house = TestDatabase::new();
     house.ok(&["init", "--space", "team"]);
     let secret = house.folder.path().join("store");
     std::fs::write(&secret, format!("{}\n", house.address())).unwrap();
@@ -529,18 +533,18 @@ fn a_database_is_named_by_an_option_a_variable_or_a_file() {
             .envs(environment.iter().copied())
             .args(arguments)
             .args(["status", "--json"]);
-        let said = said(command.output().unwrap());
+        let said = command_output(command.output().unwrap());
         assert!(!said.out.contains(PASSWORD) && !said.err.contains(PASSWORD), "{said:?}");
         said
     };
     let (address, vault, file) =
         (house.address(), vault.to_str().unwrap(), secret.to_str().unwrap());
     assert_eq!(
-        said(bare(program()).args(["init", vault, "--tz", "UTC"]).output().unwrap()).code,
+        command_output(bare(program()).args(["init", vault, "--tz", "UTC"]).output().unwrap()).code,
         Some(0)
     );
-    let is_space = |said: &Said| said.code == Some(0) && said.json()["space"] == "team";
-    let is_vault = |said: &Said| said.code == Some(0) && said.json()["vault"] == vault;
+    let is_space = |said: &CommandOutput| said.code == Some(0) && said.json()["space"] == "team";
+    let is_vault = |said: &CommandOutput| said.code == Some(0) && said.json()["vault"] == vault;
     assert!(is_space(&plain(&[], &["--store", &address, "--space", "team"])));
     assert!(is_space(&plain(
         &[("ICECORE_VAULT", vault)],
@@ -553,7 +557,7 @@ fn a_database_is_named_by_an_option_a_variable_or_a_file() {
     assert!(is_space(&plain(&[("ICECORE_STORE_FILE", file), ("ICECORE_SPACE", "team")], &[])));
     assert!(is_vault(&plain(&[("ICECORE_STORE", &address)], &["--vault", vault])));
     assert!(is_vault(&plain(&[("ICECORE_STORE", ""), ("ICECORE_VAULT", vault)], &[])));
-    // What cannot be meant is said so, and never with the address in it.
+    // An invalid selection is an error, never with the address in it.
     let check = |environment: &[(&str, &str)], arguments: &[&str], code: i32, words: &str| {
         let said = plain(environment, arguments);
         assert!(said.code == Some(code) && said.err.contains(words), "{arguments:?}: {said:?}");
@@ -576,11 +580,11 @@ fn a_database_is_named_by_an_option_a_variable_or_a_file() {
     check(&[], &["--store", &address], 2, "store.max_connections");
 }
 
-// C8: a turn waits for the last one to be remembered, wherever that is done
+// C8: a turn waits until the last one is summarized, by whichever server
 #[test]
 fn turns_of_a_conversation_alternate_between_two_servers_and_each_knows_the_last() {
     const TURNS: usize = 8;
-    let house = House::new();
+    let house = TestDatabase::new();
     let asked: Arc<Mutex<Vec<String>>> = Arc::default();
     let heard = asked.clone();
     let number = |body: &str| {
@@ -595,7 +599,7 @@ fn turns_of_a_conversation_alternate_between_two_servers_and_each_knows_the_last
         heard.push(body.to_owned());
         format!("Noted, that was reply number {}.", heard.len())
     });
-    // It thinks for longer than a turn takes.
+    // The model takes longer than a turn.
     let summarizer = answering(Duration::from_millis(500), move |body| {
         let said = body.split("Exchange").last().unwrap_or(body);
         let fact = format!("The code number {} is in force", number(said));
@@ -612,8 +616,8 @@ fn turns_of_a_conversation_alternate_between_two_servers_and_each_knows_the_last
     let asked = asked.lock().unwrap().clone();
     assert_eq!(asked.len(), TURNS);
     for (n, body) in asked.iter().enumerate().skip(1) {
-        // The exchange word for word, and what was established in it: the model had half a second
-        // for it in the other process.
+        // The exchange verbatim, and its facts: the model had half a second for it in the other
+        // process.
         assert!(
             body.contains(&format!("reply number {n}.")),
             "turn {} does not know the exchange before it",
@@ -641,10 +645,10 @@ fn turns_of_a_conversation_alternate_between_two_servers_and_each_knows_the_last
     assert_eq!(house.cluster.sql("SELECT count(*) FROM icecore.waiting"), "0");
 }
 
-// C8: many at once in one conversation, at two servers, are all there exactly once
+// C8: concurrent turns of one conversation, at two servers, are all stored exactly once
 #[test]
 fn exchanges_that_end_at_once_at_two_servers_are_all_kept_once() {
-    let house = House::new();
+    let house = TestDatabase::new();
     let chat = answering(Duration::from_millis(20), |_| "Noted.".into());
     house.settings(&model_settings("chat", chat));
     house.ok(&["init", "--tz", "UTC"]);
@@ -671,11 +675,11 @@ fn exchanges_that_end_at_once_at_two_servers_are_all_kept_once() {
     });
 }
 
-// C8: the reply comes although the database is away, it says that it is not kept, and it is kept
+// C8: during an outage the reply arrives with a warning that it is not stored, and it is stored
 // when the database is back
 #[test]
-fn an_exchange_that_ends_while_the_database_is_away_is_told_and_kept_afterwards() {
-    let house = House::with(Durability::Flushed);
+fn an_exchange_during_a_database_outage_is_reported_and_persisted_afterwards() {
+    let house = TestDatabase::with(Durability::Flushed);
     let (asked, gone) = (Arc::new(Barrier::new(2)), Arc::new(Barrier::new(2)));
     let chat = answering(Duration::ZERO, {
         let (asked, gone) = (asked.clone(), gone.clone());
@@ -693,9 +697,12 @@ fn an_exchange_that_ends_while_the_database_is_away_is_told_and_kept_afterwards(
     ));
     house.ok(&["init", "--tz", "UTC"]);
     let server = house.serve();
-    assert!(told(&server, Some("ann"), "talk", "hi there").head.contains("x-icecore-memory: on"));
+    assert!(
+        send_chat(&server, Some("ann"), "talk", "hi there").head.contains("x-icecore-memory: on")
+    );
     let answer = thread::scope(|scope| {
-        let turn = scope.spawn(|| told(&server, Some("ann"), "talk", "the harbour opens at six"));
+        let turn =
+            scope.spawn(|| send_chat(&server, Some("ann"), "talk", "the harbour opens at six"));
         asked.wait();
         house.cluster.kill();
         gone.wait();
@@ -713,10 +720,10 @@ fn an_exchange_that_ends_while_the_database_is_away_is_told_and_kept_afterwards(
     assert_eq!(texts, ["hi there", "Noted.", "the harbour opens at six", "Noted."]);
 }
 
-// C14: a user who is forgotten at one server is gone at the other, and stays so
+// C14: a user who is forgotten at one server is gone at the other, permanently
 #[test]
 fn what_one_server_does_the_other_sees() {
-    let house = House::new();
+    let house = TestDatabase::new();
     let chat = answering(Duration::ZERO, |_| "Hello.".into());
     house.settings(&model_settings("chat", chat));
     house.ok(&["init", "--tz", "UTC"]);
@@ -741,13 +748,13 @@ fn what_one_server_does_the_other_sees() {
     assert_eq!(other.ask(None, "DELETE", "/api/users/ann", "").status, 200);
     assert_eq!(messages(&one).status, 404);
     assert_eq!(users(&one), ["a/b", "ben@example.org"]);
-    // Nothing of her is left anywhere in the database.
+    // Nothing of the user is left anywhere in the database.
     for table in ["document", "chunk", "record", "session", "note", "waiting"] {
         let left =
             house.cluster.sql(&format!("SELECT count(*) FROM icecore.{table} WHERE space_id NOT IN (SELECT space_id FROM icecore.space)"));
         assert_eq!(left, "0", "{table}");
     }
-    // Whoever comes back begins anew, and both servers see it at once.
+    // A user who comes back starts with an empty memory, and both servers see it at once.
     assert_eq!(turn(&one, Some("ann"), "talk", "hello again"), 200);
     assert_eq!(messages(&other).json()["messages"].as_array().unwrap().len(), 2);
     // A space of a user has no users of its own.
@@ -755,10 +762,10 @@ fn what_one_server_does_the_other_sees() {
     assert!(matches!(said.code, Some(2 | 3)), "{said:?}");
 }
 
-// K5: what follows at once is not refused for the sake of what has just ended
+// K5: the next command is not refused because of a lease that has just ended
 #[test]
 fn a_process_that_has_ended_has_let_go_of_everything() {
-    let house = House::new();
+    let house = TestDatabase::new();
     house.ok(&["init", "--tz", "UTC"]);
     let free = |what: &str| {
         let left = house.cluster.sql("SELECT string_agg(work, ' ') FROM icecore.claim");
@@ -776,8 +783,8 @@ fn a_process_that_has_ended_has_let_go_of_everything() {
             free(event);
         }
     }
-    // One that is asked to end, too; and one that is killed is waited for only as long as its
-    // lease.
+    // A process that is asked to end releases its lease too; a killed one is waited for only as
+    // long as its lease.
     let daemon = || {
         let mut daemon = bare(program());
         daemon
@@ -797,7 +804,7 @@ fn a_process_that_has_ended_has_let_go_of_everything() {
         within("the first daemon", || holds().then_some(()));
         let mut second = daemon();
         assert_eq!(second.wait().unwrap().code(), Some(75));
-        // When it has done what was due, it rests.
+        // When no job is due, it sleeps.
         thread::sleep(Duration::from_secs(2));
         within("a daemon that rests", || {
             (house.cluster.sql("SELECT string_agg(work, ' ') FROM icecore.claim") == "daemon")
@@ -815,10 +822,10 @@ fn a_process_that_has_ended_has_let_go_of_everything() {
     }
 }
 
-// Whether the database answers, without ending what lives
+// Readiness reports an unreachable database without ending the process
 #[test]
 fn a_server_says_whether_its_database_answers() {
-    let house = House::with(Durability::Flushed);
+    let house = TestDatabase::with(Durability::Flushed);
     house.ok(&["init", "--tz", "UTC"]);
     let server = house.serve();
     assert_eq!((server.get("/livez").status, server.get("/readyz").status), (200, 200));
@@ -830,7 +837,7 @@ fn a_server_says_whether_its_database_answers() {
     ] {
         assert!(metrics.contains(line), "{line}: {metrics}");
     }
-    // What waits to be done, known to every server, whoever does it.
+    // Every server knows the job backlog, wherever the jobs run.
     let (waits, oldest) = (
         "icecore_jobs{kind=\"tend\",state=\"waiting\"} 1",
         "icecore_jobs_oldest_seconds{kind=\"tend\"}",
@@ -851,7 +858,7 @@ fn a_server_says_whether_its_database_answers() {
     assert_eq!(server.get("/livez").status, 200);
     house.cluster.start_again();
     within("ready again", || (server.get("/readyz").status == 200).then_some(()));
-    // Tables of a later version that this one can go on with, and of one that it cannot.
+    // Tables of a later version that this one can use, and of one that it cannot.
     house.cluster.sql("INSERT INTO icecore.migration (number, name, fingerprint, least) VALUES (98, 'later', 'x', 6)");
     assert_eq!(server.get("/readyz").status, 200);
     house.ok(&["status"]);
@@ -865,14 +872,14 @@ fn a_server_says_whether_its_database_answers() {
     );
 }
 
-// Tables change when that is asked for, not by the way
+// Tables are migrated on request only
 #[test]
 fn older_tables_are_changed_by_migrate_alone() {
-    let house = House::with(Durability::Unflushed);
+    let house = TestDatabase::with(Durability::Unflushed);
     house.ok(&["init", "--tz", "UTC"]);
     house.ok(&["vault", "backup", "create", "kept.zip"]);
     house.ok(&["vault", "export", "vault"]);
-    // As if this program had one step more than the one that made the tables.
+    // As if this program had one more migration step than the database.
     house.cluster.sql("CREATE TABLE taken AS SELECT * FROM icecore.migration WHERE number = 7");
     house.cluster.sql("DELETE FROM icecore.migration WHERE number = 7");
     for args in [

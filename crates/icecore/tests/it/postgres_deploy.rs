@@ -1,4 +1,4 @@
-//! What `deploy/` says is started as it stands there: its commands, with its variables and no
+//! The files of `deploy/` are started unmodified: their commands, with their variables and no
 //! others, against a real database.
 
 use std::collections::BTreeMap;
@@ -12,9 +12,9 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::api::{Server, answering};
-use crate::program::{program, said};
+use crate::program::{command_output, program};
 
-/// What whoever starts it has to give by hand.
+/// The variables that an administrator has to set.
 const GIVEN: [(&str, &str); 3] =
     [("ICECORE_IMAGE", "icecore"), ("CHAT_MODEL", "stub"), ("CHAT_URL", "MODEL")];
 
@@ -24,7 +24,7 @@ fn text(name: &str) -> String {
     std::fs::read_to_string(place).unwrap()
 }
 
-/// A machine with a database that has nothing in it, its secrets, and the program in its path.
+/// A machine with an empty database, its secrets, and the program on its path.
 struct Machine {
     cluster: TestCluster,
     folder: TempDir,
@@ -54,8 +54,7 @@ impl Machine {
         }
     }
 
-    /// A value as it is on this machine: its secrets are elsewhere, and a port is whichever is
-    /// free.
+    /// A value adapted to this machine: its secrets are elsewhere, and the port is any free one.
     fn here(&self, value: &str, credentials: &str) -> String {
         let secret =
             |name: &str| self.folder.path().join("secrets").join(name).display().to_string();
@@ -69,8 +68,7 @@ impl Machine {
         value.split(' ').map(word).collect::<Vec<_>>().join(" ")
     }
 
-    /// Servers and workers log in as somebody who owns nothing and sees nothing before naming a
-    /// space.
+    /// Servers and workers use a login that owns nothing and sees nothing without naming a space.
     fn has_a_login_that_owns_nothing(&self) {
         let sql = "SELECT rolcanlogin AND NOT rolsuper AND NOT rolbypassrls AND NOT rolcreaterole AND NOT pg_has_role(oid, 'icecore_owner', 'MEMBER') \
             AND NOT EXISTS (SELECT FROM pg_class WHERE relowner = pg_roles.oid) FROM pg_roles WHERE rolname = 'icecore'";
@@ -78,7 +76,7 @@ impl Machine {
         assert_eq!(self.cluster.sql("SET ROLE icecore; SELECT count(*) FROM icecore.space"), "0");
     }
 
-    /// A command with these variables and none else.
+    /// A command with only these variables.
     fn command(
         &self,
         words: &[String],
@@ -100,11 +98,11 @@ impl Machine {
     }
 
     fn runs(&self, mut command: Command) {
-        let done = said(command.output().unwrap());
+        let done = command_output(command.output().unwrap());
         assert_eq!(done.code, Some(0), "{command:?}: {done:?}");
     }
 
-    /// Starts a server and asks it whether it is ready, as whoever watches it does.
+    /// Starts a server and checks its readiness, as a monitor does.
     fn serves(&self, mut command: Command, path: &str) {
         let mut child =
             command.arg("--json").stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn().unwrap();
@@ -119,7 +117,7 @@ impl Machine {
         assert_eq!((answer.status, answer.text.as_str()), (200, "ready\n"), "{command:?}");
     }
 
-    /// A worker that goes through everything once.
+    /// A worker that runs all due jobs once.
     fn works(&self, mut command: Command) {
         command.arg("--once");
         self.runs(command);
@@ -135,8 +133,8 @@ fn words(value: &Value) -> Vec<String> {
         .collect()
 }
 
-/// `${NAME:-else}` and `${NAME:?why}`, as compose reads them.
-fn filled(text: &str, model: &str) -> String {
+/// `${NAME:-else}` and `${NAME:?why}`, as compose expands them.
+fn expand_variables(text: &str, model: &str) -> String {
     let Some((before, rest)) = text.split_once("${") else { return text.to_owned() };
     let (inner, after) = rest.split_once('}').unwrap();
     let (name, otherwise) = inner.split_once(':').unwrap_or((inner, ""));
@@ -147,7 +145,7 @@ fn filled(text: &str, model: &str) -> String {
     let value = given
         .or_else(|| otherwise.strip_prefix('-'))
         .unwrap_or_else(|| panic!("nobody says what {name} is"));
-    format!("{before}{value}{}", filled(after, model))
+    format!("{before}{value}{}", expand_variables(after, model))
 }
 
 fn yaml(name: &str) -> Value {
@@ -155,12 +153,13 @@ fn yaml(name: &str) -> Value {
 }
 
 fn variables(value: &Value, model: &str) -> BTreeMap<String, String> {
-    let one =
-        |(name, value): (&String, &Value)| (name.clone(), filled(value.as_str().unwrap(), model));
+    let one = |(name, value): (&String, &Value)| {
+        (name.clone(), expand_variables(value.as_str().unwrap(), model))
+    };
     value.as_object().unwrap().iter().map(one).collect()
 }
 
-/// A key of a service, its own or that of what it is merged with.
+/// A key of a service, its own or that of the service it extends.
 fn of<'a>(service: &'a Value, key: &str) -> &'a Value {
     service
         .get(key)
@@ -181,7 +180,7 @@ fn the_compose_file_starts() {
             CREDENTIALS,
         )
     };
-    // Making it ready a second time does nothing.
+    // Preparing it a second time changes nothing.
     machine.runs(command("ready"));
     machine.runs(command("ready"));
     for name in ["serve-1", "serve-2"] {
@@ -235,7 +234,7 @@ fn the_units_start() {
             set.iter().flat_map(|line| line.split(' ')).map(|pair| pair.split_once('=').unwrap());
         let variables: BTreeMap<String, String> =
             variables.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
-        // What is named by a credential is one that is loaded.
+        // Every credential that is used is also loaded.
         for value in variables.values().filter_map(|value| value.strip_prefix(CREDENTIALS)) {
             assert!(
                 all("LoadCredential=").iter().any(|line| line.starts_with(&format!("{value}:"))),
@@ -245,7 +244,7 @@ fn the_units_start() {
         let words: Vec<String> = all("ExecStart=")[0].split(' ').map(str::to_owned).collect();
         machine.command(&words, &variables, CREDENTIALS)
     };
-    // What the unit's head says is to be done first.
+    // The preparation that the head of the unit describes.
     let head = text("icecore-serve.service").split("[Unit]").next().unwrap().replace("\n# ", " ");
     let first: Vec<&str> =
         head.split('`').filter(|quoted| quoted.starts_with("ICECORE_STORE_FILE=")).collect();

@@ -1,5 +1,5 @@
-//! What is refused where memory is in a database: each with a code of its own, and with words that
-//! say what to do.
+//! Requests that are refused where memory is in a database: each with its own error code and a text
+//! that says what to do.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -9,33 +9,33 @@ use icecore_store::testing::cluster::Durability;
 use serde_json::{Value, json};
 
 use crate::api::{Server, answering};
-use crate::postgres::{House, model_settings, told};
-use crate::program::{Said, Vault, bare, program, said};
+use crate::postgres::{TestDatabase, model_settings, send_chat};
+use crate::program::{CommandOutput, Vault, bare, command_output, program};
 
-/// The program with a database of one's own choice, now.
-fn at(house: &House, address: &str, arguments: &[&str]) -> Said {
+/// The program with a given database, at the current time.
+fn at(house: &TestDatabase, address: &str, arguments: &[&str]) -> CommandOutput {
     let mut command = bare(program());
     command
         .env("HOME", house.folder.path())
         .env("ICECORE_STORE", address)
         .current_dir(house.folder.path())
         .args(arguments);
-    said(command.output().unwrap())
+    command_output(command.output().unwrap())
 }
 
-fn now(house: &House, arguments: &[&str]) -> Said {
+fn now(house: &TestDatabase, arguments: &[&str]) -> CommandOutput {
     at(house, &house.cluster.url(), arguments)
 }
 
-fn check(said: &Said, code: i32, words: &str) {
+fn check(said: &CommandOutput, code: i32, words: &str) {
     assert!(
         said.code == Some(code) && said.err.contains(words),
         "wanted {code} and `{words}`: {said:?}"
     );
 }
 
-/// Nothing that was not reached is said not to be.
-fn check_reached(said: &Said, code: i32, words: &str) {
+/// What was not reached is not reported as missing.
+fn check_reached(said: &CommandOutput, code: i32, words: &str) {
     check(said, code, words);
     assert!(
         !said.err.contains("cannot be reached:") && !said.err.contains("Check that it runs"),
@@ -45,7 +45,7 @@ fn check_reached(said: &Said, code: i32, words: &str) {
 
 #[test]
 fn what_a_server_refuses_has_a_code_of_its_own_and_is_not_asked_again() {
-    let house = House::new();
+    let house = TestDatabase::new();
     house.ok(&["init", "--tz", "UTC"]);
     let data = house.cluster.sql("SHOW data_directory");
     let rules = "local all all trust\nhost all postgres 127.0.0.1/32 trust\nhost all all 127.0.0.1/32 scram-sha-256\n";
@@ -81,12 +81,12 @@ fn what_a_server_refuses_has_a_code_of_its_own_and_is_not_asked_again() {
 
 #[test]
 fn a_server_that_runs_keeps_nothing_in_tables_that_have_become_too_new() {
-    let house = House::new();
+    let house = TestDatabase::new();
     house.settings(&model_settings("chat", answering(Duration::ZERO, |_| "Noted.".into())));
     house.ok(&["init", "--tz", "UTC"]);
     let server = house.serve();
     let chat = |user: &str| {
-        let told = told(&server, Some(user), "work", &format!("the plan of {user} is blue"));
+        let told = send_chat(&server, Some(user), "work", &format!("the plan of {user} is blue"));
         let memory = told.head.to_lowercase().lines().find_map(|line| {
             line.strip_prefix("x-icecore-memory: ").map(|word| word.trim().to_owned())
         });
@@ -98,14 +98,14 @@ fn a_server_that_runs_keeps_nothing_in_tables_that_have_become_too_new() {
         ))
     };
     assert_eq!(chat("ann"), (200, "on".into()));
-    // A step that leaves it at work.
+    // A step that this program can work with.
     step(7);
     assert_eq!(chat("ben"), (200, "on".into()));
     assert_eq!(server.get("/api/status").status, 200);
     step(8);
-    // The model answers, and the header says that nothing is remembered.
+    // The model answers, and the header says that nothing is recorded.
     assert_eq!(chat("ann"), (200, "failed".into()));
-    // What a space may use that was never looked up cannot be known any more, so it is refused.
+    // The quota of a space that was never looked up is unknown now, so the request is refused.
     assert_eq!(chat("cleo"), (503, String::new()));
     for (method, path, body) in [
         ("GET", "/api/status", ""),
@@ -139,10 +139,10 @@ fn a_server_that_runs_keeps_nothing_in_tables_that_have_become_too_new() {
 
 #[test]
 fn who_tends_all_spaces_says_that_there_are_no_tables_and_which_failed() {
-    let house = House::new();
+    let house = TestDatabase::new();
     let tend = |more: &[&str]| now(&house, &[&["daemon", "--all-spaces", "--once"], more].concat());
     check(&tend(&[]), 1, "no icecore tables yet; `icecore init --store …` creates them");
-    // A model that is silent may speak later.
+    // A model that does not answer now may answer later.
     house.settings("[summarizer]\nprovider = \"openai\"\nbase_url = \"http://127.0.0.1:1/v1\"\nmodel = \"stub\"\nmax_retry_wait_secs = 0\n");
     house.ok(&["init", "--tz", "UTC", "--space", "chat"]);
     let said: String = (0..12)
@@ -161,7 +161,7 @@ fn who_tends_all_spaces_says_that_there_are_no_tables_and_which_failed() {
         (Some(75), json!({ "done": 0, "failed": 1 })),
         "{silent:?}"
     );
-    // A memory that cannot be read does not mend itself. The others are tended nevertheless.
+    // An unreadable memory does not repair itself. Jobs of other spaces run nevertheless.
     house.settings("");
     house.ok(&["init", "--tz", "UTC", "--space", "other"]);
     house.cluster.sql("UPDATE icecore.job SET due = now(), until = NULL");
@@ -180,7 +180,7 @@ fn who_tends_all_spaces_says_that_there_are_no_tables_and_which_failed() {
 
 #[test]
 fn a_home_that_is_not_there_has_no_tokens_limits_or_log() {
-    let house = House::new();
+    let house = TestDatabase::new();
     house.ok(&["init", "--tz", "UTC", "--space", "chat"]);
     let everything: [&[&str]; 8] = [
         &["db", "token", "add", "--scope", "read"],
@@ -189,7 +189,7 @@ fn a_home_that_is_not_there_has_no_tokens_limits_or_log() {
         &["db", "space", "list"],
         &["db", "space", "quota"],
         &["db", "space", "quota", "--bytes", "10"],
-        &["db", "space", "erase", "--home", "--yes"],
+        &["db", "space", "erase", "--whole-store", "--yes"],
         &["db", "audit"],
     ];
     for arguments in everything {
@@ -197,7 +197,7 @@ fn a_home_that_is_not_there_has_no_tokens_limits_or_log() {
         check(&said, 3, "there is no space `default`");
         assert!(said.err.contains("--space") && said.err.contains("ICECORE_SPACE"), "{said:?}");
     }
-    // Nothing of it was written, and what is there answers.
+    // Nothing of it was written, and the existing memory answers.
     assert_eq!(
         house.cluster.sql(
             "SELECT (SELECT count(*) FROM icecore.token) + (SELECT count(*) FROM icecore.quota)"
@@ -205,14 +205,14 @@ fn a_home_that_is_not_there_has_no_tokens_limits_or_log() {
         "0"
     );
     house.ok(&["db", "token", "add", "--scope", "read", "--space", "chat"]);
-    // Whoever makes a home is told how it is named from then on.
+    // `init` prints how to select the new memory.
     let made = house.run(&["init", "--tz", "UTC", "--space", "team"]);
     assert!(made.err.contains("icecore status --space team"), "{made:?}");
 }
 
 #[test]
 fn a_home_is_erased_with_everybody_in_it_and_its_log_stays() {
-    let house = House::new();
+    let house = TestDatabase::new();
     for space in ["chat", "chat/ann", "chat/ben", "chatter", "chatter/ann"] {
         house.ok(&["init", "--tz", "UTC", "--space", space]);
         house.ok(&["remember", "The harbour is quiet", "--space", space]);
@@ -223,15 +223,15 @@ fn a_home_is_erased_with_everybody_in_it_and_its_log_stays() {
     }
     house.ok(&["db", "token", "add", "--scope", "read", "--space", "chatter"]);
     house.ok(&["db", "space", "quota", "--bytes", "1000", "--space", "chat"]);
-    let asked = house.run(&["db", "space", "erase", "--home", "--space", "chat"]);
+    let asked = house.run(&["db", "space", "erase", "--whole-store", "--space", "chat"]);
     check(&asked, 2, "the store `chat` with 2 end users (ann, ben)");
     assert_eq!(
-        house.run(&["db", "space", "erase", "ann", "--home", "--space", "chat"]).code,
+        house.run(&["db", "space", "erase", "ann", "--whole-store", "--space", "chat"]).code,
         Some(2)
     );
     assert_eq!(house.run(&["db", "space", "erase", "--space", "chat"]).code, Some(2));
-    let erased = house.json(&["db", "space", "erase", "--home", "--yes", "--space", "chat"]);
-    assert_eq!(erased, json!({ "home": "chat", "users": 2, "erased": true }));
+    let erased = house.json(&["db", "space", "erase", "--whole-store", "--yes", "--space", "chat"]);
+    assert_eq!(erased, json!({ "store": "chat", "users": 2, "erased": true }));
     assert_eq!(
         house.cluster.sql("SELECT string_agg(name, ' ' ORDER BY name) FROM icecore.space"),
         "chatter chatter/ann"
@@ -255,7 +255,7 @@ fn a_home_is_erased_with_everybody_in_it_and_its_log_stays() {
         "{log:?}"
     );
     check(
-        &house.run(&["db", "space", "erase", "--home", "--yes", "--space", "chat"]),
+        &house.run(&["db", "space", "erase", "--whole-store", "--yes", "--space", "chat"]),
         3,
         "there is no space `chat`",
     );
@@ -264,11 +264,10 @@ fn a_home_is_erased_with_everybody_in_it_and_its_log_stays() {
 
 #[test]
 fn tokens_limits_and_names_are_what_they_say() {
-    let house = House::new();
+    let house = TestDatabase::new();
     house.ok(&["init", "--tz", "UTC"]);
     house.ok(&["init", "--tz", "UTC", "--space", "default/ben"]);
-    // One that was rotated has the lifetime of its grace, and what is put in its place would have
-    // that too.
+    // A rotated token has the lifetime of its grace period, and its replacement would have it too.
     let made =
         now(&house, &["db", "token", "add", "--scope", "read", "--expires", "90d", "--json"])
             .json();
@@ -290,12 +289,12 @@ fn tokens_limits_and_names_are_what_they_say() {
         2,
         "cannot expire at once",
     );
-    // Names leave room for those beneath them.
+    // Names leave room for child spaces.
     check(&house.run(&["init", "--space", &"h".repeat(344)]), 2, "at most 343 are allowed");
     check(&house.run(&["init", "--space", &"h".repeat(600)]), 2, "at most 343 are allowed");
     house.ok(&["init", "--space", &"h".repeat(343)]);
     house.ok(&["init", "--space", &format!("{}/{}", "h".repeat(343), "u".repeat(256))]);
-    // Nought is no limit, as in the settings; the others are told with their use.
+    // Zero means no limit, as in the settings; other quotas are listed with their usage.
     house.ok(&[
         "db",
         "space",
@@ -339,7 +338,7 @@ fn tokens_limits_and_names_are_what_they_say() {
 
 #[test]
 fn odd_names_and_numbers_at_the_api_are_answered_and_do_not_break_it() {
-    let house = House::new();
+    let house = TestDatabase::new();
     house.ok(&["init", "--tz", "UTC"]);
     house.ok(&["init", "--tz", "UTC", "--space", "default/ben"]);
     let server = house.serve();
@@ -361,14 +360,14 @@ fn odd_names_and_numbers_at_the_api_are_answered_and_do_not_break_it() {
     ] {
         assert_eq!(set(wrong).status, 400, "{wrong}");
     }
-    // Whoever sets nought is not locked out.
+    // A limit of zero locks no one out.
     assert_eq!(set(r#"{"requests_per_minute":0}"#).json()["quota"]["requests_per_minute"], "none");
     assert_eq!(server.ask(Some("ben"), "GET", "/api/status", "").status, 200);
     assert_eq!(
         server.ask(None, "POST", "/api/tokens", r#"{"scopes":["read"],"expires":"0"}"#).status,
         400
     );
-    // What a refusal calls a scope is what makes a token that has it.
+    // The scope that a refusal names is the scope of a token that would be accepted.
     let reader = house.json(&["db", "token", "add", "--scope", "read"]);
     let bearer = format!("Bearer {}", reader["secret"].as_str().unwrap());
     let refused = server.send("POST", "/v1/chat/completions", &[("Authorization", &bearer)], "{}");
@@ -391,13 +390,13 @@ fn readyz(server: &Server) -> (u16, String) {
 
 #[test]
 fn a_server_is_not_ready_where_nothing_can_be_written() {
-    let house = House::with(Durability::Flushed);
+    let house = TestDatabase::with(Durability::Flushed);
     house.ok(&["init", "--tz", "UTC"]);
-    // A primary that is set to read only, under a server that runs.
+    // A primary that becomes read-only under a running server.
     let server = house.serve();
     assert_eq!(readyz(&server).0, 200);
     house.cluster.sql("ALTER DATABASE postgres SET default_transaction_read_only = on");
-    // Connections take a setting when they begin.
+    // Connections read a setting when they begin.
     house.cluster.restart();
     let read_only = readyz(&server);
     assert_eq!(
@@ -453,7 +452,7 @@ fn a_server_is_not_ready_where_nothing_can_be_written() {
 
 #[test]
 fn what_is_moved_goes_only_where_there_is_room_and_says_what_stays() {
-    let house = House::new();
+    let house = TestDatabase::new();
     let vault = Vault::new();
     vault.remember(&["Never deploy on Fridays"]);
     std::os::unix::fs::symlink("/etc/hostname", vault.root.join("memory/elsewhere.md")).unwrap();
@@ -484,7 +483,7 @@ fn what_is_moved_goes_only_where_there_is_room_and_says_what_stays() {
 
 #[test]
 fn a_client_is_not_bound_to_a_database() {
-    let house = House::new();
+    let house = TestDatabase::new();
     house.settings(&model_settings("chat", answering(Duration::ZERO, |_| "Hello.".into())));
     house.ok(&["init", "--tz", "UTC", "--space", "team"]);
     let url = house.cluster.url();
@@ -495,7 +494,7 @@ fn a_client_is_not_bound_to_a_database() {
     }
     let noted = house.run(&["install", "claude-code", "--dry-run"]);
     assert!(noted.code == Some(0) && (noted.out + &noted.err).contains("ICECORE_STORE_FILE"));
-    // One name for memory, and one that is there.
+    // One name for a memory, and an existing one.
     for wrong in [
         &["--vault", "x", "--space", "team"][..],
         &["--vault", "x", "--store", &url],

@@ -1,5 +1,5 @@
-//! The program as a caller sees it: a vault in a temporary folder, a fixed clock, and nothing of
-//! this machine.
+//! The program as a caller sees it: a vault in a temporary folder, a fixed clock, and none of this
+//! machine's settings.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -9,22 +9,22 @@ use tempfile::TempDir;
 
 pub const NOW: &str = "2026-02-13T09:30:00+01:00";
 
-/// A vault to try the program on.
+/// A vault for tests.
 pub struct Vault {
     _folder: TempDir,
     pub root: PathBuf,
     pub now: String,
 }
 
-/// What a call came to.
+/// The result of a command.
 #[derive(Debug)]
-pub struct Said {
+pub struct CommandOutput {
     pub code: Option<i32>,
     pub out: String,
     pub err: String,
 }
 
-impl Said {
+impl CommandOutput {
     /// The one JSON value on standard output.
     pub fn json(&self) -> Value {
         serde_json::from_str(&self.out).unwrap_or_else(|error| panic!("{error}: {self:?}"))
@@ -52,10 +52,13 @@ pub fn bare(program: impl AsRef<std::ffi::OsStr>) -> Command {
     command
 }
 
-pub fn said(output: Output) -> Said {
+pub fn command_output(output: Output) -> CommandOutput {
     let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
-    let said =
-        Said { code: output.status.code(), out: text(output.stdout), err: text(output.stderr) };
+    let said = CommandOutput {
+        code: output.status.code(),
+        out: text(output.stdout),
+        err: text(output.stderr),
+    };
     assert!(!said.err.contains("panicked"), "{said:?}");
     said
 }
@@ -69,12 +72,12 @@ impl Vault {
         vault
     }
 
-    /// A vault that is there already.
-    pub fn opened(root: PathBuf) -> Self {
+    /// An existing vault.
+    pub fn at_root(root: PathBuf) -> Self {
         Self { root, _folder: TempDir::new().unwrap(), now: NOW.into() }
     }
 
-    /// The same vault at another moment.
+    /// Sets the clock.
     pub fn at(&mut self, now: &str) -> &mut Self {
         self.now = now.into();
         self
@@ -87,12 +90,12 @@ impl Vault {
     }
 
     /// Runs the program.
-    pub fn run(&self, arguments: &[&str]) -> Said {
-        said(self.command(arguments).output().unwrap())
+    pub fn run(&self, arguments: &[&str]) -> CommandOutput {
+        command_output(self.command(arguments).output().unwrap())
     }
 
     /// Runs the program with something on standard input.
-    pub fn feed(&self, arguments: &[&str], input: &[u8]) -> Said {
+    pub fn feed(&self, arguments: &[&str], input: &[u8]) -> CommandOutput {
         use std::io::Write;
         let mut child = self
             .command(arguments)
@@ -103,7 +106,7 @@ impl Vault {
             .unwrap();
         // A program that refuses early does not read all of it.
         let _ = child.stdin.take().unwrap().write_all(input);
-        said(child.wait_with_output().unwrap())
+        command_output(child.wait_with_output().unwrap())
     }
 
     /// Runs the program, which must succeed, and returns what it printed.
@@ -113,7 +116,7 @@ impl Vault {
         said.out
     }
 
-    /// Likewise, as JSON.
+    /// Like [`Self::ok`], as JSON.
     pub fn json(&self, arguments: &[&str]) -> Value {
         serde_json::from_str(&self.ok(&[arguments, &["--json"]].concat())).unwrap()
     }
@@ -123,7 +126,7 @@ impl Vault {
         self.json(&[&["remember"], arguments].concat())["event"]["id"].as_str().unwrap().to_owned()
     }
 
-    /// The contents of all events, whatever became of them.
+    /// The contents of all events, in any state.
     pub fn contents(&self) -> Vec<String> {
         let events = self.json(&["events", "--all"]);
         events["events"]

@@ -111,18 +111,42 @@ fn the_page_of_requirements_lists_the_tests_of_every_demand() {
     assert!(list == expected, "docs/requirements.md is out of date; run `just requirements`");
 }
 
+/// A letter, a dot and a number: a place in a page that is not part of the repository.
+fn is_foreign_code(word: &str) -> bool {
+    word.split_once('.').is_some_and(|(letter, number)| {
+        letter.len() == 1
+            && letter.bytes().all(|byte| byte.is_ascii_uppercase())
+            && !number.is_empty()
+            && number.bytes().all(|byte| byte.is_ascii_digit())
+    })
+}
+
+/// The comment of a line, by the ending of its file; in Markdown all of it.
+fn comment_of<'a>(path: &str, line: &'a str) -> Option<&'a str> {
+    let marks: &[&str] = match path.rsplit('.').next() {
+        Some("md") => return Some(line),
+        Some("rs" | "ts" | "tsx") => &["//", " * "],
+        Some("mjs") => &["//"],
+        _ => &["# "],
+    };
+    marks.iter().find_map(|mark| line.split_once(mark)).map(|(_, comment)| comment)
+}
+
 #[test]
 fn every_demand_that_is_named_is_defined() {
     let page = fs::read_to_string(project_root().join("docs/requirements.md")).unwrap();
     let defined = defined_demands(&page);
+    let endings = [".rs", ".mjs", ".ts", ".tsx", ".py", ".yaml", ".toml", ".md", "justfile"];
     let mut unknown = Vec::new();
-    for (path, text) in project_files(".rs") {
+    for (path, text) in endings.into_iter().flat_map(project_files) {
         for (at, line) in text.lines().enumerate() {
-            let Some((_, comment)) = line.split_once("//") else { continue };
+            let Some(comment) = comment_of(&path, line) else { continue };
             let words = comment.split(|c: char| !c.is_ascii_alphanumeric() && c != '.');
             // Priorities look like demands.
-            let cited =
-                words.filter(|word| is_demand(word) && !["P0", "P1", "P2", "P3"].contains(word));
+            let cited = words.filter(|word| {
+                is_foreign_code(word.trim_end_matches('.'))
+                    || is_demand(word) && !["P0", "P1", "P2", "P3"].contains(word)
+            });
             for word in cited.filter(|word| !defined.contains(&(*word).to_owned())) {
                 unknown.push(format!("{path}:{}: {word} is not in docs/requirements.md", at + 1));
             }

@@ -1,5 +1,5 @@
-//! Many people in one database, as their programs see it: the real server, real tokens, and nothing
-//! of anybody else's.
+//! Many users in one database, as their programs see it: the real server, real tokens, and nothing
+//! of other users.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -12,31 +12,31 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::api::{Answer, TOKEN, model, operation, unlike};
-use crate::program::{bare, program, said};
+use crate::program::{bare, command_output, program};
 
-/// A word that only this person's memory has in it.
+/// A word that occurs only in this user's memory.
 const PEOPLE: [(&str, &str); 3] =
     [("ann", "quokkazebra"), ("ben", "narwhaltulip"), ("cid", "wombatsaffron")];
-/// So long a token that was revoked may still be good, and a little more.
+/// How long a revoked token may still be accepted, and a little more.
 const BELIEVED: Duration = Duration::from_secs(6);
 const SCOPES: [&str; 4] = ["read", "write", "proxy", "admin"];
 
-/// A database, and a server of the memory in it.
-struct House {
+/// A database, and a server on it.
+struct TenantServer {
     cluster: TestCluster,
     folder: TempDir,
     child: Child,
     address: SocketAddr,
 }
 
-impl Drop for House {
+impl Drop for TenantServer {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-impl House {
+impl TenantServer {
     fn open(environment: &[(&str, &str)]) -> Self {
         let cluster = TestCluster::start(Durability::Unflushed);
         let folder = TempDir::new().unwrap();
@@ -48,7 +48,7 @@ impl House {
         );
         std::fs::write(settings.join("config.toml"), text).unwrap();
         let run = |arguments: &[&str]| {
-            let done = said(
+            let done = command_output(
                 bare(program())
                     .env("HOME", folder.path())
                     .env("ICECORE_STORE", cluster.url())
@@ -76,12 +76,12 @@ impl House {
         Self { cluster, folder, child, address }
     }
 
-    /// As often as it likes: what is tested is something else.
-    fn unhurried() -> Self {
+    /// Without a rate limit, which is not what is tested.
+    fn without_rate_limit() -> Self {
         Self::open(&[("ICECORE_SERVER_REQUESTS_PER_MINUTE", "0")])
     }
 
-    /// What a command prints, as JSON.
+    /// The output of a command, as JSON.
     fn command(&self, arguments: &[&str]) -> Value {
         let mut command = bare(program());
         command
@@ -89,12 +89,12 @@ impl House {
             .env("ICECORE_STORE", self.cluster.url())
             .arg("--json")
             .args(arguments);
-        let done = said(command.output().unwrap());
+        let done = command_output(command.output().unwrap());
         assert_eq!(done.code, Some(0), "{arguments:?}: {done:?}");
         done.json()
     }
 
-    /// Makes a token: its id and what has to be shown.
+    /// Creates a token; returns its id and its secret.
     fn token(&self, user: Option<&str>, scopes: &str, more: &[&str]) -> (String, String) {
         let mut arguments = vec!["db", "token", "add", "--scope", scopes];
         arguments.extend(user.iter().flat_map(|user| ["--user", user]));
@@ -136,7 +136,7 @@ impl House {
         Answer { status, head: head.to_lowercase(), text: text.to_owned() }
     }
 
-    /// Asks with this token, about this user if one is named.
+    /// Sends a request with this token, about this user if one is named.
     fn ask(
         &self,
         token: &str,
@@ -150,7 +150,7 @@ impl House {
         head.extend(user.map(|user| ("X-Icecore-User", user)));
         for _ in 0..100 {
             let answer = self.send(method, target, &head, body);
-            // Whoever was at it before may not be gone yet.
+            // The process that used it before may still be running.
             if answer.status != 503 || !answer.text.contains("another run") {
                 return answer;
             }
@@ -216,8 +216,8 @@ impl House {
         self.send("POST", "/mcp", &head, &body)
     }
 
-    /// Every route of the API, with something to try it with.
-    fn routes(&self) -> Vec<Tried> {
+    /// Every route of the API, with a sample request.
+    fn routes(&self) -> Vec<RouteProbe> {
         let document = self.send("GET", "/api/openapi.json", &[], "").json();
         let mut found = Vec::new();
         for (path, methods) in document["paths"].as_object().unwrap() {
@@ -231,7 +231,7 @@ impl House {
                 let of_user = operation["parameters"]
                     .as_array()
                     .is_some_and(|all| all.iter().any(|one| one["name"] == "X-Icecore-User"));
-                found.push(Tried {
+                found.push(RouteProbe {
                     method: method.to_uppercase(),
                     path: path.clone(),
                     target,
@@ -245,9 +245,9 @@ impl House {
     }
 }
 
-/// A route, and something to try it with.
+/// A route with a sample request.
 #[derive(Debug, Clone)]
-struct Tried {
+struct RouteProbe {
     method: String,
     path: String,
     target: String,
@@ -256,8 +256,8 @@ struct Tried {
     of_user: bool,
 }
 
-impl Tried {
-    /// The target with this in the place of what varies, if that is of this kind.
+impl RouteProbe {
+    /// The target with this value for a parameter, if it has that parameter.
     fn with(&self, name: &str, value: &str) -> Option<String> {
         let hole = format!("{{{name}}}");
         let (path, query) = self
@@ -272,7 +272,7 @@ impl Tried {
     }
 }
 
-/// One of the people, with a memory of everything, and what lies in it.
+/// One of the users, with a complete memory and its ids.
 struct Person {
     name: &'static str,
     canary: &'static str,
@@ -280,22 +280,22 @@ struct Person {
     write: String,
     read: String,
     proxy: String,
-    /// An event that nobody else has the number of.
+    /// An event with a number that no other user has.
     event: String,
-    /// Names of theirs that do not give them away.
+    /// Names that do not reveal the user.
     conversation: String,
     page: String,
     snapshot: String,
     file: String,
 }
 
-fn people(house: &House) -> Vec<Person> {
+fn people(house: &TenantServer) -> Vec<Person> {
     let one = |(at, (name, canary)): (usize, (&'static str, &'static str))| {
         let [read, write, proxy, admin] = SCOPES.map(|scope| house.token(Some(name), scope, &[]).1);
         let tell = |target: &str, body: Value| house.ok(&write, "POST", target, &body.to_string());
         let letter = &name[..1];
-        // The first has the fewest events, so that the numbers of the others' last ones are
-        // nobody's there.
+        // The first user has the fewest events, so that the last numbers of the others do not exist
+        // there.
         let mut event = String::new();
         for number in 0..=(at * 40) {
             let text = format!("The harbour office of {canary} has door number {number}");
@@ -365,18 +365,18 @@ fn people(house: &House) -> Vec<Person> {
     PEOPLE.into_iter().enumerate().map(one).collect()
 }
 
-/// No word of anybody else.
+/// No canary of another user.
 fn clean(person: &Person, what: &str, answer: &Answer) {
     for (name, canary) in PEOPLE.into_iter().filter(|(name, _)| *name != person.name) {
         let leaks = answer.text.contains(canary) || answer.head.contains(canary);
         assert!(!leaks, "{} is told of {name} by {what}: {answer:?}", person.name);
     }
-    // Somebody else may be at it for a moment.
+    // Another process may use it for a moment.
     assert!(answer.status < 500 || answer.status == 503, "{what}: {answer:?}");
 }
 
-/// The same without ids, numbers and hashes, which are others with everything that is made.
-fn unnumbered(text: &str) -> String {
+/// The text without ids, numbers and hashes, which differ between spaces.
+fn without_ids(text: &str) -> String {
     let plain = |word: &str| {
         let is_hash = word.len() >= 8 && word.chars().all(|c| c.is_ascii_hexdigit());
         if is_hash { "#".to_owned() } else { word.replace(|c: char| c.is_ascii_digit(), "#") }
@@ -384,21 +384,22 @@ fn unnumbered(text: &str) -> String {
     text.split(|c: char| !c.is_ascii_alphanumeric()).map(plain).collect::<Vec<_>>().join(" ")
 }
 
-/// What stands in place of names, so that answers about different ones can be compared.
+/// Placeholders for names, so that answers about different users can be compared.
 fn without(answer: &Answer, value: &str) -> (u16, String) {
     let decoded = value.replace("%20", " ").replace("%2F", "/");
     (answer.status, answer.text.replace(value, "IT").replace(&decoded, "IT"))
 }
 
-// Every answer of every door, to three people who have the same things: nothing of another's is
-// ever in it, and what is another's is not there, word for word.
+// Every answer of every interface, to three users with the same data: nothing of another user is
+// ever in it, and what belongs to another user is not found, in the same words as what does not
+// exist.
 #[test]
 fn nobody_sees_what_is_anothers_through_any_door() {
-    let house = House::unhurried();
+    let house = TenantServer::without_rate_limit();
     let people = people(&house);
     let routes = house.routes();
-    // What is taken away is tried last.
-    let order = |tried: &Tried| {
+    // Deletions are tried last.
+    let order = |tried: &RouteProbe| {
         (
             tried.method != "GET",
             tried.path.contains("forget")
@@ -406,7 +407,7 @@ fn nobody_sees_what_is_anothers_through_any_door() {
                 || tried.method == "DELETE",
         )
     };
-    let mut routes: Vec<Tried> =
+    let mut routes: Vec<RouteProbe> =
         routes.into_iter().filter(|tried| !tried.path.starts_with("/api/log")).collect();
     routes.sort_by_key(order);
     for person in &people {
@@ -466,9 +467,9 @@ fn nobody_sees_what_is_anothers_through_any_door() {
                     own_seen += usize::from(answer.text.contains(person.canary));
                     asked += 1;
                 }
-                // What was tried with a name may have made something of that name.
+                // The attempt with a name may have created something of that name.
                 for (nobody, other) in ["x", "y"].into_iter().zip(&others).filter(|_| round == 0) {
-                    // What is theirs, and what is nobody's: the same answer.
+                    // What belongs to another user, and what does not exist: the same answer.
                     for (name, theirs, nobodys) in [
                         (
                             "id",
@@ -480,7 +481,7 @@ fn nobody_sees_what_is_anothers_through_any_door() {
                         ("slug", other.page.clone(), format!("harbour-{nobody}")),
                         ("snapshot", other.snapshot.clone(), "0".repeat(other.snapshot.len())),
                     ] {
-                        // An event of the same number may be one's own.
+                        // An event of the same number may be the user's own.
                         if name == "id" && other.event < person.event {
                             continue;
                         }
@@ -501,12 +502,12 @@ fn nobody_sees_what_is_anothers_through_any_door() {
                         let (mut there, mut nowhere) =
                             (without(&there, &theirs), without(&nowhere, &nobodys));
                         if tried.method == "POST" && there.0 == 200 {
-                            (there.1, nowhere.1) = (unnumbered(&there.1), unnumbered(&nowhere.1));
+                            (there.1, nowhere.1) = (without_ids(&there.1), without_ids(&nowhere.1));
                         }
                         assert_eq!(there, nowhere, "{} {target}", tried.method);
                         asked += 2;
                     }
-                    // Naming them outright.
+                    // Naming the other users directly.
                     if tried.of_user {
                         let there = house.ask(
                             &person.admin,
@@ -650,7 +651,7 @@ fn nobody_sees_what_is_anothers_through_any_door() {
         asked > 1_000 && own_seen > 100,
         "{asked} asked, {own_seen} with one's own words in them"
     );
-    // What a body says of who speaks does not count either.
+    // A speaker in the body does not count either.
     let ann = &people[0];
     let body =
         json!({ "model": "stub", "user": "ben", "messages": [{ "role": "user", "content": "the harbour gate is green" }] }).to_string();
@@ -661,7 +662,7 @@ fn nobody_sees_what_is_anothers_through_any_door() {
             .to_string()
     };
     assert!(search(ann).contains("green") && !search(&people[1]).contains("gate is green\""));
-    // And the log says who asked for what, and never what it said.
+    // The log says who requested what, and never its content.
     let audit = house.ok(TOKEN, "GET", "/api/audit?limit=10000", "");
     let text = audit.to_string();
     assert!(audit["deeds"].as_array().unwrap().len() > 1_000);
@@ -671,8 +672,8 @@ fn nobody_sees_what_is_anothers_through_any_door() {
     assert_eq!(house.cluster.sql("SELECT count(*) FROM icecore.audit WHERE what LIKE '%?%'"), "0");
 }
 
-/// What a token must be good for, by the routes as they are documented: the scope, and whether it
-/// is about the whole server.
+/// What a token needs, by the documented routes: the scope, and whether it is about the whole
+/// server.
 fn needs(method: &str, path: &str) -> (Option<&'static str>, bool) {
     match (method, path) {
         (_, "/api" | "/api/openapi.json" | "/api/login") => (None, false),
@@ -704,11 +705,11 @@ fn holds(scope: &str, needed: &str) -> bool {
     }
 }
 
-// Every route with every kind of token: none, a wrong one, one that has expired, one that was
-// revoked, one of each scope, bound to a space and good for all, and another's.
+// Every route with every kind of token: none, a wrong one, an expired one, a revoked one, one of
+// each scope, bound to a space and unbound, and another user's.
 #[test]
 fn every_route_is_closed_to_who_may_not() {
-    let house = House::unhurried();
+    let house = TenantServer::without_rate_limit();
     for name in ["ann", "ben"] {
         let write = house.token(Some(name), "write", &[]).1;
         house.ok(&write, "POST", "/api/events", r#"{"text":"The sky is blue"}"#);
@@ -722,7 +723,7 @@ fn every_route_is_closed_to_who_may_not() {
     let wrong = format!("icecore_{}", "0".repeat(64));
     thread::sleep(BELIEVED);
     for (at, tried) in house.routes().into_iter().enumerate() {
-        // So that nobody is taken away who is still asked about.
+        // So that no user is deleted who is still needed.
         let target = tried
             .with("name", "nobody-here")
             .filter(|_| !tried.of_user)
@@ -768,14 +769,14 @@ fn every_route_is_closed_to_who_may_not() {
                     );
                 }
             }
-            // Another's space, by whichever scope.
+            // Another user's space, with any scope.
             if tried.of_user {
                 let expected = if holds(scope, needed) { 404 } else { 403 };
                 assert_eq!(ask(token, Some("ben")).status, expected, "{what}, {scope}, of ben");
             }
         }
-        // What is allowed was tried above; here it is enough that the others are refused, and of
-        // some that it is not.
+        // The allowed requests were tried above; here it is enough that the others are refused, and
+        // that some are not.
         for (scope, token) in &whole {
             if !holds(scope, needed) {
                 assert_eq!(ask(token, None).status, 403, "{what}, {scope} of all");
@@ -807,12 +808,12 @@ fn every_route_is_closed_to_who_may_not() {
             assert!(!matches!(status, 401 | 429), "{target}, {scope}: {status}");
         }
     }
-    // What the model's server keeps is nobody's to ask for who is bound to a space.
+    // A token bound to a space cannot read what the model server stores.
     for target in ["/v1/files", "/v1/responses/x", "/v1/batches"] {
         assert_eq!(house.ask(&bound[2].1, None, "GET", target, "").status, 403, "{target}");
         assert_ne!(house.ask(&whole[2].1, None, "GET", target, "").status, 403, "{target}");
     }
-    // Assistants: every tool by itself.
+    // Assistants: every tool.
     for (scope, token) in &bound {
         let listed = house.mcp(token, None, "tools/list", json!({}));
         assert_eq!(listed.status == 403, *scope == "proxy", "{scope}: {listed:?}");
@@ -841,7 +842,7 @@ fn every_route_is_closed_to_who_may_not() {
     for token in [&wrong, &expired, &revoked] {
         assert_eq!(house.mcp(token, None, "tools/list", json!({})).status, 401);
     }
-    // Browsers: a cookie goes as far as the token it was given for, and as long.
+    // Browsers: a cookie has the permissions and the lifetime of its token.
     let login =
         |token: &str| house.send("POST", "/api/login", &[], &json!({ "token": token }).to_string());
     assert_eq!([&wrong, &expired, &revoked].map(|token| login(token).status), [401, 401, 401]);
@@ -874,7 +875,7 @@ fn every_route_is_closed_to_who_may_not() {
     let began = Instant::now();
     thread::sleep(BELIEVED);
     assert_eq!(browse("GET", "/api/events", None), 401);
-    // A line that is open ends with its token.
+    // An open stream ends with its token.
     let mut heard = String::new();
     let _ = live.read_to_string(&mut heard);
     assert!(
@@ -886,9 +887,9 @@ fn every_route_is_closed_to_who_may_not() {
 
 #[test]
 fn tokens_are_rotated_limits_hold_and_what_is_erased_is_gone() {
-    let house = House::open(&[]);
+    let house = TenantServer::open(&[]);
     let all = house.token(None, "admin", &["--label", "backend"]).1;
-    // Rotated: both are good for a while, then one.
+    // Rotated: both are accepted for a while, then one.
     let (id, old) =
         house.token(Some("ann"), "write,proxy", &["--expires", "90d", "--label", "phone"]);
     let made = house.ok(&all, "POST", &format!("/api/tokens/{id}/rotate"), r#"{"grace":"1s"}"#);
@@ -926,14 +927,14 @@ fn tokens_are_rotated_limits_hold_and_what_is_erased_is_gone() {
         409
     );
     assert_eq!(house.ask(&all, None, "DELETE", "/api/tokens/nothing", "").status, 404);
-    // Whoever is good for all names whose space is meant; a chat may name them in its body.
+    // An unbound token names the space of a request; a chat may name it in its body.
     assert_eq!(
         house
             .ask(&all, Some("ben"), "POST", "/api/events", r#"{"text":"The sea is green"}"#)
             .status,
         200
     );
-    // As often as it may be asked, and no oftener; nobody else is held up.
+    // Exactly as many requests as the quota allows; other users are not affected.
     house.ok(&all, "POST", "/api/spaces/ann/quota", r#"{"requests_per_minute":"5"}"#);
     let statuses: Vec<Answer> =
         (0..8).map(|_| house.ask(&new, None, "GET", "/api/status", "")).collect();
@@ -958,7 +959,7 @@ fn tokens_are_rotated_limits_hold_and_what_is_erased_is_gone() {
         "/api/spaces/ann/quota",
         r#"{"requests_per_minute":"none","messages_per_day":"4"}"#,
     );
-    // Messages of a day, by whichever door they come.
+    // Messages of a day, through any interface.
     assert_eq!(house.chat(&new, None, "a", "hi").status, 200);
     assert_eq!(
         house
@@ -1000,7 +1001,7 @@ fn tokens_are_rotated_limits_hold_and_what_is_erased_is_gone() {
         429
     );
     assert_eq!(house.ask(&new, None, "GET", "/api/status", "").status, 200);
-    // What a model was asked, and bytes.
+    // Model tokens, and bytes.
     house.ok(
         &all,
         "POST",
@@ -1032,8 +1033,7 @@ fn tokens_are_rotated_limits_hold_and_what_is_erased_is_gone() {
         200
     );
     house.ok(&all, "POST", "/api/quota", r#"{"bytes":"default"}"#);
-    // Somebody's own admin sees how they stand, and takes everything away; what was done stays in
-    // the log.
+    // A user's own admin token sees the usage, and erases everything; the audit log stays.
     let admin = house.token(Some("ann"), "admin", &[]).1;
     assert_eq!(house.ask(&admin, None, "GET", "/api/spaces/ann", "").status, 200);
     assert_eq!(house.ask(&admin, None, "GET", "/api/spaces/ben", "").status, 404);
@@ -1056,7 +1056,7 @@ fn tokens_are_rotated_limits_hold_and_what_is_erased_is_gone() {
         "SELECT string_agg(table_name, ' ') FROM information_schema.columns, LATERAL (SELECT (xpath('/row/c/text()', query_to_xml(format('SELECT count(*) AS c FROM icecore.%I WHERE space_id NOT IN (SELECT space_id FROM icecore.space)', table_name), false, true, '')))[1]::text::bigint AS many) AS lost WHERE table_schema = 'icecore' AND column_name = 'space_id' AND many > 0",
     );
     assert!(left.split(' ').all(|table| ["audit", "quota", "job_run"].contains(&table)), "{left}");
-    // What is wrong is said; what is right looks as it is documented.
+    // Errors are reported; successful answers match their documentation.
     for (method, target, body, status) in [
         ("GET", "/api/tokens?user=ben&limit=5", "", 200),
         ("GET", "/api/tokens?limit=0", "", 400),
@@ -1100,10 +1100,10 @@ fn tokens_are_rotated_limits_hold_and_what_is_erased_is_gone() {
         .env("HOME", house.folder.path())
         .env("ICECORE_STORE", house.cluster.url())
         .args(["db", "space", "erase", "ben"]);
-    let refused = said(refused.output().unwrap());
+    let refused = command_output(refused.output().unwrap());
     assert!(refused.code == Some(2) && refused.err.contains("--yes"), "{refused:?}");
     house.command(&["db", "space", "erase", "ben", "--yes"]);
-    let nowhere = said(
+    let nowhere = command_output(
         bare(program())
             .env("HOME", house.folder.path())
             .args(["db", "token", "list"])
@@ -1115,11 +1115,11 @@ fn tokens_are_rotated_limits_hold_and_what_is_erased_is_gone() {
 
 #[test]
 fn a_name_that_nobody_can_have_spoils_nothing_for_the_others() {
-    let house = House::unhurried();
+    let house = TenantServer::without_rate_limit();
     let all = house.token(None, "admin", &[]).1;
     let own = house.token(Some("ann"), "admin", &[]).1;
     let long = "x".repeat(700);
-    // Each of these is shown as eight bytes.
+    // Each of these is escaped as eight bytes.
     let hidden = "\u{202E}".repeat(60);
     for name in [&long, &hidden] {
         for (method, target, body) in [
@@ -1139,13 +1139,13 @@ fn a_name_that_nobody_can_have_spoils_nothing_for_the_others() {
         json!({ "model": "stub", "user": name, "messages": [{ "role": "user", "content": "hi" }] })
             .to_string()
     };
-    // Whoever only a chat's body names is not known to memory, and the chat goes on.
+    // A user who is named only in a chat's body is unknown to memory, and the chat continues.
     let unknown = house.ask(&all, None, "POST", "/v1/chat/completions", &body(&hidden));
     assert!(
         unknown.status == 200 && unknown.head.contains("x-icecore-memory: failed"),
         "{unknown:?}"
     );
-    // Whatever it was, what the others did is noted and counted.
+    // In any case, the other users' requests are logged and counted.
     assert_eq!(house.ask(&all, None, "POST", "/v1/chat/completions", &body("ben")).status, 200);
     assert_eq!(house.chat(&own, None, "a", "hi").status, 200);
     for user in ["ann", "ben"] {
@@ -1165,7 +1165,7 @@ fn a_name_that_nobody_can_have_spoils_nothing_for_the_others() {
 
 #[test]
 fn a_tool_is_limited_and_noted_however_its_request_is_written() {
-    let house = House::unhurried();
+    let house = TenantServer::without_rate_limit();
     let all = house.token(None, "admin", &[]).1;
     let own = house.token(Some("ann"), "write", &[]).1;
     let reads = house.token(Some("ann"), "read", &[]).1;
@@ -1176,7 +1176,7 @@ fn a_tool_is_limited_and_noted_however_its_request_is_written() {
     };
     assert_eq!(house.mcp(&own, None, "tools/call", remember(json!({}))).status, 200);
     house.ok(&all, "POST", "/api/spaces/ann/quota", r#"{"bytes":"10"}"#);
-    // What no tool asks for is no way around what a space may do.
+    // A method that no tool uses does not bypass a quota.
     for more in [json!({}), json!({ "uri": 5 }), json!({ "uri": ["x"], "extra": {} })] {
         let over = house.mcp(&own, None, "tools/call", remember(more.clone()));
         assert!(over.status == 429 && over.text.contains("bytes is 10"), "{more}: {over:?}");
@@ -1186,9 +1186,9 @@ fn a_tool_is_limited_and_noted_however_its_request_is_written() {
             "{more}"
         );
     }
-    // What looks and what makes room goes on.
+    // Reading and deleting still work.
     for (name, arguments) in
-        [("recall", json!({ "query": "sky" })), ("forget", json!({ "text": "sky is blue" }))]
+        [("recall", json!({ "query": "sky" })), ("forget", json!({ "matching": "sky is blue" }))]
     {
         let params = json!({ "name": name, "arguments": arguments, "uri": 5 });
         assert_eq!(house.mcp(&own, None, "tools/call", params).status, 200, "{name}");
@@ -1217,10 +1217,10 @@ fn a_tool_is_limited_and_noted_however_its_request_is_written() {
 
 #[test]
 fn who_is_not_known_asks_nothing_of_the_database_and_hears_nothing_of_it() {
-    let house = House::open(&[("ICECORE_STORE_CONNECTION_TIMEOUT_SECS", "1")]);
+    let house = TenantServer::open(&[("ICECORE_STORE_CONNECTION_TIMEOUT_SECS", "1")]);
     let own = house.token(Some("ann"), "write", &[]).1;
     assert_eq!(house.ask(&own, None, "GET", "/api/status", "").status, 404, "nothing is there yet");
-    // While somebody holds what tokens are looked up in, whoever has to be looked up waits.
+    // While the token table is locked, unknown tokens wait.
     let locked = thread::scope(|scope| {
         let holding = scope.spawn(|| {
             house.cluster.sql("BEGIN; LOCK TABLE icecore.token; SELECT pg_sleep(4); COMMIT")
@@ -1270,7 +1270,7 @@ fn who_is_not_known_asks_nothing_of_the_database_and_hears_nothing_of_it() {
 
 #[test]
 fn who_is_forgotten_by_either_route_is_gone_with_their_tokens_and_it_is_noted_once() {
-    let house = House::unhurried();
+    let house = TenantServer::without_rate_limit();
     let all = house.token(None, "admin", &[]).1;
     for (user, target) in [("ann", "/api/spaces/ann"), ("ben", "/api/users/ben")] {
         let own = house.token(Some(user), "write", &[]).1;
@@ -1293,7 +1293,7 @@ fn who_is_forgotten_by_either_route_is_gone_with_their_tokens_and_it_is_noted_on
             .filter(|deed| deed["verb"] == "space erase")
             .count();
         assert_eq!(erased, 1, "{audit}");
-        // Whoever writes in their name begins anew, and that stays.
+        // Writing in their name starts an empty memory, which stays.
         assert_eq!(
             house
                 .ask(&all, Some(user), "POST", "/api/events", r#"{"text":"The sea is green"}"#)
@@ -1306,7 +1306,7 @@ fn who_is_forgotten_by_either_route_is_gone_with_their_tokens_and_it_is_noted_on
 
 #[test]
 fn what_is_typed_is_noted_like_what_is_asked() {
-    let house = House::unhurried();
+    let house = TenantServer::without_rate_limit();
     let run = |arguments: &[&str]| {
         let mut command = bare(program());
         command
@@ -1314,7 +1314,7 @@ fn what_is_typed_is_noted_like_what_is_asked() {
             .env("ICECORE_STORE", house.cluster.url())
             .env("USER", "operator")
             .args(arguments);
-        said(command.output().unwrap()).code
+        command_output(command.output().unwrap()).code
     };
     assert_eq!(run(&["remember", "The quokka is called Bo"]), Some(0));
     assert_eq!(run(&["search", "quokka"]), Some(0));

@@ -10,7 +10,7 @@ import { Diff } from '../../ui/diff.tsx';
 import { Select, CopyButton, EmptyState, Section, RequestView } from '../../ui/components.tsx';
 import type { Conversation } from './base-truth.tsx';
 
-type ArtifactVersion = Schema['Kept'];
+type ArtifactVersion = Schema['ArtifactVersion'];
 
 function ArtifactText({ name, of }: { name: string; of: ArtifactVersion }): JSX.Element {
   const artifact = useGet('/api/conversations/{name}/artifacts/{which}', { path: { name, which: `${of.name}@v${of.version}` } });

@@ -159,7 +159,7 @@ function Models({ models }: { models: Health['models'] }): JSX.Element {
 }
 
 function Conflicts({ conflicts, onSettled }: { conflicts: readonly Schema['Conflict'][]; onSettled: () => void }): JSX.Element {
-  const [retracting, setRetracting] = useState<Schema['Entry']>();
+  const [retracting, setRetracting] = useState<Schema['LedgerEntry']>();
   const retraction = useAction(async (id: string) => {
     await post('/api/events/{id}/retract', { path: { id }, body: {} });
     showToast(`${id} retracted`);

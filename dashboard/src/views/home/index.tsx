@@ -117,7 +117,7 @@ function Commitments({ open, reload }: { open: Home['open']; reload: () => void 
 }
 
 function Conflicts({ conflicts, reload }: { conflicts: Home['conflicts']; reload: () => void }): JSX.Element {
-  const keep = useAction(async (kept: Schema['Entry'], all: readonly Schema['Entry'][]) => {
+  const keep = useAction(async (kept: Schema['LedgerEntry'], all: readonly Schema['LedgerEntry'][]) => {
     for (const other of all.filter((one) => one.id !== kept.id)) {
       await post('/api/events/{id}/retract', { path: { id: other.id }, body: { note: `in favour of ${kept.id}` } });
     }

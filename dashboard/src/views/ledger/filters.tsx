@@ -4,7 +4,7 @@ import type { Schema } from '../../lib/api.ts';
 import type { Query } from '../../lib/route.ts';
 import { Tag } from '../../ui/components.tsx';
 
-export type Entry = Schema['Entry'];
+export type Entry = Schema['LedgerEntry'];
 export type EventType = Entry['type'];
 export type Priority = Entry['priority'];
 

@@ -10,7 +10,7 @@ import { Markdown } from '../../ui/markdown.tsx';
 import { Button, Dialog, EmptyState, ErrorBox, Section, RequestView, Table, Tag, showToast } from '../../ui/components.tsx';
 
 type Run = Reply<'/api/runs'>['runs'][number];
-type RollupResult = Schema['Rolled'];
+type RollupResult = Schema['RollupReport'];
 const PAGE = 50;
 
 function runKey(run: Run): string {

@@ -242,6 +242,7 @@ impl ArtifactIndex {
         self.versions.get(name).into_iter().flat_map(BTreeMap::values)
     }
 
+    /// One version of an artifact.
     pub fn get(&self, name: &str, version: u32) -> Option<&ArtifactVersion> {
         self.versions.get(name)?.get(&version)
     }

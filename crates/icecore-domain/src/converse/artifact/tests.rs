@@ -8,8 +8,9 @@ fn ts() -> Moment {
     Moment::parse("2026-02-13T09:30:00+01:00").unwrap().moment
 }
 
-/// One line per candidate: speaker, kind, language, name (`!` if it was given), extent, first line.
-fn told(user: &str, assistant: &str) -> Vec<String> {
+/// One line per candidate: speaker, kind, language, name (`!` if the user named it), extent, first
+/// line.
+fn describe_candidates(user: &str, assistant: &str) -> Vec<String> {
     let tell = |one: &ArtifactCandidate| {
         let name = one.name.clone().unwrap_or_else(|| "?".to_owned());
         let extent = if one.extent == ArtifactExtent::Whole {
@@ -35,7 +36,7 @@ fn told(user: &str, assistant: &str) -> Vec<String> {
 }
 
 fn check(assistant: &str, expected: &[&str]) {
-    assert_eq!(told("", assistant), expected, "\n{assistant}");
+    assert_eq!(describe_candidates("", assistant), expected, "\n{assistant}");
 }
 
 // C11
@@ -220,13 +221,16 @@ fn drafts_are_found_where_they_are_marked() {
         assert_eq!(drafts, expected.as_deref().into_iter().collect::<Vec<_>>(), "\n{assistant}");
     }
     assert_eq!(
-        told("", MAIL),
+        describe_candidates("", MAIL),
         ["assistant draft - moving-our-meeting: Subject: Moving our meeting"]
     );
-    assert_eq!(told(MAIL, ""), ["user draft - moving-our-meeting: Subject: Moving our meeting"]);
+    assert_eq!(
+        describe_candidates(MAIL, ""),
+        ["user draft - moving-our-meeting: Subject: Moving our meeting"]
+    );
     let fenced = format!("```text\n{MAIL}```\n");
     assert_eq!(
-        told("", &fenced),
+        describe_candidates("", &fenced),
         ["assistant draft text moving-our-meeting: Subject: Moving our meeting"]
     );
 }
@@ -541,7 +545,7 @@ fn a_turn_that_is_settled_late_or_in_two_halves_comes_to_the_same() {
 
 // C11
 #[test]
-fn bad_lines_are_told_and_do_no_harm() {
+fn bad_lines_are_reported_and_harmless() {
     let mut talk = Talk::default();
     talk.say("x", &python(SORT));
     let good = talk.lines.trim_end().to_owned();
@@ -609,7 +613,7 @@ fn a_diff_shows_what_changed_and_no_more() {
 }
 
 /// Applies a unified diff to a text.
-fn patched(old: &str, diff: &str) -> String {
+fn apply_patch(old: &str, diff: &str) -> String {
     let old: Vec<&str> = old.split_inclusive('\n').collect();
     let (mut new, mut at) = (String::new(), 0);
     let mut lines = diff.split_inclusive('\n').skip(2).peekable();
@@ -737,7 +741,7 @@ proptest! {
     // C11
     #[test]
     fn a_diff_leads_from_the_old_text_to_the_new(old in "([abcé ]{0,2}\n){0,20}[ab]?", new in "([abcé ]{0,2}\n){0,20}[ab]?") {
-        prop_assert_eq!(patched(&old, &unified_diff(&old, &new, "a", "b")), new);
+        prop_assert_eq!(apply_patch(&old, &unified_diff(&old, &new, "a", "b")), new);
     }
 
     #[test]

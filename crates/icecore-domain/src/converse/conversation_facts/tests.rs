@@ -15,7 +15,7 @@ fn id(number: usize) -> EventId {
     EventId::new(date(2026, 2, 13), u32::try_from(number).unwrap())
 }
 
-fn known(texts: &[&str]) -> Vec<ConversationFact> {
+fn facts_with_texts(texts: &[&str]) -> Vec<ConversationFact> {
     let fact = |(at, text): (usize, &&str)| ConversationFact {
         id: id(at + 1),
         text: (*text).into(),
@@ -32,7 +32,7 @@ fn diff(remove: &[&str], update: &[&str], add: &[&str]) -> FactDiff {
 }
 
 fn check(before: &[&str], diff: &FactDiff, expected: &[&str], notes: usize) {
-    let facts = known(before);
+    let facts = facts_with_texts(before);
     let applied = apply_diff(&facts, diff);
     assert_eq!(facts_after(&facts, &applied.changes), expected, "{diff:?}\n{applied:?}");
     assert_eq!(applied.notes.len(), notes, "{:?}", applied.notes);
@@ -41,7 +41,7 @@ fn check(before: &[&str], diff: &FactDiff, expected: &[&str], notes: usize) {
 // C5 C8
 #[test]
 fn a_turn_that_is_remembered_late_overrules_nothing_newer() {
-    let mut facts = known(&["Editor: Emacs", "Shell: zsh", "User lives in Rome"]);
+    let mut facts = facts_with_texts(&["Editor: Emacs", "Shell: zsh", "User lives in Rome"]);
     facts[0].turn = Some(9);
     facts[2].turn = Some(9);
     let late = diff(&["User lives in Rome"], &["Editor: Vim", "Shell: fish"], &["Terminal: kitty"]);
@@ -58,7 +58,7 @@ fn a_turn_that_is_remembered_late_overrules_nothing_newer() {
 #[test]
 fn a_hard_exception_gets_other_words_only_from_the_person() {
     let (rule, new) = ("Answer language: always German", "Answer language: English");
-    let facts = known(&[rule]);
+    let facts = facts_with_texts(&[rule]);
     for diff in [
         diff(&[], &[new], &[]),
         diff(&[], &[], &[new]),
@@ -162,7 +162,7 @@ fn a_diff_removes_then_updates_then_adds() {
 // C5
 #[test]
 fn what_is_replaced_in_one_diff_is_one_change() {
-    let facts = known(&["Editor: Vim", "Shell: zsh"]);
+    let facts = facts_with_texts(&["Editor: Vim", "Shell: zsh"]);
     let applied = apply_diff(&facts, &diff(&["Editor: Vim"], &[], &["Editor: Emacs"]));
     assert_eq!(
         applied.changes,
@@ -226,7 +226,7 @@ fn a_hard_exception_goes_only_if_it_is_named() {
 
 // C5
 #[test]
-fn floods_and_oddities_are_bounded_and_told() {
+fn too_many_or_odd_diff_entries_are_limited_and_reported() {
     let many: Vec<String> = (0..60).map(|n| format!("Setting q{n}: on")).collect();
     let applied = apply_diff(&[], &FactDiff { add: many, ..FactDiff::default() });
     assert_eq!((applied.changes.len(), applied.notes.len()), (MAX_DIFF_ENTRIES, 1));
@@ -260,7 +260,7 @@ fn whence(turn: u64) -> ChangeSource {
 }
 
 /// The ledger after the drafts of a diff were recorded.
-fn recorded(events: &mut Vec<Event>, diff: &FactDiff, turn: u64) -> AppliedDiff {
+fn record_diff(events: &mut Vec<Event>, diff: &FactDiff, turn: u64) -> AppliedDiff {
     let ledger = Ledger::from_events(events.clone());
     let applied = apply_diff(&facts(&ledger, "c1"), diff);
     for draft in event_drafts(&applied, &ledger, &whence(turn)) {
@@ -282,12 +282,16 @@ fn facts_are_a_view_over_the_ledger() {
         EventDraft::new(moment(), EventType::Fact, Priority::P2, "Another conversation's");
     other.scope = Scope::Conversation("c2".into());
     events.push(other.with_id(id(2)));
-    recorded(
+    record_diff(
         &mut events,
         &diff(&[], &[], &["Editor: Vim", "User prefers tabs", "Shell: zsh", "Never push to main"]),
         1,
     );
-    recorded(&mut events, &diff(&["Shell"], &["Editor: Emacs"], &["We decided to ship in May"]), 2);
+    record_diff(
+        &mut events,
+        &diff(&["Shell"], &["Editor: Emacs"], &["We decided to ship in May"]),
+        2,
+    );
     let ledger = Ledger::from_events(events);
     let now = facts(&ledger, "c1");
     let texts: Vec<&str> = now.iter().map(|fact| fact.text.as_str()).collect();
@@ -320,7 +324,7 @@ fn facts_are_a_view_over_the_ledger() {
 // C9
 #[test]
 fn a_consolidation_is_judged() {
-    let facts = known(&[
+    let facts = facts_with_texts(&[
         "Never deploy on Fridays",
         "User uses Rust",
         "User uses Axum 0.7",
@@ -383,14 +387,19 @@ fn a_consolidation_is_judged() {
     }
     assert!(propose(&[]).is_err());
     assert_eq!(check_consolidation(&[], &[]).unwrap(), AppliedDiff::default());
-    let soft = known(&["it is fine", "all went well here", "talk was pleasant", "mood was good"]);
+    let soft = facts_with_texts(&[
+        "it is fine",
+        "all went well here",
+        "talk was pleasant",
+        "mood was good",
+    ]);
     assert!(check_consolidation(&soft, &["mood was good".into()]).is_err());
 }
 
 // C9
 #[test]
 fn numbers_cannot_change_owners() {
-    let facts = known(&["Python is at 3.12", "Node is at 18"]);
+    let facts = facts_with_texts(&["Python is at 3.12", "Node is at 18"]);
     assert!(
         check_consolidation(&facts, &["Python is at 18 while Node is at 3.12".into()]).is_err()
     );
@@ -400,12 +409,12 @@ fn numbers_cannot_change_owners() {
 // C14
 #[test]
 fn snapshots_are_compared() {
-    let older = known(&["Editor: Vim", "User likes tea", "Shell: zsh", "Same"]);
-    let mut newer = known(&["Editor: Emacs", "x", "y", "Same"]);
+    let older = facts_with_texts(&["Editor: Vim", "User likes tea", "Shell: zsh", "Same"]);
+    let mut newer = facts_with_texts(&["Editor: Emacs", "x", "y", "Same"]);
     newer.remove(2);
     newer.remove(1);
     newer[0].id = id(9);
-    newer.push(ConversationFact { id: id(10), ..known(&["Theme: dark"]).remove(0) });
+    newer.push(ConversationFact { id: id(10), ..facts_with_texts(&["Theme: dark"]).remove(0) });
     let compared = compare_facts(&older, &newer);
     assert_eq!(compared.changed, [("Editor: Vim".to_owned(), "Editor: Emacs".to_owned())]);
     assert_eq!(
@@ -470,7 +479,7 @@ fn base() -> impl Strategy<Value = Vec<ConversationFact>> {
                 "User prefers tabs for Makefile rules".into(),
             ];
             texts.extend(all.into_iter().map(|(key, value)| format!("{key}: {value}")));
-            known(&texts.iter().map(String::as_str).collect::<Vec<_>>())
+            facts_with_texts(&texts.iter().map(String::as_str).collect::<Vec<_>>())
         })
 }
 
@@ -515,7 +524,7 @@ proptest! {
         let mut events: Vec<Event> = Vec::new();
         for (turn, diff) in diffs.iter().enumerate() {
             let before = facts(&Ledger::from_events(events.clone()), "c1");
-            let applied = recorded(&mut events, diff, turn as u64);
+            let applied = record_diff(&mut events, diff, turn as u64);
             let mut wanted = facts_after(&before, &applied.changes);
             let mut now: Vec<String> = facts(&Ledger::from_events(events.clone()), "c1").into_iter().map(|fact| fact.text).collect();
             wanted.sort();
@@ -529,7 +538,7 @@ proptest! {
     fn a_diff_applied_twice_changes_nothing_more(facts in base(), add in prop::collection::vec("[A-Z][a-z]{4,8} [a-z]{4,8}: [a-z]{4,8}", 0..4)) {
         let diff = FactDiff { add, ..FactDiff::default() };
         let once = facts_after(&facts, &apply_diff(&facts, &diff).changes);
-        let again = known(&once.iter().map(String::as_str).collect::<Vec<_>>());
+        let again = facts_with_texts(&once.iter().map(String::as_str).collect::<Vec<_>>());
         let last_of_its_key = apply_diff(&again, &diff);
         let texts = facts_after(&again, &last_of_its_key.changes);
         prop_assert_eq!(texts.len(), once.len());

@@ -143,7 +143,7 @@ fn an_outline_has_headings_and_their_words() {
 
 // C12
 #[test]
-fn changes_are_told_by_section() {
+fn changes_are_reported_by_section() {
     let (aim, budget, risks) =
         (section("Aim", 0, 20), section("Budget", 100, 20), section("Risks", 200, 20));
     let check = |old: &[&str], new: &[&str], expected: &[&str]| {

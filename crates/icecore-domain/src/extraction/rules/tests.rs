@@ -6,7 +6,7 @@ use super::super::testing::piece;
 use super::*;
 
 /// Type, priority and due date of each proposal from a text, one per line.
-fn told(text: &str, origin: Origin) -> String {
+fn describe_proposals(text: &str, origin: Origin) -> String {
     let all = propose(&[piece(text, origin)]);
     let line = |found: &Proposal| {
         let due = found.due.map(|day| format!(" {day}")).unwrap_or_default();
@@ -18,9 +18,12 @@ fn told(text: &str, origin: Origin) -> String {
 fn check(cases: &[(&str, &str)]) {
     let wrong: Vec<String> = cases
         .iter()
-        .filter(|(text, expected)| told(text, Origin::User) != *expected)
+        .filter(|(text, expected)| describe_proposals(text, Origin::User) != *expected)
         .map(|(text, expected)| {
-            format!("{text:?}: expected {expected:?}, found {:?}", told(text, Origin::User))
+            format!(
+                "{text:?}: expected {expected:?}, found {:?}",
+                describe_proposals(text, Origin::User)
+            )
         })
         .collect();
     assert!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), cases.len(), wrong.join("\n"));
@@ -240,11 +243,20 @@ fn everyday_talk_yields_nothing() {
 // L13
 #[test]
 fn only_the_person_and_the_log_are_taken_at_their_word() {
-    assert_eq!(told("[P0] Never deploy on Fridays\nTODO: x y\nDecision: a b", Origin::Tool), "");
-    assert_eq!(told("- 14:02 Never deploy on Fridays", Origin::File), "constraint P1");
-    assert_eq!(told("Never deploy on Fridays. We decided on Postgres.", Origin::Assistant), "");
     assert_eq!(
-        told("[P1] Shop runs on Postgres\nDecision: use pnpm\n**Decision**: no npm\nTODO: write docs", Origin::Assistant).lines().count(),
+        describe_proposals("[P0] Never deploy on Fridays\nTODO: x y\nDecision: a b", Origin::Tool),
+        ""
+    );
+    assert_eq!(
+        describe_proposals("- 14:02 Never deploy on Fridays", Origin::File),
+        "constraint P1"
+    );
+    assert_eq!(
+        describe_proposals("Never deploy on Fridays. We decided on Postgres.", Origin::Assistant),
+        ""
+    );
+    assert_eq!(
+        describe_proposals("[P1] Shop runs on Postgres\nDecision: use pnpm\n**Decision**: no npm\nTODO: write docs", Origin::Assistant).lines().count(),
         4
     );
 }
@@ -344,7 +356,7 @@ proptest! {
         for found in propose(&pieces) {
             prop_assert!(text.contains(&found.quote));
             prop_assert!(found.content.len() <= MAX_CONTENT_BYTES);
-            prop_assert!(found.due.is_none_or(|day| day >= pieces[0].said.day()));
+            prop_assert!(found.due.is_none_or(|day| day >= pieces[0].said_at.day()));
         }
         prop_assert_eq!(propose(&pieces), propose(&pieces));
     }

@@ -18,7 +18,7 @@ const SPACE_BYTES: usize = 512;
 
 /// Search data of a space as of a generation.
 #[derive(Debug, Clone, Default)]
-pub(super) struct CachedPieces<T> {
+pub(in super::super) struct CachedPieces<T> {
     pub generation: i64,
     /// The pieces it was built from, each with its own generation.
     pub pieces: Vec<(i32, i64)>,
@@ -83,7 +83,7 @@ impl CacheLru {
 #[derive(Default)]
 pub(in super::super) struct SearchCache {
     lru: Mutex<CacheLru>,
-    pub(super) reader: Analyzer,
+    pub(in super::super) reader: Analyzer,
 }
 
 impl fmt::Debug for SearchCache {
@@ -97,19 +97,19 @@ impl SearchCache {
         self.lru.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn corpus(&self, space: Uuid) -> Option<CachedPieces<Corpus>> {
+    pub(in super::super) fn corpus(&self, space: Uuid) -> Option<CachedPieces<Corpus>> {
         self.lock_lru().get(space)?.corpus.clone()
     }
 
-    pub(super) fn signs(&self, space: Uuid) -> Option<CachedPieces<Vec<SignVector>>> {
+    pub(in super::super) fn signs(&self, space: Uuid) -> Option<CachedPieces<Vec<SignVector>>> {
         self.lock_lru().get(space)?.signs.clone()
     }
 
-    pub(super) fn put_corpus(&self, space: Uuid, corpus: CachedPieces<Corpus>) {
+    pub(in super::super) fn put_corpus(&self, space: Uuid, corpus: CachedPieces<Corpus>) {
         self.lock_lru().put(space, |shelf| shelf.corpus = Some(corpus));
     }
 
-    pub(super) fn put_signs(&self, space: Uuid, signs: CachedPieces<Vec<SignVector>>) {
+    pub(in super::super) fn put_signs(&self, space: Uuid, signs: CachedPieces<Vec<SignVector>>) {
         self.lock_lru().put(space, |shelf| shelf.signs = Some(signs));
     }
 }
@@ -134,7 +134,7 @@ mod tests {
             spaces.iter().map(|&space| cache.signs(space).is_some()).collect::<Vec<_>>(),
             [true, false, true, false]
         );
-        // The same again takes no more memory.
+        // A repetition takes no more memory.
         let before = cache.lock_lru().bytes;
         cache.put_signs(spaces[2], signs);
         assert_eq!(cache.lock_lru().bytes, before);

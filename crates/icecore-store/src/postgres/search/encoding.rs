@@ -19,19 +19,19 @@ const MAX_ROW_TERM_BYTES: usize = 900_000;
 /// The characters of a tag.
 const TAG_ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 /// The length of a tag.
-pub(super) const TAG_CHARS: i32 = 4;
+pub(in super::super) const TAG_CHARS: i32 = 4;
 
 type SqlResult<T> = Result<T, Box<dyn Error + Sync + Send>>;
 
 /// The prefix of a space's terms. Two spaces may share it: the row of a passage names its space.
-pub(super) fn space_tag(space: Uuid) -> String {
+pub(in super::super) fn space_tag(space: Uuid) -> String {
     let [a, b, c, ..] = space.into_bytes().map(u32::from);
     let bits = a << 16 | b << 8 | c;
     (0..TAG_CHARS).map(|at| char::from(TAG_ALPHABET[(bits >> (6 * at) & 63) as usize])).collect()
 }
 
 /// A term as stored.
-pub(super) fn tag_term(tag: &str, term: &str) -> String {
+pub(in super::super) fn tag_term(tag: &str, term: &str) -> String {
     let end = term
         .char_indices()
         .map(|(at, c)| at + c.len_utf8())
@@ -42,7 +42,7 @@ pub(super) fn tag_term(tag: &str, term: &str) -> String {
 }
 
 /// A `tsquery` for any of these terms.
-pub(super) fn any_of_query(terms: &[String]) -> String {
+pub(in super::super) fn any_of_query(terms: &[String]) -> String {
     let quoted: Vec<String> = terms
         .iter()
         .map(|term| format!("'{}'", term.replace('\\', "\\\\").replace('\'', "''")))
@@ -68,7 +68,7 @@ fn positions(count: u32) -> Vec<u16> {
 
 /// Terms with their counts in a passage, as many as fit a row: a `tsvector`.
 #[derive(Debug, Default)]
-pub(super) struct TermRow {
+pub(in super::super) struct TermRow {
     terms: i32,
     bytes: Vec<u8>,
 }
@@ -116,7 +116,7 @@ impl ToSql for TermRow {
 
 /// Signs as a `bit(384)`.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct SignBits(pub SignVector);
+pub(in super::super) struct SignBits(pub SignVector);
 
 impl ToSql for SignBits {
     fn to_sql(&self, _: &Type, out: &mut BytesMut) -> SqlResult<IsNull> {

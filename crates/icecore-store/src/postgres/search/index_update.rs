@@ -10,11 +10,13 @@ use icecore_domain::rank::corpus::{NO_GROUP, NO_VOICE, PassageRow, ROW_BYTES};
 use icecore_domain::rank::passage::{self, LocatedPassage};
 use icecore_domain::rank::vector::{PackedVector, SignVector};
 
-use super::super::documents::{signed, unsigned};
+use super::super::documents::{to_signed, to_unsigned};
+use super::super::search_index::{
+    PASSAGES_PER_PIECE, SIGNS_PER_PIECE, number_from_column, number_to_column,
+};
 use super::super::{Space, Tx};
 use super::encoding::{SignBits, TermRow, space_tag};
-use super::{PASSAGES_PER_PIECE, SIGNS_PER_PIECE, number_from_column, number_to_column};
-use crate::search_index::{IndexReport, is_searchable};
+use crate::{IndexReport, is_searchable};
 use crate::{Progress, Result};
 
 /// The number of passages to index in one transaction; then other processes get a turn.
@@ -84,7 +86,7 @@ struct PassageBatch {
 }
 
 impl Space {
-    pub(super) async fn index_passages(
+    pub(in super::super) async fn index_passages(
         &self,
         anew: bool,
         progress: Progress<'_>,
@@ -132,7 +134,7 @@ impl Space {
             if is_searchable(&path) {
                 found.push(StaleDocument {
                     path,
-                    length: row.get::<_, Option<i64>>(1).map(unsigned),
+                    length: row.get::<_, Option<i64>>(1).map(to_unsigned),
                 });
             }
         }
@@ -238,7 +240,7 @@ impl Space {
         let paths: Vec<&str> = stale.iter().map(|stale| stale.path.as_str()).collect();
         let grow: Vec<bool> =
             stale.iter().map(|stale| passage::is_append_only(&stale.path)).collect();
-        let rows = tx.query(SQL, &[&self.id, &paths, &grow, &signed(window)]).await?;
+        let rows = tx.query(SQL, &[&self.id, &paths, &grow, &to_signed(window)]).await?;
         let mut found = Vec::with_capacity(rows.len());
         for ((row, stale), grows) in rows.iter().zip(stale).zip(grow) {
             let (version, known): (Option<i64>, Option<i32>) = (row.get(0), row.get(2));
@@ -263,10 +265,10 @@ impl Space {
                 continue;
             }
             let (from, at) =
-                (unsigned(row.get(4)), row.get::<_, Option<i64>>(5).map_or(0, unsigned));
+                (to_unsigned(row.get(4)), row.get::<_, Option<i64>>(5).map_or(0, to_unsigned));
             let bytes: Vec<u8> = row.get::<_, Option<Vec<u8>>>(6).unwrap_or_default();
             let length: i64 = row.get(1);
-            let is_all = at + bytes.len() as u64 >= unsigned(length);
+            let is_all = at + bytes.len() as u64 >= to_unsigned(length);
             let skipped =
                 usize::try_from(from.saturating_sub(at)).unwrap_or(usize::MAX).min(bytes.len());
             let text = &bytes[skipped..];
@@ -376,7 +378,7 @@ impl Space {
                         key,
                         wording: passage.text_hash(),
                         document,
-                        start: signed(read.from + piece.bytes.start as u64),
+                        start: to_signed(read.from + piece.bytes.start as u64),
                         length: i32::try_from(piece.bytes.len()).unwrap_or(i32::MAX),
                         nth: i16::from(piece.nth),
                         terms: TermRow::rows_of(&tag, &terms),
@@ -462,7 +464,7 @@ impl Space {
         let numbers: Vec<i32> = there().filter_map(|(read, _)| read.known).collect();
         let (versions, lengths): (Vec<i64>, Vec<i64>) = there().map(|(_, look)| look).unzip();
         let (bytes, whole): (Vec<i64>, Vec<bool>) =
-            there().map(|(read, _)| (signed(read.upto), read.whole)).unzip();
+            there().map(|(read, _)| (to_signed(read.upto), read.whole)).unzip();
         if !paths.is_empty() {
             tx.execute(
                 TAKEN,
@@ -633,7 +635,10 @@ impl Space {
         Ok(())
     }
 
-    pub(super) async fn write_vectors(&self, vectors: &[(u32, PackedVector)]) -> Result<()> {
+    pub(in super::super) async fn write_vectors(
+        &self,
+        vectors: &[(u32, PackedVector)],
+    ) -> Result<()> {
         const SQL: &str = "WITH given AS (SELECT * FROM unnest($2::integer[], $3::bytea[]) AS given (number, packed)), \
             there AS (SELECT number, passage.key, passage.wording, given.packed FROM icecore.passage JOIN given USING (number) \
                 LEFT JOIN icecore.vector AS known ON known.space_id = $1 AND known.key = passage.key \

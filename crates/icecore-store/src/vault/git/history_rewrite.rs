@@ -12,7 +12,8 @@ use icecore_domain::forget::Scrub;
 use icecore_domain::sanitize;
 
 use super::{
-    NEW_REPOSITORY_DIR, VaultFs, create_new_repository, git_for, head_commit, merge, run_git_ok,
+    NEW_REPOSITORY_DIR, VaultFs, create_new_repository, git_for, head_commit, merge_driver,
+    run_git_ok,
 };
 use crate::{Error, Result, RewriteReport, snapshot_redaction};
 
@@ -20,7 +21,7 @@ use crate::{Error, Result, RewriteReport, snapshot_redaction};
 type PathsByBlob = HashMap<String, BTreeSet<String>>;
 
 fn git_failure(what: &str, why: impl ToString) -> Error {
-    Error::Git { what: what.into(), why: sanitize::one_line(why.to_string().trim()) }
+    Error::git(what.into(), sanitize::one_line(why.to_string().trim()))
 }
 
 /// The changes of one commit: its id, those of its parents, and the new content of each path.
@@ -91,7 +92,7 @@ fn paths_by_blob(commits: &[CommitChanges]) -> PathsByBlob {
 }
 
 /// The number of commits that contain the text, and the number of all.
-pub(super) fn count_containing(root: &Path, scrub: &Scrub) -> Result<(usize, usize)> {
+pub fn count_containing(root: &Path, scrub: &Scrub) -> Result<(usize, usize)> {
     let commits = list_commits(root)?;
     let mut guilty: BTreeSet<String> = BTreeSet::new();
     let blobs = paths_by_blob(&commits);
@@ -128,7 +129,7 @@ pub(super) fn count_containing(root: &Path, scrub: &Scrub) -> Result<(usize, usi
 }
 
 /// Reads these objects one after the other. Fails for an unreadable one, and if git ends early.
-pub(super) fn read_blobs<'a>(
+pub fn read_blobs<'a>(
     root: &Path,
     ids: impl Iterator<Item = &'a String>,
     mut take: impl FnMut(&str, &[u8]),
@@ -171,8 +172,8 @@ pub(super) fn read_blobs<'a>(
 }
 
 /// Rewrites the history and replaces the old repository.
-pub(super) fn rewrite_history(door: &VaultFs, scrub: &Scrub) -> Result<RewriteReport> {
-    let root = door.root();
+pub fn rewrite_history(vault_fs: &VaultFs, scrub: &Scrub) -> Result<RewriteReport> {
+    let root = vault_fs.root();
     if head_commit(root)?.is_none() {
         return Ok(RewriteReport::default());
     }
@@ -181,10 +182,10 @@ pub(super) fn rewrite_history(door: &VaultFs, scrub: &Scrub) -> Result<RewriteRe
         .to_owned();
     let commits = list_commits(root)?;
     let blobs = paths_by_blob(&commits);
-    let apart = door.private(NEW_REPOSITORY_DIR);
+    let apart = vault_fs.private(NEW_REPOSITORY_DIR);
     let outcome = (|| {
-        let folder = create_new_repository(door, &apart)?;
-        merge::copy_remotes(root, &folder)?;
+        let folder = create_new_repository(vault_fs, &apart)?;
+        merge_driver::copy_remotes(root, &folder)?;
         let mut export = git_for(root, &root.join(".git"));
         let arguments = [
             "fast-export",
@@ -233,11 +234,11 @@ pub(super) fn rewrite_history(door: &VaultFs, scrub: &Scrub) -> Result<RewriteRe
                 return Err(git_failure(arguments[0], String::from_utf8_lossy(&output.stderr)));
             }
         }
-        door.swap_repository(&folder)?;
+        vault_fs.swap_repository(&folder)?;
         Ok(RewriteReport { snapshots: commits.len(), files })
     })();
     // After the swap, this folder holds the old repository with everything to be forgotten.
-    let discarded = door.remove_own_folder(&apart);
+    let discarded = vault_fs.remove_own_folder(&apart);
     outcome.and_then(|rewritten| discarded.map(|()| rewritten))
 }
 

@@ -1,45 +1,34 @@
-//! Merges the vaults of two machines, and registers the merge driver for a person's own `git pull`.
+//! Merges the vaults of two machines.
 //!
 //! git never writes a file of the vault here. The result of each file is computed from three
 //! commits, in memory. Then a journal names the two sides, the files are replaced one by one, and
 //! the merge waits for the next commit. If a process dies after the journal was written, the next
 //! one completes the merge: it recognizes files that are in place already, and merges what others
 //! wrote into a file meanwhile with the result.
-//!
-//! The driver is assigned in `.git/info/attributes`, not in the `.gitattributes` that a clone gets:
-//! where a file names a driver that is not set up, git merges line by line, which would damage a
-//! ledger. A clone without the setup refuses to merge instead.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
-use std::io;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use icecore_domain::forget::{FileFate, Tombstones};
 use icecore_domain::layout::{self, DocPath};
-use icecore_domain::merge::{self, MergeInput, MergedFile};
 use icecore_domain::page::PageKey;
 use icecore_domain::sanitize;
 use icecore_domain::secrets::MarkerKey;
 
 use super::super::vault_fs::{Expected, MAX_WRITE_ATTEMPTS, io_error};
-use super::history_rewrite::read_blobs;
+use super::merge_driver::{is_shared, register_driver};
+use super::merge_plan::{FileMerge, MergePlan, is_ledger_file, merge_file, path_state, plan_merge};
 use super::{
-    OWNERSHIP_SETTING, VaultFs, WriteLock, git_error, git_for, git_output, head_commit, run_git,
-    run_git_locked, run_git_ok, vet_repository, vet_settings,
+    VaultFs, WriteLock, git_error, git_for, git_output, head_commit, run_git, run_git_locked,
+    run_git_ok, vet_repository,
 };
 use crate::{
-    ContentVersion, Divergence, Error, MARKER_KEY, MERGE_NOTE_PREFIX, MergeOutcome,
+    ContentVersion, Divergence, Error, ErrorKind, MARKER_KEY, MERGE_NOTE_PREFIX, MergeOutcome,
     RESOLVED_MERGE_NOTE, Result, UnfinishedMerge,
 };
 
-/// git's name of the driver.
-const DRIVER_SETTING: &str = "merge.icecore.driver";
-const DRIVER_NAME_SETTING: &str = "merge.icecore.name";
-/// The line that assigns all files to the driver.
-const ATTRIBUTES_LINE: &str = "* merge=icecore";
 /// The private file that names the two sides while files are replaced.
 const JOURNAL_FILE: &str = "merge-journal";
 /// Shown while the journal exists.
@@ -49,158 +38,16 @@ const INTERRUPTED_MERGE_MESSAGE: &str =
 /// The author of our snapshots.
 const COMMITTER_EMAIL: &str = "icecore@localhost";
 
-/// The driver command, which git runs in a shell.
-fn driver_command() -> String {
-    let program = std::env::current_exe()
-        .ok()
-        .and_then(|path| path.to_str().map(str::to_owned))
-        .unwrap_or_else(|| "icecore".into());
-    format!("'{}' merge-driver %O %A %B %P", program.replace('\'', r"'\''"))
-}
-
-/// Registers the driver in the repository at `folder`; whether anything was missing.
-pub(super) fn register_driver(door: &VaultFs, folder: &Path) -> Result<bool> {
-    let config = folder.join("config");
-    let path = config.to_string_lossy().into_owned();
-    let mut changed = false;
-    for (key, value) in [
-        (
-            DRIVER_NAME_SETTING,
-            "icecore: every line once, what was forgotten stays forgotten".to_owned(),
-        ),
-        (DRIVER_SETTING, driver_command()),
-    ] {
-        let file = ["config", "--file", path.as_str(), "--no-includes"];
-        let known = git_output(
-            super::git_command(door.root())
-                .env("GIT_DIR", "/dev/null")
-                .args(file)
-                .args(["--get", key]),
-            &file,
-        )?;
-        if known.status.success() && String::from_utf8_lossy(&known.stdout).trim_end() == value {
-            continue;
-        }
-        let set = git_output(
-            super::git_command(door.root()).env("GIT_DIR", "/dev/null").args(file).args([
-                "--replace-all",
-                key,
-                &value,
-            ]),
-            &file,
-        )?;
-        if !set.status.success() {
-            return Err(Error::Git {
-                what: "config".into(),
-                why: sanitize::one_line(String::from_utf8_lossy(&set.stderr).trim()),
-            });
-        }
-        changed = true;
-    }
-    let place = attributes_path(folder);
-    let known = std::fs::read_to_string(&place).unwrap_or_default();
-    if !known.lines().any(|line| line.trim() == ATTRIBUTES_LINE) {
-        let ended =
-            if known.is_empty() || known.ends_with('\n') { known } else { format!("{known}\n") };
-        door.write_git_file(&place, format!("{ended}{ATTRIBUTES_LINE}\n").as_bytes())?;
-        changed = true;
-    }
-    Ok(changed)
-}
-
-fn attributes_path(folder: &Path) -> PathBuf {
-    folder.join("info").join("attributes")
-}
-
-/// Copies the remotes of a repository to the one that replaces it.
-pub(super) fn copy_remotes(root: &Path, folder: &Path) -> Result<()> {
-    let (old, new) = (root.join(".git/config"), folder.join("config"));
-    let (old, new) = (old.to_string_lossy().into_owned(), new.to_string_lossy().into_owned());
-    let list = ["config", "--file", old.as_str(), "--no-includes", "--list", "-z"];
-    let listed =
-        git_output(super::git_command(root).env("GIT_DIR", "/dev/null").args(list), &list)?;
-    for entry in String::from_utf8_lossy(&listed.stdout).split('\0') {
-        let Some((key, value)) = entry.split_once('\n') else { continue };
-        if key.starts_with("remote.") || key.starts_with("branch.") {
-            let add = ["config", "--file", new.as_str(), "--no-includes", "--add", key, value];
-            git_output(super::git_command(root).env("GIT_DIR", "/dev/null").args(add), &add)?;
-        }
-    }
-    Ok(())
-}
-
-/// What is visible of a repository without running git: whether it is ours, has the driver, and is
-/// shared with other machines.
-struct RepositoryState {
-    ours: bool,
-    driver: bool,
-    shared: bool,
-}
-
-fn read_repository_state(root: &Path) -> Option<RepositoryState> {
-    let folder = root.join(".git");
-    let config = std::fs::read_to_string(folder.join("config")).ok()?;
-    let (mut section, mut seen) =
-        (String::new(), RepositoryState { ours: false, driver: false, shared: false });
-    let mine = OWNERSHIP_SETTING.rsplit_once('.');
-    for line in config.lines().map(str::trim) {
-        if let Some(name) = line.strip_prefix('[') {
-            section = name.trim_end_matches(']').to_ascii_lowercase();
-            seen.shared |= section.starts_with("remote ");
-        }
-        let key = line.split('=').next().unwrap_or_default().trim().to_ascii_lowercase();
-        seen.ours |= mine.is_some_and(|(of, name)| section == of && key == name);
-        seen.driver |= section == "merge \"icecore\"" && key == "driver";
-    }
-    // A fetch without a named remote also means another machine.
-    seen.shared |= folder.join("FETCH_HEAD").exists();
-    let given = std::fs::read_to_string(attributes_path(&folder)).unwrap_or_default();
-    seen.driver &= given.lines().any(|line| line.trim() == ATTRIBUTES_LINE);
-    Some(seen)
-}
-
-/// Whether the repository knows another machine's.
-pub(super) fn is_shared(root: &Path) -> bool {
-    read_repository_state(root).is_some_and(|seen| seen.shared)
-}
-
-/// The missing setup of this clone, if any.
-pub(super) fn missing_setup(root: &Path) -> Option<String> {
-    let seen = read_repository_state(root)?;
-    (seen.shared && !seen.ours).then(|| {
-        format!(
-            "this clone is not set up: icecore keeps no snapshots here and git refuses to merge. Run `icecore init {}`, then merge again",
-            root.display()
-        )
-    })
-}
-
-/// The steps a person must take before two machines can use the vault.
-pub(super) fn setup_hints(root: &Path) -> Vec<String> {
-    let Some(seen) = read_repository_state(root) else { return Vec::new() };
-    let mut wants: Vec<String> = missing_setup(root).into_iter().collect();
-    if seen.shared && seen.ours && !seen.driver {
-        wants
-            .push("git has no merge driver for memory files here, so it refuses to merge. Run `icecore doctor --fix`, then merge again".into());
-    }
-    if root.join(".git/MERGE_HEAD").exists() {
-        wants.push(
-            "a merge is not completed. `icecore merge` completes it if it has no open conflicts; `git merge --abort` undoes it".into(),
-        );
-    }
-    wants
-}
-
 /// Whether git is in the middle of an operation, other than a merge, that the next `git commit`
 /// ends.
-pub(super) fn has_pending_operation(root: &Path) -> bool {
+pub fn has_pending_operation(root: &Path) -> bool {
     const OPERATION_FILES: &[&str] =
         &["CHERRY_PICK_HEAD", "REVERT_HEAD", "SQUASH_MSG", "rebase-merge", "rebase-apply"];
     OPERATION_FILES.iter().any(|name| root.join(".git").join(name).symlink_metadata().is_ok())
 }
 
 /// The commits that the next commit will merge, without those that are merged already.
-pub(super) fn pending_merge_heads(root: &Path) -> Result<Vec<String>> {
+pub fn pending_merge_heads(root: &Path) -> Result<Vec<String>> {
     let text = std::fs::read_to_string(root.join(".git/MERGE_HEAD")).unwrap_or_default();
     let mut heads = Vec::new();
     for commit in text
@@ -217,16 +64,16 @@ pub(super) fn pending_merge_heads(root: &Path) -> Result<Vec<String>> {
 }
 
 /// Removes the state files of a committed merge.
-pub(super) fn clear_merge_state(door: &VaultFs) -> Result<()> {
+pub fn clear_merge_state(vault_fs: &VaultFs) -> Result<()> {
     // MERGE_HEAD decides, so it goes last.
     for name in ["MERGE_MODE", "MERGE_MSG", "AUTO_MERGE", "MERGE_HEAD"] {
-        door.remove_git_file(&door.root().join(".git").join(name))?;
+        vault_fs.remove_git_file(&vault_fs.root().join(".git").join(name))?;
     }
     Ok(())
 }
 
 /// Files with unresolved conflicts.
-pub(super) fn unmerged_files(root: &Path) -> Result<Vec<String>> {
+pub fn unmerged_files(root: &Path) -> Result<Vec<String>> {
     if !root.join(".git/MERGE_HEAD").exists()
         && !root.join(".git/rebase-merge").exists()
         && !root.join(".git/CHERRY_PICK_HEAD").exists()
@@ -243,23 +90,23 @@ pub(super) fn unmerged_files(root: &Path) -> Result<Vec<String>> {
 }
 
 /// Fails while a merge is open: a commit now would contain only one side of it.
-pub(super) fn check_no_open_merge(door: &VaultFs) -> Result<()> {
-    if door.read_journal(JOURNAL_FILE)?.is_some() {
-        return Err(Error::UnresolvedMerge(INTERRUPTED_MERGE_MESSAGE.into()));
+pub fn check_no_open_merge(vault_fs: &VaultFs) -> Result<()> {
+    if vault_fs.read_journal(JOURNAL_FILE)?.is_some() {
+        return Err(Error::unresolved_merge(INTERRUPTED_MERGE_MESSAGE.into()));
     }
-    let open = unmerged_files(door.root())?;
+    let open = unmerged_files(vault_fs.root())?;
     let Some(first) = open.first() else { return Ok(()) };
-    Err(Error::UnresolvedMerge(format!(
+    Err(Error::unresolved_merge(format!(
         "a merge has unresolved conflicts in {}, the first in {first}. `git merge --abort` undoes it, and `icecore merge` merges in another way",
         if open.len() == 1 { "a file".into() } else { format!("{} files", open.len()) }
     )))
 }
 
 /// The other side and the lines that decide which ids it used.
-pub(super) fn find_divergence(root: &Path, other: Option<&str>) -> Result<Divergence> {
+pub fn find_divergence(root: &Path, other: Option<&str>) -> Result<Divergence> {
     vet_repository(root)?;
     let ours = head_commit(root)?.ok_or_else(|| {
-        Error::NoSnapshots("there is no snapshot yet, so there is nothing to merge with; `icecore snapshot` creates one".into())
+        Error::no_snapshots("there is no snapshot yet, so there is nothing to merge with; `icecore snapshot` creates one".into())
     })?;
     let commit = |name: &str| -> Result<Option<String>> {
         let found = run_git(
@@ -280,14 +127,14 @@ pub(super) fn find_divergence(root: &Path, other: Option<&str>) -> Result<Diverg
         None => upstream_branch(root)?,
     };
     let theirs = commit(&name)?.ok_or_else(|| {
-        Error::NoSnapshots(format!(
+        Error::no_snapshots(format!(
             "there is no commit `{}` here. Run `git fetch` to get what the other machine has pushed",
             sanitize::one_line(&name)
         ))
     })?;
     let base = run_git(root, &["merge-base", &ours, &theirs], None)?;
     if !base.status.success() {
-        return Err(Error::ForeignRepository(format!(
+        return Err(Error::foreign_repository(format!(
             "`{}` and this vault have no common history. Clone one and `icecore import` the other",
             sanitize::one_line(&name)
         )));
@@ -358,7 +205,7 @@ fn upstream_branch(root: &Path) -> Result<String> {
     let branch = asked(&["symbolic-ref", "--quiet", "--short", "HEAD"])?;
     match (remotes.lines().collect::<Vec<_>>().as_slice(), branch) {
         ([remote], Some(branch)) => Ok(format!("{remote}/{branch}")),
-        _ => Err(Error::NoSnapshots(
+        _ => Err(Error::no_snapshots(
             "name the branch to merge, such as `icecore merge origin/main`".into(),
         )),
     }
@@ -367,7 +214,7 @@ fn upstream_branch(root: &Path) -> Result<String> {
 /// The key of the other side, if git reaches it as a folder of this machine. Only a file that
 /// belongs to the vault's owner and that nobody else can read counts: with the key one can test
 /// guesses of hidden secrets.
-pub(super) fn other_marker_key(root: &Path, fork: &Divergence) -> Option<MarkerKey> {
+pub fn other_marker_key(root: &Path, fork: &Divergence) -> Option<MarkerKey> {
     let (remote, _) = fork.name.split_once('/')?;
     let told =
         run_git(root, &["config", "--local", "--get", &format!("remote.{remote}.url")], None)
@@ -379,11 +226,13 @@ pub(super) fn other_marker_key(root: &Path, fork: &Divergence) -> Option<MarkerK
     if !address.starts_with(['/', '.']) {
         return None;
     }
-    let door = VaultFs::new(root.join(address));
-    let (ours, theirs) =
-        (std::fs::metadata(root).ok()?, std::fs::symlink_metadata(door.private(MARKER_KEY)).ok()?);
+    let vault_fs = VaultFs::new(root.join(address));
+    let (ours, theirs) = (
+        std::fs::metadata(root).ok()?,
+        std::fs::symlink_metadata(vault_fs.private(MARKER_KEY)).ok()?,
+    );
     let alone = theirs.is_file() && theirs.uid() == ours.uid() && theirs.mode() & 0o077 == 0;
-    if alone { door.read_marker_key().ok().flatten() } else { None }
+    if alone { vault_fs.read_marker_key().ok().flatten() } else { None }
 }
 
 /// The two sides of a merge whose files are being replaced.
@@ -394,8 +243,8 @@ struct MergeJournal {
 }
 
 impl MergeJournal {
-    fn read(door: &VaultFs) -> Result<Option<Self>> {
-        let Some(text) = door.read_journal(JOURNAL_FILE)? else { return Ok(None) };
+    fn read(vault_fs: &VaultFs) -> Result<Option<Self>> {
+        let Some(text) = vault_fs.read_journal(JOURNAL_FILE)? else { return Ok(None) };
         let mut lines = text.lines();
         match (lines.next(), lines.next(), lines.next()) {
             (Some(ours), Some(theirs), Some(name)) => {
@@ -403,8 +252,8 @@ impl MergeJournal {
             }
             // It is written atomically, so another program changed it.
             _ => {
-                let place = door.private(JOURNAL_FILE);
-                Err(Error::UnresolvedMerge(format!(
+                let place = vault_fs.private(JOURNAL_FILE);
+                Err(Error::unresolved_merge(format!(
                     "{} cannot be read; remove it, then `icecore merge` starts again",
                     place.display()
                 )))
@@ -412,254 +261,46 @@ impl MergeJournal {
         }
     }
 
-    fn write(&self, door: &VaultFs, held: &WriteLock) -> Result<()> {
-        door.write_journal(
-            held,
+    fn write(&self, vault_fs: &VaultFs, lock: &WriteLock) -> Result<()> {
+        vault_fs.write_journal(
+            lock,
             JOURNAL_FILE,
             &format!("{}\n{}\n{}\n", self.ours, self.theirs, sanitize::one_line(&self.name)),
         )
     }
 }
 
-/// A file that changes: its content in our commit and in the merge. `None` where it does not exist.
-struct FileMerge {
-    path: DocPath,
-    ours: Option<Vec<u8>>,
-    merged: Option<Vec<u8>>,
-}
-
-/// What is at a path: whether it is a link, and the link's target or the file's bytes.
-type PathState = Option<(bool, Vec<u8>)>;
-
-/// A path that cannot be a vault file and that only the other machine changed: git checks it out.
-struct ForeignPath {
-    path: Vec<u8>,
-    ours: PathState,
-    theirs: PathState,
-}
-
-/// Mode and object id of each path of a commit. Paths are bytes, because not all are valid text.
-type CommitTree = BTreeMap<Vec<u8>, (String, String)>;
-
-/// The computed result of a merge.
-#[derive(Default)]
-struct MergePlan {
-    base: String,
-    files: Vec<FileMerge>,
-    taken: Vec<ForeignPath>,
-    /// Files that a person must resolve, with the reason.
-    open: Vec<(Vec<u8>, String)>,
-    /// Whether one of them has conflicting memory lines or must never be in a vault.
-    refused: bool,
-    /// The trees of the base, ours and theirs.
-    trees: [CommitTree; 3],
-}
-
-impl MergePlan {
-    /// The files that a person must resolve, for display.
-    fn open_files(&self) -> Vec<(String, Option<String>)> {
-        self.open
-            .iter()
-            .map(|(path, why)| {
-                (sanitize::one_line(&String::from_utf8_lossy(path)), Some(why.clone()))
-            })
-            .collect()
-    }
-}
-
-/// Every file of a commit.
-fn read_tree(root: &Path, commit: &str) -> Result<CommitTree> {
-    let listed = run_git_ok(root, &["ls-tree", "-r", "-z", "--full-tree", commit], None)?;
-    let entry = |line: &[u8]| {
-        let at = memchr::memchr(b'\t', line)?;
-        let mut words = std::str::from_utf8(&line[..at]).ok()?.split(' ');
-        let (mode, id) = (words.next()?, words.nth(1)?);
-        Some((line[at + 1..].to_vec(), (mode.to_owned(), id.to_owned())))
-    };
-    Ok(listed.split(|byte| *byte == 0).filter_map(entry).collect())
-}
-
-/// Whether git itself refuses such a name, on any system.
-fn is_git_reserved(name: &[u8]) -> bool {
-    let name: String = name
-        .iter()
-        .filter(|byte| byte.is_ascii_graphic())
-        .map(|byte| char::from(byte.to_ascii_lowercase()))
-        .collect();
-    let is_git = |rest: &str| !rest.starts_with(|c: char| c.is_ascii_alphanumeric());
-    [".", "..", ".gitmodules"].contains(&name.as_str())
-        || name.starts_with("git~")
-        || name.strip_prefix(".git").is_some_and(is_git)
-}
-
-/// Computes the result for every file. It depends only on the three commits, so that a repetition
-/// gives the same.
-fn plan_merge(door: &VaultFs, held: &WriteLock, ours: &str, theirs: &str) -> Result<MergePlan> {
-    let root = door.root();
-    let base = String::from_utf8_lossy(&run_git_ok(root, &["merge-base", ours, theirs], None)?)
-        .trim()
-        .to_owned();
-    let trees = [read_tree(root, &base)?, read_tree(root, ours)?, read_tree(root, theirs)?];
-    let [before, here, there] = &trees;
-    let is_changed = |path: &&Vec<u8>| {
-        there.get(*path) != before.get(*path) && there.get(*path) != here.get(*path)
-    };
-    let changed: BTreeSet<&Vec<u8>> =
-        before.keys().chain(there.keys()).filter(is_changed).collect();
-    let is_link = |(mode, _): &(String, String)| mode == "120000";
-    let is_repository = |(mode, _): &(String, String)| mode == "160000";
-    let mut wanted: BTreeSet<&String> = BTreeSet::new();
-    for path in changed.iter().copied().chain([&layout::FORGOTTEN.as_bytes().to_vec()]) {
-        let entries =
-            trees.iter().filter_map(|tree| tree.get(path)).filter(|entry| !is_repository(entry));
-        wanted.extend(entries.map(|(_, id)| id));
-    }
-    let mut contents: BTreeMap<String, Vec<u8>> = BTreeMap::new();
-    read_blobs(root, wanted.into_iter(), |id, bytes| {
-        drop(contents.insert(id.to_owned(), bytes.to_vec()))
-    })?;
-    let content = |tree: &CommitTree, path: &[u8]| {
-        tree.get(path).and_then(|(_, id)| contents.get(id)).cloned()
-    };
-    // Lines of the other side cannot bring back what was forgotten here.
-    let stones =
-        Tombstones::parse(&content(here, layout::FORGOTTEN.as_bytes()).unwrap_or_default());
-    let mut plan = MergePlan { base, ..MergePlan::default() };
-    for path in changed {
-        let entries = trees.each_ref().map(|tree| tree.get(path));
-        if entries.into_iter().flatten().any(is_repository)
-            || path.split(|byte| *byte == b'/').any(is_git_reserved)
-        {
-            plan.open.push((
-                path.clone(),
-                "cannot be a file of a vault, and the other machine changed it".into(),
-            ));
-            plan.refused = true;
-            continue;
-        }
-        let [first, here_entry, there_entry] = entries;
-        let document = std::str::from_utf8(path).ok().and_then(|path| path.parse::<DocPath>().ok());
-        let has_link = [here_entry, there_entry].into_iter().flatten().any(is_link);
-        let Some(document) = document.filter(|_| !has_link) else {
-            let standing = |tree, entry: Option<&_>| {
-                entry.and_then(|entry| Some((is_link(entry), content(tree, path)?)))
-            };
-            // A link in place of a file hides its content.
-            let is_other_kind = here_entry
-                .zip(there_entry)
-                .is_some_and(|(here, there)| is_link(here) != is_link(there));
-            if here_entry == first && !is_other_kind {
-                let (ours, theirs) = (standing(here, here_entry), standing(there, there_entry));
-                plan.taken.push(ForeignPath { path: path.clone(), ours, theirs });
-            } else {
-                plan.open.push((
-                    path.clone(),
-                    "is not a file of the vault, and both machines changed it".into(),
-                ));
-            }
-            continue;
-        };
-        let [base, ours, theirs] = trees.each_ref().map(|tree| content(tree, path));
-        let only_theirs = here_entry.map(|(_, id)| id) == first.map(|(_, id)| id);
-        let path = document.as_str();
-        let merged = if only_theirs {
-            Ok(theirs.clone())
-        } else {
-            merge_file(door, held, path, [&base, &ours, &theirs], true)?
-        };
-        match merged {
-            Ok(merged) => {
-                let merged = merged.map(|bytes| match stones.scrub().fate(path, &bytes) {
-                    FileFate::Changed { bytes, .. } if !only_theirs => bytes,
-                    _ => bytes,
-                });
-                plan.files.push(FileMerge { path: document, ours, merged });
-            }
-            Err(why) => {
-                plan.refused |= path.ends_with(".jsonl");
-                plan.open.push((path.into(), why));
-            }
-        }
-    }
-    // The ledger first: while it is not replaced, no other file is, and the ids depend on it.
-    plan.files.sort_by_key(|file| file.path.as_str() != layout::LEDGER);
-    plan.trees = trees;
-    Ok(plan)
-}
-
-/// The merged content of a file, or the reason why a person must resolve it.
-fn merge_file(
-    door: &VaultFs,
-    held: &WriteLock,
-    path: &str,
-    [base, ours, theirs]: [&Option<Vec<u8>>; 3],
-    adopted: bool,
-) -> Result<std::result::Result<Option<Vec<u8>>, String>> {
-    let bytes = |side: &'_ Option<Vec<u8>>| side.clone().unwrap_or_default();
-    let (base, here, there) = (bytes(base), bytes(ours), bytes(theirs));
-    let is_gone = ours.is_none() || theirs.is_none();
-    match merge::merge_file(path, MergeInput { base: &base, ours: &here, theirs: &there }, adopted)
-    {
-        Ok(MergedFile::Whole(bytes)) => Ok(Ok((!bytes.is_empty() || !is_gone).then_some(bytes))),
-        Ok(MergedFile::ByLines) if is_gone => {
-            Ok(Err("was changed on one machine and removed on the other".into()))
-        }
-        Ok(MergedFile::ByLines) => {
-            let place = |bytes: &[u8]| door.create_temporary(held, bytes);
-            let (base, ours, theirs) = (place(&base)?, place(&here)?, place(&there)?);
-            let merged = merge_lines(&base, &ours, &theirs);
-            for temporary in [base, ours, theirs] {
-                door.remove_git_file(&temporary)?;
-            }
-            Ok(merged?.map(Some).ok_or_else(|| "both machines changed the same lines".into()))
-        }
-        Err(clash) => Ok(Err(clash.to_string())),
-    }
-}
-
-/// Merges lines if they do not conflict: conflict markers are never written to memory files.
-pub fn merge_lines(base: &Path, ours: &Path, theirs: &Path) -> Result<Option<Vec<u8>>> {
-    let arguments = ["merge-file", "-p", "-q"];
-    let folder = ours.parent().unwrap_or_else(|| Path::new("."));
-    let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
-    let absolute = |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-    let mut git = super::git_command(folder);
-    let merged =
-        git_output(git.args(arguments).args([ours, base, theirs].map(absolute)), &arguments)?;
-    Ok(merged.status.success().then_some(merged.stdout))
-}
-
 /// Merges the other side, up to the commit, which the next snapshot makes. If memory lines
 /// conflict, nothing changes.
-pub(super) fn merge(door: &VaultFs, fork: &Divergence) -> Result<MergeOutcome> {
-    let root = door.root();
+pub fn merge(vault_fs: &VaultFs, fork: &Divergence) -> Result<MergeOutcome> {
+    let root = vault_fs.root();
     vet_repository(root)?;
-    let held = door.lock()?;
-    door.remove_stale_git_locks(&held, false)?;
-    register_driver(door, &root.join(".git"))?;
+    let held = vault_fs.lock()?;
+    vault_fs.remove_stale_git_locks(&held, false)?;
+    register_driver(vault_fs, &root.join(".git"))?;
     let ours = head_commit(root)?.ok_or_else(|| {
-        Error::NoSnapshots("there is no snapshot yet, so there is nothing to merge with".into())
+        Error::no_snapshots("there is no snapshot yet, so there is nothing to merge with".into())
     })?;
     let journal = MergeJournal { ours, theirs: fork.commit.clone(), name: fork.name.clone() };
-    let plan = plan_merge(door, &held, &journal.ours, &journal.theirs)?;
+    let plan = plan_merge(vault_fs, &held, &journal.ours, &journal.theirs)?;
     if plan.refused {
         return Ok(MergeOutcome::Conflicted { files: plan.open_files(), left: false });
     }
-    apply_plan(door, &held, &journal, plan)
+    apply_plan(vault_fs, &held, &journal, plan)
 }
 
 /// Completes a merge whose files were being replaced.
-pub(super) fn resume_merge(door: &VaultFs) -> Result<Option<MergeOutcome>> {
-    if door.read_journal(JOURNAL_FILE)?.is_none() {
+pub fn resume_merge(vault_fs: &VaultFs) -> Result<Option<MergeOutcome>> {
+    if vault_fs.read_journal(JOURNAL_FILE)?.is_none() {
         return Ok(None);
     }
-    let root = door.root();
+    let root = vault_fs.root();
     vet_repository(root)?;
-    let held = door.lock()?;
-    door.remove_stale_git_locks(&held, false)?;
-    let Some(journal) = MergeJournal::read(door)? else { return Ok(None) };
-    let plan = plan_merge(door, &held, &journal.ours, &journal.theirs)?;
-    apply_plan(door, &held, &journal, plan).map(Some)
+    let held = vault_fs.lock()?;
+    vault_fs.remove_stale_git_locks(&held, false)?;
+    let Some(journal) = MergeJournal::read(vault_fs)? else { return Ok(None) };
+    let plan = plan_merge(vault_fs, &held, &journal.ours, &journal.theirs)?;
+    apply_plan(vault_fs, &held, &journal, plan).map(Some)
 }
 
 /// What to do with a file.
@@ -672,8 +313,8 @@ enum MergeStep {
 }
 
 /// Compares the current state of a file with its result.
-fn next_step(door: &VaultFs, held: &WriteLock, file: &FileMerge) -> Result<MergeStep> {
-    let now = door.read(&file.path)?;
+fn next_step(vault_fs: &VaultFs, lock: &WriteLock, file: &FileMerge) -> Result<MergeStep> {
+    let now = vault_fs.read(&file.path)?;
     let known = Expected::Content(ContentVersion::of(now.as_deref()));
     if now == file.merged {
         return Ok(MergeStep::Nothing);
@@ -682,18 +323,26 @@ fn next_step(door: &VaultFs, held: &WriteLock, file: &FileMerge) -> Result<Merge
         return Ok(MergeStep::Replace(file.merged.clone(), known));
     }
     // Others have written since: their changes are merged on top.
-    Ok(match merge_file(door, held, file.path.as_str(), [&file.ours, &now, &file.merged], false)? {
-        Ok(merged) if merged == now => MergeStep::Nothing,
-        Ok(merged) => MergeStep::Replace(merged, known),
-        Err(why) => MergeStep::Leave(why),
-    })
+    Ok(
+        match merge_file(
+            vault_fs,
+            lock,
+            file.path.as_str(),
+            [&file.ours, &now, &file.merged],
+            false,
+        )? {
+            Ok(merged) if merged == now => MergeStep::Nothing,
+            Ok(merged) => MergeStep::Replace(merged, known),
+            Err(why) => MergeStep::Leave(why),
+        },
+    )
 }
 
 /// Replaces a file. Merges what others save until then. Returns the reason if the file stays as it
 /// is.
 fn replace_file(
-    door: &VaultFs,
-    held: &WriteLock,
+    vault_fs: &VaultFs,
+    lock: &WriteLock,
     file: &FileMerge,
     mut step: MergeStep,
 ) -> Result<Option<String>> {
@@ -702,22 +351,22 @@ fn replace_file(
             MergeStep::Nothing => return Ok(None),
             MergeStep::Leave(why) => return Ok(Some(why.clone())),
             MergeStep::Replace(Some(bytes), known) => {
-                door.replace_if(held, &file.path, bytes, known)
+                vault_fs.replace_if(lock, &file.path, bytes, known)
             }
-            MergeStep::Replace(None, known) => door.remove_if(held, &file.path, known),
+            MergeStep::Replace(None, known) => vault_fs.remove_if(lock, &file.path, known),
         };
         match put {
-            Err(Error::Conflict { .. }) => step = next_step(door, held, file)?,
+            Err(Error { kind: ErrorKind::Conflict, .. }) => step = next_step(vault_fs, lock, file)?,
             other => return other.map(|()| None),
         }
     }
-    Err(Error::Conflict { what: file.path.to_string() })
+    Err(Error::conflict(file.path.to_string()))
 }
 
 /// Replaces every file and leaves the merge for the next commit.
 fn apply_plan(
-    door: &VaultFs,
-    held: &WriteLock,
+    vault_fs: &VaultFs,
+    lock: &WriteLock,
     journal: &MergeJournal,
     mut plan: MergePlan,
 ) -> Result<MergeOutcome> {
@@ -725,7 +374,7 @@ fn apply_plan(
     let mut steps = plan
         .files
         .iter()
-        .map(|file| next_step(door, held, file))
+        .map(|file| next_step(vault_fs, lock, file))
         .collect::<Result<Vec<_>>>()?
         .into_iter();
     let is_ledger_left = plan
@@ -734,13 +383,13 @@ fn apply_plan(
         .zip(steps.as_slice())
         .any(|(file, step)| is_ledger_file(file) && matches!(step, MergeStep::Leave(_)));
     if is_ledger_left {
-        return report_retry(door, held);
+        return report_retry(vault_fs, lock);
     }
-    journal.write(door, held)?;
+    journal.write(vault_fs, lock)?;
     for (file, step) in plan.files.iter().zip(&mut steps) {
-        let Some(why) = replace_file(door, held, file, step)? else { continue };
+        let Some(why) = replace_file(vault_fs, lock, file, step)? else { continue };
         if is_ledger_file(file) {
-            return report_retry(door, held);
+            return report_retry(vault_fs, lock);
         }
         // Pages are regenerated from the events of both.
         if PageKey::from_path(&file.path).is_none()
@@ -749,11 +398,11 @@ fn apply_plan(
             plan.open.push((file.path.as_str().into(), why));
         }
     }
-    let untaken = checkout_foreign_paths(door, held, &plan)?;
+    let untaken = checkout_foreign_paths(vault_fs, lock, &plan)?;
     plan.open.extend(untaken);
-    stage_files(door, held, &plan)?;
-    record_merge(door, held, journal, plan.base == journal.ours && plan.open.is_empty())?;
-    door.remove_journal(held, JOURNAL_FILE)?;
+    stage_files(vault_fs, lock, &plan)?;
+    record_merge(vault_fs, lock, journal, plan.base == journal.ours && plan.open.is_empty())?;
+    vault_fs.remove_journal(lock, JOURNAL_FILE)?;
     Ok(if plan.open.is_empty() {
         MergeOutcome::Complete
     } else {
@@ -761,74 +410,50 @@ fn apply_plan(
     })
 }
 
-fn is_ledger_file(file: &FileMerge) -> bool {
-    file.path.as_str() == layout::LEDGER
-}
-
 /// The ledger is replaced first, so that nothing has changed if it cannot be.
-fn report_retry(door: &VaultFs, held: &WriteLock) -> Result<MergeOutcome> {
-    door.remove_journal(held, JOURNAL_FILE)?;
-    Err(Error::Conflict { what: layout::LEDGER.into() })
-}
-
-/// The current state of a path; an error if it is a folder or can only be reached through a link.
-fn path_state(root: &Path, path: &[u8]) -> io::Result<PathState> {
-    let path = Path::new(OsStr::from_bytes(path));
-    for folder in path.ancestors().skip(1).filter(|folder| !folder.as_os_str().is_empty()) {
-        if root.join(folder).symlink_metadata().is_ok_and(|found| !found.is_dir()) {
-            return Err(io::ErrorKind::NotADirectory.into());
-        }
-    }
-    let place = root.join(path);
-    match place.symlink_metadata() {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(error),
-        Ok(found) if found.is_symlink() => {
-            Ok(Some((true, place.read_link()?.into_os_string().into_vec())))
-        }
-        Ok(found) if found.is_file() => Ok(Some((false, std::fs::read(place)?))),
-        Ok(_) => Err(io::ErrorKind::IsADirectory.into()),
-    }
+fn report_retry(vault_fs: &VaultFs, lock: &WriteLock) -> Result<MergeOutcome> {
+    vault_fs.remove_journal(lock, JOURNAL_FILE)?;
+    Err(Error::conflict(layout::LEDGER.into()))
 }
 
 /// Lets git check out the paths that are not vault files. Returns those that it cannot, with the
 /// reason.
 fn checkout_foreign_paths(
-    door: &VaultFs,
-    held: &WriteLock,
+    vault_fs: &VaultFs,
+    lock: &WriteLock,
     plan: &MergePlan,
 ) -> Result<Vec<(Vec<u8>, String)>> {
     if plan.taken.is_empty() {
         return Ok(Vec::new());
     }
-    let root = door.root();
+    let root = vault_fs.root();
     let (mut entries, mut missing, mut open) = (Vec::new(), Vec::new(), Vec::new());
-    for taken in &plan.taken {
+    for foreign in &plan.taken {
         let changed =
-            || (taken.path.clone(), "is not a file of the vault, and differs here".to_owned());
+            || (foreign.path.clone(), "is not a file of the vault, and differs here".to_owned());
         // Private files of this machine never come from another.
-        let is_private = taken
+        let is_private = foreign
             .path
             .split(|byte| *byte == b'/')
             .next()
             .is_some_and(|top| top.eq_ignore_ascii_case(layout::PRIVATE.as_bytes()));
-        match path_state(root, &taken.path) {
+        match path_state(root, &foreign.path) {
             _ if is_private => {}
-            Ok(now) if now == taken.theirs => {}
-            Ok(now) if now.is_none() || now == taken.ours => {
-                let place = root.join(OsStr::from_bytes(&taken.path));
+            Ok(now) if now == foreign.theirs => {}
+            Ok(now) if now.is_none() || now == foreign.ours => {
+                let place = root.join(OsStr::from_bytes(&foreign.path));
                 let removed = match now {
-                    Some((false, bytes)) => door.remove_path_with(held, &place, &bytes),
-                    Some((true, _)) => door.remove_path(held, &place),
+                    Some((false, bytes)) => vault_fs.remove_path_with(lock, &place, &bytes),
+                    Some((true, _)) => vault_fs.remove_path(lock, &place),
                     None => Ok(()),
                 };
-                if matches!(removed, Err(Error::Conflict { .. })) {
+                if matches!(removed, Err(Error { kind: ErrorKind::Conflict, .. })) {
                     open.push(changed());
                     continue;
                 }
                 removed?;
-                if taken.theirs.is_some() {
-                    missing.push(&taken.path);
+                if foreign.theirs.is_some() {
+                    missing.push(&foreign.path);
                 }
             }
             _ => {
@@ -836,12 +461,12 @@ fn checkout_foreign_paths(
                 continue;
             }
         }
-        entries.extend(index_info_line(plan, Some(2), &taken.path, 0));
+        entries.extend(index_info_line(plan, Some(2), &foreign.path, 0));
     }
-    update_index(door, held, &entries)?;
+    update_index(vault_fs, lock, &entries)?;
     let list = missing.iter().flat_map(|path| [path, &b"\0"[..]].concat()).collect::<Vec<u8>>();
     // git does not overwrite files that it must not; the check for missing ones finds them.
-    let _ = run_git_with_input(door, held, &["checkout-index", "-z", "--stdin"], &list);
+    let _ = run_git_with_input(vault_fs, lock, &["checkout-index", "-z", "--stdin"], &list);
     let refused = missing
         .into_iter()
         .filter(|path| root.join(OsStr::from_bytes(path)).symlink_metadata().is_err());
@@ -860,10 +485,10 @@ fn index_info_line(plan: &MergePlan, tree: Option<usize>, path: &[u8], stage: us
     [about.as_bytes(), path, b"\0"].concat()
 }
 
-fn update_index(door: &VaultFs, held: &WriteLock, lines: &[u8]) -> Result<()> {
+fn update_index(vault_fs: &VaultFs, lock: &WriteLock, lines: &[u8]) -> Result<()> {
     run_git_with_input(
-        door,
-        held,
+        vault_fs,
+        lock,
         &["update-index", "-z", "--add", "--replace", "--index-info"],
         lines,
     )
@@ -872,27 +497,27 @@ fn update_index(door: &VaultFs, held: &WriteLock, lines: &[u8]) -> Result<()> {
 /// Runs a git that changes the repository and reads its input from us. It prints nothing, so the
 /// lock takes the place of its output.
 fn run_git_with_input(
-    door: &VaultFs,
-    held: &WriteLock,
+    vault_fs: &VaultFs,
+    lock: &WriteLock,
     arguments: &[&str],
     input: &[u8],
 ) -> Result<()> {
-    let place = door.create_temporary(held, input)?;
+    let place = vault_fs.create_temporary(lock, input)?;
     let changed = (|| {
         let input =
             std::fs::File::open(&place).map_err(|error| io_error("reading", &place, error))?;
-        let mut git = git_for(door.root(), &door.root().join(".git"));
+        let mut git = git_for(vault_fs.root(), &vault_fs.root().join(".git"));
         let output =
-            git_output(git.stdin(input).stdout(held.as_stdin()?).args(arguments), arguments)?;
+            git_output(git.stdin(input).stdout(lock.as_stdin()?).args(arguments), arguments)?;
         if output.status.success() { Ok(()) } else { Err(git_error(arguments, &output)) }
     })();
-    door.remove_git_file(&place)?;
+    vault_fs.remove_git_file(&place)?;
     changed
 }
 
 /// Updates git's index with the current files; conflicting ones get all their stages.
-fn stage_files(door: &VaultFs, held: &WriteLock, plan: &MergePlan) -> Result<()> {
-    let root = door.root();
+fn stage_files(vault_fs: &VaultFs, lock: &WriteLock, plan: &MergePlan) -> Result<()> {
+    let root = vault_fs.root();
     let open: BTreeSet<&[u8]> = plan.open.iter().map(|(path, _)| path.as_slice()).collect();
     if !open.is_empty() {
         let sides = |path: &&[u8]| {
@@ -900,7 +525,7 @@ fn stage_files(door: &VaultFs, held: &WriteLock, plan: &MergePlan) -> Result<()>
                 .flat_map(|tree| index_info_line(plan, Some(tree), path, tree + 1));
             index_info_line(plan, None, path, 0).into_iter().chain(sides).collect::<Vec<u8>>()
         };
-        update_index(door, held, &open.iter().flat_map(sides).collect::<Vec<u8>>())?;
+        update_index(vault_fs, lock, &open.iter().flat_map(sides).collect::<Vec<u8>>())?;
     }
     let settled = plan
         .files
@@ -917,15 +542,15 @@ fn stage_files(door: &VaultFs, held: &WriteLock, plan: &MergePlan) -> Result<()>
             continue;
         }
         let list = paths.iter().map(|path| format!("{path}\0")).collect::<String>();
-        let list = door.create_temporary(held, list.as_bytes())?;
+        let list = vault_fs.create_temporary(lock, list.as_bytes())?;
         let from = format!("--pathspec-from-file={}", list.display());
         let literal: Vec<&str> = ["--literal-pathspecs"]
             .into_iter()
             .chain(arguments.iter().copied())
             .chain([from.as_str(), "--pathspec-file-nul"])
             .collect();
-        let staged = run_git_locked(root, held, &literal, None);
-        door.remove_git_file(&list)?;
+        let staged = run_git_locked(root, lock, &literal, None);
+        vault_fs.remove_git_file(&list)?;
         staged?;
     }
     Ok(())
@@ -933,12 +558,12 @@ fn stage_files(door: &VaultFs, held: &WriteLock, plan: &MergePlan) -> Result<()>
 
 /// Records the merge in git.
 fn record_merge(
-    door: &VaultFs,
-    held: &WriteLock,
+    vault_fs: &VaultFs,
+    lock: &WriteLock,
     journal: &MergeJournal,
     forward: bool,
 ) -> Result<()> {
-    let root = door.root();
+    let root = vault_fs.root();
     let here = head_commit(root)?.unwrap_or_default();
     if run_git(root, &["merge-base", "--is-ancestor", &journal.theirs, "HEAD"], None)?
         .status
@@ -950,24 +575,24 @@ fn record_merge(
         let note = format!("merge {}: Fast-forward", sanitize::one_line(&journal.name));
         run_git_locked(
             root,
-            held,
+            lock,
             &["update-ref", "-m", &note, "HEAD", &journal.theirs, &journal.ours],
             None,
         )?;
         return Ok(());
     }
     let git = root.join(".git");
-    door.write_git_file(
+    vault_fs.write_git_file(
         &git.join("MERGE_MSG"),
         format!("{MERGE_NOTE_PREFIX}{}\n", sanitize::one_line(&journal.name)).as_bytes(),
     )?;
-    door.write_git_file(&git.join("MERGE_HEAD"), format!("{}\n", journal.theirs).as_bytes())
+    vault_fs.write_git_file(&git.join("MERGE_HEAD"), format!("{}\n", journal.theirs).as_bytes())
 }
 
 /// A merge that icecore started and did not complete.
-pub(super) fn unfinished_merge(door: &VaultFs) -> Result<Option<UnfinishedMerge>> {
-    let root = door.root();
-    if let Some(journal) = MergeJournal::read(door)? {
+pub fn unfinished_merge(vault_fs: &VaultFs) -> Result<Option<UnfinishedMerge>> {
+    let root = vault_fs.root();
+    if let Some(journal) = MergeJournal::read(vault_fs)? {
         return Ok(Some(UnfinishedMerge { name: journal.name, conflicts: Vec::new() }));
     }
     if !root.join(".git/MERGE_HEAD").exists() {
@@ -985,7 +610,7 @@ pub(super) fn unfinished_merge(door: &VaultFs) -> Result<Option<UnfinishedMerge>
 }
 
 /// The last merge, if git alone made it.
-pub(super) fn foreign_merge(root: &Path) -> Result<Option<String>> {
+pub fn foreign_merge(root: &Path) -> Result<Option<String>> {
     if !is_shared(root) {
         return Ok(None);
     }
@@ -1014,39 +639,4 @@ pub(super) fn foreign_merge(root: &Path) -> Result<Option<String>> {
         })
     };
     Ok((!settled.lines().any(says)).then(|| merge.to_owned()))
-}
-
-/// Makes a clone of a vault one that icecore keeps snapshots in and merges; false if it already
-/// was.
-pub(super) fn adopt_clone(door: &VaultFs) -> Result<bool> {
-    let root = door.root();
-    let folder = root.join(".git");
-    let (before, _) = vet_settings(root)?;
-    if !before {
-        // A clone of a vault has the configuration in its history; other repositories stay as they
-        // are.
-        if !run_git(root, &["cat-file", "-e", &format!("HEAD:{}", layout::CONFIG)], None)?
-            .status
-            .success()
-        {
-            return Ok(false);
-        }
-        let config = folder.join("config");
-        let path = config.to_string_lossy().into_owned();
-        for (key, value) in [(OWNERSHIP_SETTING, "true"), ("core.fsync", "all")] {
-            let arguments =
-                ["config", "--file", path.as_str(), "--no-includes", "--replace-all", key, value];
-            let set = git_output(
-                super::git_command(root).env("GIT_DIR", "/dev/null").args(arguments),
-                &arguments,
-            )?;
-            if !set.status.success() {
-                return Err(Error::Git {
-                    what: "config".into(),
-                    why: sanitize::one_line(String::from_utf8_lossy(&set.stderr).trim()),
-                });
-            }
-        }
-    }
-    Ok(register_driver(door, &folder)? || !before)
 }

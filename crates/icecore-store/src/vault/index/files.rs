@@ -20,7 +20,10 @@ use rusqlite::{
     params_from_iter,
 };
 
-use super::{FileStat, Index, SqlResult, damage_error};
+use super::connection::damage_error;
+use super::event_queries::id_list;
+use super::event_rows::{put_effects, sameness_hash};
+use super::{FileStat, Index, SqlResult};
 use crate::Progress;
 
 /// A file as it is now: its stat and its bytes.
@@ -257,7 +260,7 @@ impl Index {
             );
             rule(
                 "saying = ?",
-                which.saying.as_deref().map(|text| Value::from(super::sameness_hash(text))),
+                which.saying.as_deref().map(|text| Value::from(sameness_hash(text))),
             );
             let mut query =
                 state.prepare(&format!("{PLACE_COLUMNS} WHERE {}", rules.join(" AND ")))?;
@@ -265,7 +268,7 @@ impl Index {
         }
         let mut query = state
             .prepare(&format!("{PLACE_COLUMNS} WHERE id IN (SELECT value FROM json_each(?1))"))?;
-        for one in query.query_map([super::id_list(&which.ids)], place)? {
+        for one in query.query_map([id_list(&which.ids)], place)? {
             found.push(one?);
         }
         found.sort();
@@ -278,7 +281,7 @@ impl Index {
         path: &DocPath,
         start: u64,
         summaries: &[Summary],
-        look: FileStat,
+        stat: FileStat,
     ) -> SqlResult<()> {
         let transaction =
             self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
@@ -296,7 +299,7 @@ impl Index {
             put_summary(&transaction, &summary.head(), offset, length - 1)?;
             offset += length as u64;
         }
-        put_file_stamp(&transaction, path, Some(look))?;
+        put_file_stamp(&transaction, path, Some(stat))?;
         transaction.commit()?;
         self.truncate_own_log()
     }
@@ -382,12 +385,12 @@ fn fill_archive(transaction: &Transaction<'_>, path: &DocPath, now: &CurrentFile
                 event.ts.day().to_string(),
                 event.entity,
                 event.source,
-                super::sameness_hash(&event.content),
+                sameness_hash(&event.content),
                 file,
                 raw.offset as u64,
                 raw.bytes.len(),
             ])?;
-            super::put_effects(transaction, &event)?;
+            put_effects(transaction, &event)?;
         }
     }
     for sql in [
@@ -403,9 +406,9 @@ fn fill_archive(transaction: &Transaction<'_>, path: &DocPath, now: &CurrentFile
 fn put_file_stamp(
     transaction: &Transaction<'_>,
     path: &DocPath,
-    look: Option<FileStat>,
+    stat: Option<FileStat>,
 ) -> SqlResult<i64> {
-    let Some(look) = look else {
+    let Some(stat) = stat else {
         for sql in [
             "DELETE FROM record WHERE file IN (SELECT file FROM taken WHERE path = ?1)",
             "DELETE FROM session WHERE file IN (SELECT file FROM taken WHERE path = ?1)",
@@ -423,7 +426,7 @@ fn put_file_stamp(
         "INSERT INTO taken (path, bytes, stamp) VALUES (?1, ?2, ?3)
          ON CONFLICT (path) DO UPDATE SET bytes = excluded.bytes, stamp = excluded.stamp RETURNING file",
     )?;
-    put.query_row(params![path.as_str(), look.len, look.stamp()], |row| row.get(0))
+    put.query_row(params![path.as_str(), stat.len, stat.stamp()], |row| row.get(0))
 }
 
 fn session_column(key: &SessionKey) -> &str {

@@ -17,7 +17,7 @@ pub const DAY_SCENES: &[DemoScene] = &[
     },
     DemoScene {
         at: "2026-02-02T09:10:00+01:00",
-        why: "A commitment with a due date, waiting on somebody",
+        why: "A commitment with a due date, waiting on other people",
         command: &[
             "remember",
             "Send the offer to Client X",
@@ -48,7 +48,7 @@ pub const DAY_SCENES: &[DemoScene] = &[
     },
     DemoScene {
         at: "2026-02-13T09:30:00+01:00",
-        why: "Ten days later the fact has changed, and only the new one is recorded",
+        why: "Ten days later the fact has changed, but the old one is not superseded",
         command: &[
             "remember",
             "The marketing budget is 600 EUR",
@@ -60,7 +60,7 @@ pub const DAY_SCENES: &[DemoScene] = &[
     },
     DemoScene {
         at: "2026-02-13T09:31:00+01:00",
-        why: "Nothing is resolved in silence",
+        why: "Conflicts are never resolved silently",
         command: &["conflicts"],
     },
     DemoScene {
@@ -80,7 +80,7 @@ pub const DAY_SCENES: &[DemoScene] = &[
     },
     DemoScene {
         at: "2026-02-13T10:06:00+01:00",
-        why: "icecore notices",
+        why: "icecore imports it",
         command: &["commitments"],
     },
     DemoScene {
@@ -100,7 +100,7 @@ pub const DAY_SCENES: &[DemoScene] = &[
     },
     DemoScene {
         at: "2026-02-04T09:00:00+01:00",
-        why: "And what did we know on the 4th?",
+        why: "What was known on the 4th?",
         command: &["events"],
     },
 ];

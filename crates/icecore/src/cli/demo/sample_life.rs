@@ -98,7 +98,7 @@ pub fn days() -> Vec<(Date, Vec<DemoSession>)> {
     DAYS.iter().map(|day| (day, filler.sessions(day))).collect()
 }
 
-fn spoken(sessions: &[DemoSession]) -> usize {
+fn count_messages(sessions: &[DemoSession]) -> usize {
     sessions
         .iter()
         .flat_map(|session| &session.steps)
@@ -211,7 +211,7 @@ impl DayFiller {
     fn sessions(&mut self, day: Date) -> Vec<DemoSession> {
         let mut sessions = self.story.told.remove(&day).unwrap_or_default();
         let (least, topics) = target_messages(day);
-        while spoken(&sessions) < least {
+        while count_messages(&sessions) < least {
             if !self.extend_session(day, &mut sessions)
                 && !self.begin_session(day, topics, &mut sessions)
             {
@@ -232,7 +232,7 @@ impl DayFiller {
             return false;
         }
         for session in sessions.iter_mut() {
-            let short = spoken(std::slice::from_ref(session)) <= SHORT_SESSION_MESSAGES;
+            let short = count_messages(std::slice::from_ref(session)) <= SHORT_SESSION_MESSAGES;
             if short
                 && DESK_TOPICS.contains(&session.conversation.as_str())
                 && let Some(at) =
@@ -386,7 +386,7 @@ mod tests {
         let days = days();
         assert_eq!(days.len(), 90);
         for (day, sessions) in &days {
-            let (said, many) = (spoken(sessions), sessions.len());
+            let (said, many) = (count_messages(sessions), sessions.len());
             match day.weekday() {
                 Weekday::Sunday => assert!(said <= 4, "{day}: {said}"),
                 _ if HOLIDAYS.contains(day) || day.weekday() == Weekday::Saturday => {

@@ -8,18 +8,18 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
-use super::{Answer, Arrived, Scripted};
-use crate::hooks::settled;
-use crate::model::house;
-use crate::person::Person;
-use crate::program::{Said, Vault, said};
+use super::{Answer, ReceivedRequest, Scripted};
+use crate::hooks::wait_until_settled;
+use crate::model::repository_root;
+use crate::program::{CommandOutput, Vault, command_output};
+use crate::test_user::Person;
 
 const DECIDED: &str = "We decided that the relay service listens on port 7431.";
 const KNOWN: &str = "listens on port 7431";
 /// A client that takes longer than this hangs.
 const RUN_SECS: &str = "120";
 
-/// A version of a client, the folder of `target` that it is in, and its program there.
+/// A version of a client, its folder in `target`, and its program there.
 struct Assistant {
     version: &'static str,
     folder: &'static str,
@@ -62,10 +62,13 @@ impl Assistant {
         self.folder == "assistants" || std::env::var_os("ICECORE_LONG").is_some()
     }
 
-    /// A person who has it on the search path.
+    /// A user with the client on the search path.
     fn of_person(&self, name: &str) -> Person {
-        let program: PathBuf =
-            house().join("target").join(self.folder).join("node_modules").join(self.program);
+        let program: PathBuf = repository_root()
+            .join("target")
+            .join(self.folder)
+            .join("node_modules")
+            .join(self.program);
         assert!(
             program.exists(),
             "there is no assistant to test with: {} is missing. `./tests/clients/install` installs it, with --long what `just long` \
@@ -78,10 +81,10 @@ impl Assistant {
     }
 }
 
-/// A command that only a permission of the person's lets run.
+/// A command that runs only with the user's permission.
 const OWN_TOOL: &str = "own-tool";
 
-/// A model of Anthropic's: it asks for that command once, then answers.
+/// An Anthropic model: it requests that command once, then answers.
 fn anthropic_model() -> Scripted {
     Scripted::start(|request| {
         if !is_prompt(request) {
@@ -126,7 +129,7 @@ fn anthropic_model() -> Scripted {
     })
 }
 
-/// A model of `OpenAI`'s that answers.
+/// An `OpenAI` model that answers.
 fn openai_model() -> Scripted {
     Scripted::start(|_| {
         let item = json!({
@@ -151,7 +154,7 @@ fn sse(event: &Value) -> String {
     format!("event: {}\ndata: {event}\n\n", event["type"].as_str().unwrap())
 }
 
-fn is_prompt(request: &Arrived) -> bool {
+fn is_prompt(request: &ReceivedRequest) -> bool {
     (request.path.starts_with("/v1/messages") || request.path.starts_with("/v1/responses"))
         && !request.path.contains("count_tokens")
 }
@@ -164,7 +167,7 @@ fn requests(model: &Scripted, prompt: &str) -> Vec<String> {
 }
 
 /// Runs a client to its end.
-fn run(person: &Person, model: &Scripted, words: &[&str]) -> Said {
+fn run(person: &Person, model: &Scripted, words: &[&str]) -> CommandOutput {
     let mut command = person.start("timeout");
     command.arg(RUN_SECS).args(words).envs([
         ("ANTHROPIC_BASE_URL", format!("http://{}", model.address).as_str()),
@@ -172,17 +175,17 @@ fn run(person: &Person, model: &Scripted, words: &[&str]) -> Said {
         ("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1"),
         ("DISABLE_AUTOUPDATER", "1"),
     ]);
-    said(command.output().unwrap())
+    command_output(command.output().unwrap())
 }
 
-/// How often memory has what was said.
-fn kept(person: &Person, text: &str) -> usize {
+/// How many records contain the text.
+fn count_records(person: &Person, text: &str) -> usize {
     let files =
         std::fs::read_dir(person.vault().join("memory/messages")).into_iter().flatten().flatten();
     files.map(|file| std::fs::read_to_string(file.path()).unwrap().matches(text).count()).sum()
 }
 
-/// A person's own settings of Claude Code: a hook and a permission, whose effects can be seen.
+/// A user's own settings of Claude Code: a hook and a permission, whose effects are visible.
 fn own_settings(person: &Person) -> String {
     person.put_program(OWN_TOOL, &format!("touch {}", person.at("own-permission").display()));
     let hook = json!([{ "hooks": [{ "type": "command", "command": format!("touch {}", person.at("own-hook").display()) }] }]);
@@ -200,7 +203,7 @@ fn check_claude_code(assistant: &Assistant) {
     assert_eq!(told["version"], version, "{told}");
     let first = run(&person, &model, &["claude", "-p", DECIDED]);
     assert_eq!((first.code, first.out.trim()), (Some(0), "Noted."), "{version}: {first:?}");
-    // Newer versions name on standard error what of the settings they could not read.
+    // Newer versions report unreadable settings on standard error.
     assert!(!first.err.contains("settings"), "{version}: {first:?}");
     assert!(!requests(&model, DECIDED).is_empty(), "{version}: the prompt did not reach the model");
     assert!(person.at("own-hook").exists(), "{version}: the person's own hook did not run");
@@ -209,13 +212,13 @@ fn check_claude_code(assistant: &Assistant) {
         person.at("own-permission").exists(),
         "{version}: the person's own permission did not hold: {results:?}"
     );
-    settled(&Vault::opened(person.vault()));
+    wait_until_settled(&Vault::at_root(person.vault()));
     assert_eq!(
-        (kept(&person, DECIDED), kept(&person, "\"Noted.\"")),
+        (count_records(&person, DECIDED), count_records(&person, "\"Noted.\"")),
         (1, 1),
         "{version}: in memory"
     );
-    // The next session knows it.
+    // The next session receives it.
     let second = run(&person, &model, &["claude", "-p", "Which port was it again?"]);
     assert_eq!(second.code, Some(0), "{version}: {second:?}");
     let asked = requests(&model, "Which port was it again?");
@@ -225,12 +228,12 @@ fn check_claude_code(assistant: &Assistant) {
         servers.out.contains("icecore mcp") && servers.out.contains("Connected"),
         "{version}: {servers:?}"
     );
-    settled(&Vault::opened(person.vault()));
+    wait_until_settled(&Vault::at_root(person.vault()));
     person.ok(&["uninstall", "claude-code", "--yes"]);
     assert_eq!(person.read(".claude/settings.json"), settings, "{version}");
 }
 
-/// An installation in the form with `args`, which this version does not know, blocks no prompt.
+/// Hooks in the form with `args`, which this version does not know, block no prompt.
 fn check_old_form(assistant: &Assistant) {
     let person = assistant.of_person("claude");
     person.ok(&["init", "-q"]);
@@ -254,8 +257,8 @@ fn check_old_form(assistant: &Assistant) {
     );
     person.ok(&["install", "claude-code", "--yes"]);
     run(&person, &model, &["claude", "-p", DECIDED]);
-    settled(&Vault::opened(person.vault()));
-    assert_eq!(kept(&person, DECIDED), 1, "{}", assistant.version);
+    wait_until_settled(&Vault::at_root(person.vault()));
+    assert_eq!(count_records(&person, DECIDED), 1, "{}", assistant.version);
 }
 
 fn check_codex(assistant: &Assistant) {
@@ -279,9 +282,9 @@ fn check_codex(assistant: &Assistant) {
         first.err.lines().filter(|line| line.contains("hooks.json")).collect();
     assert!(hook_warnings.is_empty() && !first.err.contains("Failed"), "{version}: {first:?}");
     assert!(!requests(&model, DECIDED).is_empty(), "{version}: the prompt did not reach the model");
-    settled(&Vault::opened(person.vault()));
+    wait_until_settled(&Vault::at_root(person.vault()));
     assert_eq!(
-        (kept(&person, DECIDED), kept(&person, "\"Noted.\"")),
+        (count_records(&person, DECIDED), count_records(&person, "\"Noted.\"")),
         (1, 1),
         "{version}: in memory"
     );
@@ -289,13 +292,13 @@ fn check_codex(assistant: &Assistant) {
     assert_eq!(second.code, Some(0), "{version}: {second:?}");
     let asked = requests(&model, "Which port was it again?");
     assert!(asked.iter().any(|body| body.contains(KNOWN)), "{version}: {asked:?}");
-    settled(&Vault::opened(person.vault()));
+    wait_until_settled(&Vault::at_root(person.vault()));
 }
 
 #[test]
 fn assistants_work_after_install() {
     CLAUDE_CODE.iter().filter(|assistant| assistant.is_wanted()).for_each(check_claude_code);
-    // One that does not know `args`: the oldest of ./test, and the last.
+    // A version that does not know `args`: the oldest of ./test, and the last.
     CLAUDE_CODE
         .iter()
         .filter(|assistant| assistant.is_wanted() && assistant.version != "2.1.327")

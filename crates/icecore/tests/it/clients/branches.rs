@@ -1,12 +1,12 @@
-//! Chats that begin alike and messages that were edited, as the official packages send them through
+//! Chats with the same beginning and edited messages, as the official packages send them through
 //! the real server.
 
 use serde_json::{Value, json};
 
-use super::{Answer, Arrived, Client, Home, Package, Scripted, Server};
+use super::{Answer, Client, Package, ReceivedRequest, Scripted, Server, TestHome};
 
-/// A model that greets everybody alike and repeats nothing.
-fn play(request: &Arrived) -> Answer {
+/// A model that always replies with the same greeting and repeats nothing.
+fn play(request: &ReceivedRequest) -> Answer {
     let said = request.messages();
     let asked = said.last().map(|message| message["content"].to_string()).unwrap_or_default();
     let text = if asked.contains("hi") { "Hello! How can I help?" } else { "Noted." };
@@ -19,7 +19,7 @@ fn play(request: &Arrived) -> Answer {
     Answer::says(&request.json(), text)
 }
 
-fn said(texts: &[&str]) -> Value {
+fn messages(texts: &[&str]) -> Value {
     let message = |(at, text): (usize, &&str)| json!({ "role": if at % 2 == 0 { "user" } else { "assistant" }, "content": text });
     texts.iter().enumerate().map(message).collect()
 }
@@ -31,7 +31,7 @@ fn chats_that_begin_alike_and_edited_messages_stay_apart() {
         [(Package::OpenAiPython, "openai", "/v1"), (Package::AnthropicPython, "anthropic", "")]
     {
         let script = Scripted::start(play);
-        let home = Home::new("max_wait_for_last_turn_ms = 2000").asks(
+        let home = TestHome::new("max_wait_for_last_turn_ms = 2000").with_model(
             "chat",
             provider,
             &format!("http://{}{base}", script.address),
@@ -40,14 +40,14 @@ fn chats_that_begin_alike_and_edited_messages_stay_apart() {
         let server = Server::start(&home);
         let mut client = Client::start(package);
         let mut chat = |texts: &[&str], headers: Value| -> (String, String) {
-            let body = json!({ "model": "m", "max_tokens": 50, "messages": said(texts) });
+            let body = json!({ "model": "m", "max_tokens": 50, "messages": messages(texts) });
             let seen = client.gets(&server, "chat", &json!({ "headers": headers, "body": body }));
             let sent =
                 String::from_utf8(script.arrived.lock().unwrap().last().unwrap().body.clone())
                     .unwrap();
             (seen["headers"]["x-icecore-conversation"].as_str().unwrap().to_owned(), sent)
         };
-        // Two chats of the same beginning, without any id.
+        // Two chats with the same beginning, without any id.
         let hello = "Hello! How can I help?";
         let code = "Never use the door code 7731. I work for the Alpha project.";
         chat(&["hi"], json!({}));
@@ -67,7 +67,7 @@ fn chats_that_begin_alike_and_edited_messages_stay_apart() {
             again == b && !sent.contains("7731") && !sent.contains("Alpha"),
             "{package:?}: {sent}"
         );
-        // An edited message of a chat that has an id, as Open WebUI sends it, and a title in
+        // An edited message of a chat with an id, as Open WebUI sends it, and a title request in
         // between.
         let id = json!({ "X-OpenWebUI-Chat-Id": "garden", "X-OpenWebUI-User-Id": "ada" });
         let garden = "I plan a garden.";

@@ -1,11 +1,11 @@
-//! The official package's own memory tool, kept in the vault: its runner asks the model, the model
-//! asks for its notes, and the answers go back to it, all through the real server.
+//! The official package's own memory tool, stored in the vault: its runner asks the model, the
+//! model calls the tool, and the results go back to it, all through the real server.
 
 use serde_json::{Value, json};
 
-use super::{Answer, Arrived, Client, Home, Package, Scripted, Server};
+use super::{Answer, Client, Package, ReceivedRequest, Scripted, Server, TestHome};
 
-/// What the model asks, one call after the other, and what it is to be answered.
+/// The calls of the model, one after the other, and the expected results.
 fn calls() -> Vec<(Value, &'static str, bool)> {
     const LISTED: &str = "Here're the files and directories up to 2 levels deep in /memories, excluding hidden items and node_modules:\n";
     vec![
@@ -70,7 +70,7 @@ fn calls() -> Vec<(Value, &'static str, bool)> {
     ]
 }
 
-fn play(request: &Arrived) -> Answer {
+fn play(request: &ReceivedRequest) -> Answer {
     let done = request.messages().iter().filter(|message| message["role"] == "assistant").count();
     let (content, stop) = match calls().get(done) {
         Some((input, ..)) => (
@@ -88,8 +88,12 @@ fn play(request: &Arrived) -> Answer {
 #[test]
 fn the_official_memory_tool_is_kept_in_the_vault() {
     let script = Scripted::start(play);
-    let home =
-        Home::new("").asks("chat", "anthropic", &format!("http://{}", script.address), "golden");
+    let home = TestHome::new("").with_model(
+        "chat",
+        "anthropic",
+        &format!("http://{}", script.address),
+        "golden",
+    );
     let server = Server::start(&home);
     let mut client = Client::start(Package::AnthropicPython);
     let body = json!({ "model": "golden", "max_tokens": 100, "messages": [{ "role": "user", "content": "Remember the ports." }] });
@@ -99,8 +103,7 @@ fn the_official_memory_tool_is_kept_in_the_vault() {
         "Noted.",
         "{seen}"
     );
-    // The tool is declared as the model knows it, and every result came back to the model as
-    // documented.
+    // The tool is declared in the model's format, and every result reached the model as documented.
     assert_eq!(
         script.all()[0].json()["tools"],
         json!([{ "type": "memory_20250818", "name": "memory" }])
@@ -125,7 +128,7 @@ fn the_official_memory_tool_is_kept_in_the_vault() {
         std::fs::read_to_string(home.vault().join("memory/tool/net/ports.md")).unwrap(),
         "# Ports\nAPI: 7431\nDB: 5432\n"
     );
-    // The words can be found, and every version can be had back.
+    // Search finds the text, and every version can be restored.
     assert_eq!(
         home.json(&["search", "7431", "--kind", "memory"])["hits"][0]["source"],
         "memory/tool/net/ports.md"

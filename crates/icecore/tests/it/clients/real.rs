@@ -1,12 +1,12 @@
-//! The official clients before a real model: a very small one, so its words are not looked at, but
-//! that they come.
+//! The official clients with a real model: a very small one, so its text is not checked, only that
+//! it arrives.
 
 use serde_json::{Value, json};
 
-use super::{Client, Home, Package, Server, TOKEN, raw};
-use crate::model::Smol;
+use super::{Client, Package, Server, TOKEN, TestHome, raw};
+use crate::model::SmallModel;
 
-fn says(seen: &Value, package: Package) -> String {
+fn reply_text(seen: &Value, package: Package) -> String {
     let message = if package == Package::AnthropicPython {
         &seen["reply"]["content"][0]["text"]
     } else {
@@ -33,7 +33,7 @@ fn user(text: &str) -> Value {
     json!({ "role": "user", "content": text })
 }
 
-/// Chats, streams and structured output as `package` knows them.
+/// Chats, streams and structured output in the format of `package`.
 fn talks(client: &mut Client, server: &Server) {
     let package = client.package;
     let off = json!({ "X-Icecore-Memory": "off" });
@@ -43,11 +43,11 @@ fn talks(client: &mut Client, server: &Server) {
     );
     let asked = [user("What colour is grass?")];
     let seen = client.gets(server, "chat", &json!({ "headers": off, "body": body(&asked) }));
-    says(&seen, package);
+    reply_text(&seen, package);
     assert_eq!(seen["headers"]["x-icecore-memory"], "off", "{seen}");
     if package == Package::AnthropicPython {
         let seen = client.gets(server, "stream", &json!({ "headers": off, "body": body(&asked) }));
-        says(&seen, package);
+        reply_text(&seen, package);
         return;
     }
     assert!(
@@ -77,7 +77,7 @@ fn talks(client: &mut Client, server: &Server) {
         let format = json!({ "type": "json_schema", "json_schema": { "name": "colour", "strict": true, "schema": schema } });
         let asked = json!({ "model": "smollm2", "max_tokens": 60, "messages": asked, "response_format": format });
         let seen = client.gets(server, "chat", &json!({ "body": asked }));
-        serde_json::from_str(&says(&seen, package)).unwrap()
+        serde_json::from_str(&reply_text(&seen, package)).unwrap()
     };
     assert!(
         ["red", "green", "blue"].contains(&colour["name"].as_str().unwrap_or_default())
@@ -85,7 +85,7 @@ fn talks(client: &mut Client, server: &Server) {
         "{colour}"
     );
 
-    // What the model's server refuses, and what this one does, are both the client's own errors.
+    // Errors of the model server and of icecore are both the client's own error types.
     let wrong =
         json!({ "model": "smollm2", "messages": asked, "response_format": { "type": "nonsense" } });
     let seen = client.does(server, "chat", &json!({ "body": wrong }));
@@ -106,7 +106,7 @@ fn talks(client: &mut Client, server: &Server) {
     );
 }
 
-/// A client that sends everything each time needs no name for the conversation to be known again.
+/// A client that sends its whole history needs no conversation id to be recognized.
 fn sends_everything(client: &mut Client, server: &Server) -> String {
     let package = client.package;
     let mut messages = Vec::new();
@@ -114,7 +114,7 @@ fn sends_everything(client: &mut Client, server: &Server) -> String {
     for number in 1..=4 {
         messages.push(user(&format!("{package:?} tells story {number}: a boat came home.")));
         let seen = client.gets(server, "chat", &json!({ "body": body(&messages) }));
-        messages.push(json!({ "role": "assistant", "content": says(&seen, package) }));
+        messages.push(json!({ "role": "assistant", "content": reply_text(&seen, package) }));
         assert_eq!(turn(&seen), number, "{package:?}: {seen}");
         let conversation = seen["headers"]["x-icecore-conversation"].as_str().unwrap().to_owned();
         assert_eq!(*known.get_or_insert_with(|| conversation.clone()), conversation, "{package:?}");
@@ -122,14 +122,14 @@ fn sends_everything(client: &mut Client, server: &Server) -> String {
     known.unwrap()
 }
 
-/// A client that sends only what is new names the conversation, and the window brings the rest.
+/// A client that sends only new messages names the conversation, and the window adds the rest.
 fn sends_the_new(client: &mut Client, server: &Server, numbers: std::ops::RangeInclusive<u64>) {
     let package = client.package;
     for number in numbers {
         let told = [user(&format!("Part {number}: the boat sails on."))];
         let headers = json!({ "X-Icecore-Conversation": format!("boat {package:?}") });
         let seen = client.gets(server, "chat", &json!({ "headers": headers, "body": body(&told) }));
-        says(&seen, package);
+        reply_text(&seen, package);
         assert_eq!(turn(&seen), number, "{package:?}: {seen}");
         let injected: u64 =
             seen["headers"]["x-icecore-injected-tokens"].as_str().unwrap().parse().unwrap();
@@ -140,9 +140,9 @@ fn sends_the_new(client: &mut Client, server: &Server, numbers: std::ops::RangeI
 // C1 C3
 #[test]
 fn official_clients_talk_to_a_real_model() {
-    let smol = Smol::start();
-    let (home, base) = (Home::new(""), format!("http://{}/v1", smol.address));
-    let home = home.asks("chat", "openai", &base, "smollm2");
+    let smol = SmallModel::start();
+    let (home, base) = (TestHome::new(""), format!("http://{}/v1", smol.address));
+    let home = home.with_model("chat", "openai", &base, "smollm2");
     let packages = [Package::OpenAiPython, Package::OpenAiNpm, Package::AnthropicPython];
     let mut clients = packages.map(Client::start);
     let server = Server::start(&home);
@@ -152,7 +152,7 @@ fn official_clients_talk_to_a_real_model() {
         known.push(sends_everything(client, &server));
         sends_the_new(client, &server, 1..=3);
     }
-    // Killed without a word; what was acknowledged goes on where it was.
+    // Killed without warning; acknowledged conversations continue.
     drop(server);
     let server = Server::start(&home);
     for client in &mut clients {
@@ -175,15 +175,14 @@ fn official_clients_talk_to_a_real_model() {
     assert!(head.contains("x-icecore-turn: 6") && !head.contains(TOKEN), "{head}");
 }
 
-/// What the real model makes of turns that waited for it: summaries, or the reason why there is
-/// none.
+/// What the real model makes of waiting turns: summaries, or the reason why there is none.
 // C4 C8
 #[test]
 fn a_real_model_summarises_what_waited() {
-    let smol = Smol::start();
+    let smol = SmallModel::start();
     let base = format!("http://{}/v1", smol.address);
-    let home = Home::new("summarizer_timeout_secs = 60\nshort_exchange_words = 4\n")
-        .asks("chat", "openai", &base, "smollm2");
+    let home = TestHome::new("summarizer_timeout_secs = 60\nshort_exchange_words = 4\n")
+        .with_model("chat", "openai", &base, "smollm2");
     let mut client = Client::start(Package::OpenAiPython);
     let server = Server::start(&home);
     for number in 1..=2 {
@@ -201,7 +200,7 @@ fn a_real_model_summarises_what_waited() {
     assert!(raw.iter().all(|line| line["state"] == "raw" && line["model"].is_null()), "{raw:?}");
     drop(server);
     let home = home
-        .asks("summarizer", "openai", &base, "smollm2")
+        .with_model("summarizer", "openai", &base, "smollm2")
         .with("ICECORE_SUMMARIZER_MAX_INPUT_TOKENS", "2000")
         .with(
             "ICECORE_SUMMARIZER_EXTRA",
@@ -217,6 +216,6 @@ fn a_real_model_summarises_what_waited() {
             line["state"] == "summarized" || !line["why"].as_str().unwrap_or_default().is_empty();
         assert!(told && !line["user_summary"].as_str().unwrap().is_empty(), "{line}");
     }
-    // Whatever it proposed, the vault is sound.
+    // Whatever it proposed, the vault is intact.
     assert_eq!(home.run(&["verify"]).code, Some(0));
 }

@@ -2,15 +2,15 @@
 //! model is told exactly the facts that hold.
 //!
 //! The chat's model and the summarizer are scripted. The summarizer also invents, talks nonsense,
-//! hangs, and would drop what must stay; the server is killed in the middle; and somebody else
-//! speaks at the same time.
+//! hangs, and would drop what must stay; the server is killed in the middle; and another
+//! user chats at the same time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
 
-use super::{Answer, Arrived, Client, Home, Package, Scripted, Server, until};
+use super::{Answer, Client, Package, ReceivedRequest, Scripted, Server, TestHome, until};
 
 const HARD: &str = "The berth must never be left without a guard at night.";
 const INVENTED: &str = "Owner: Baron Kessel of Trieste";
@@ -18,11 +18,12 @@ const GALLEY: &str = "The galley smells of fresh varnish";
 const DECK: &str = "The deck smells of tar";
 const CATS: [&str; 2] = ["Ship cats: Misha", "Cat food: salmon"];
 const CATS_MERGED: &str = "Ship cats: Misha, cat food: salmon";
-/// The turn whose summary hangs brings a captain that is overtaken before it is told again.
+/// The turn whose summary hangs names a captain that is replaced before the turn is summarized
+/// again.
 const LATE_CAPTAIN: &str = "Captain: Ghost Lindqvist";
 const POLICY: &str = "summarizer_timeout_secs = 5\nmax_wait_for_last_turn_ms = 9000\n";
 
-/// What changes, each with its values one after the other.
+/// The facts that change, each with its successive values.
 const TOPICS: [(&str, [&str; 5]); 12] = [
     ("Captain", ["Marta Olsen", "Jonas Berg", "Vera Lund", "Nils Aker", "Ida Strand"]),
     ("Home port", ["Bergen", "Oslo", "Malmö", "Tallinn", "Riga"]),
@@ -38,7 +39,7 @@ const TOPICS: [(&str, [&str; 5]); 12] = [
     ("Deck rota", ["two sailors", "three sailors", "four sailors", "five sailors", "six sailors"]),
 ];
 
-/// A fact as the summarizer writes it; the same key looks different every time.
+/// A fact in the summarizer's wording; the same key is spelled differently each time.
 fn fact(topic: usize, round: usize) -> String {
     let (key, values) = TOPICS[topic];
     let key = match round {
@@ -51,20 +52,20 @@ fn fact(topic: usize, round: usize) -> String {
     format!("{key}: {}", values[round])
 }
 
-/// What is said in a turn and what the summarizer makes of it.
+/// The prompt of a turn and what the summarizer answers.
 #[derive(Debug, Clone, Default)]
 struct Step {
     asked: String,
     add: Vec<String>,
     update: Vec<String>,
     remove: Vec<String>,
-    /// What comes of it, by topic: other words, or nothing any more.
+    /// The facts afterwards, by topic: another text, or none.
     becomes: Vec<(&'static str, Option<String>)>,
-    trouble: Option<Trouble>,
+    trouble: Option<SummarizerFault>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Trouble {
+enum SummarizerFault {
     Malformed,
     Hangs,
 }
@@ -89,7 +90,7 @@ impl Step {
     }
 }
 
-/// What Ann says, turn by turn.
+/// Ann's prompts, turn by turn.
 fn steps() -> Vec<Step> {
     let mut rounds = [0_usize; TOPICS.len()];
     let mut topics: Vec<usize> = (0..12).chain((0..11).cycle().take(36)).collect();
@@ -115,13 +116,13 @@ fn steps() -> Vec<Step> {
         steps.push(match turn {
             1 => Step::adds("hard", HARD),
             14 => Step {
-                trouble: Some(Trouble::Malformed),
+                trouble: Some(SummarizerFault::Malformed),
                 ..Step::adds("Tug name", "Tug name: Hercules")
             },
             15 => Step::adds("galley", GALLEY),
             16 => Step::adds("cats", CATS[0]),
             17 => Step::adds("food", CATS[1]),
-            // Too short for facts, and time to make them fewer.
+            // Too short for facts, and time to consolidate.
             18 => {
                 let becomes =
                     vec![("galley", None), ("food", None), ("cats", Some(CATS_MERGED.into()))];
@@ -129,7 +130,7 @@ fn steps() -> Vec<Step> {
             }
             23 => Step {
                 update: vec![LATE_CAPTAIN.into()],
-                trouble: Some(Trouble::Hangs),
+                trouble: Some(SummarizerFault::Hangs),
                 ..Step::says(&[LATE_CAPTAIN])
             },
             30 => Step {
@@ -137,7 +138,7 @@ fn steps() -> Vec<Step> {
                 becomes: vec![("Deck rota", None)],
                 ..Step::says(&["The deck rota is given up"])
             },
-            // A hard exception goes only if it is named.
+            // A hard exception is removed only if it is named.
             33 => Step {
                 remove: vec!["a guard at the berth".into(), "night".into()],
                 ..Step::says(&["Somebody asked about the berth"])
@@ -158,7 +159,7 @@ fn steps() -> Vec<Step> {
     steps
 }
 
-/// What Bea says meanwhile.
+/// Bea's prompts meanwhile.
 fn bea(number: usize) -> Step {
     let text = format!("Oven temperature: {} degrees", 200 + number);
     let asked = format!(
@@ -173,15 +174,15 @@ fn bea(number: usize) -> Step {
     }
 }
 
-/// What the summarizer knows of the story.
+/// What the scripted summarizer knows.
 #[derive(Debug, Default)]
-struct Plot {
+struct StoryState {
     turn: usize,
     mended: bool,
     consolidations: Vec<usize>,
 }
 
-fn summarize(request: &Arrived, steps: &[Step], plot: &Mutex<Plot>) -> Answer {
+fn summarize(request: &ReceivedRequest, steps: &[Step], plot: &Mutex<StoryState>) -> Answer {
     let body = request.json();
     let prompt = body["messages"].as_array().unwrap().last().unwrap()["content"]
         .as_str()
@@ -190,7 +191,7 @@ fn summarize(request: &Arrived, steps: &[Step], plot: &Mutex<Plot>) -> Answer {
     let says = |value: Value| Answer::says(&body, &value.to_string());
     let mut plot = plot.lock().unwrap();
     if body["response_format"]["json_schema"]["name"] == "facts" {
-        // The next turn may have been said already.
+        // The next turn may have begun already.
         let turn = plot.turn / 18 * 18;
         plot.consolidations.push(turn);
         let attempt = plot.consolidations.iter().filter(|of| **of == turn).count();
@@ -214,8 +215,10 @@ fn summarize(request: &Arrived, steps: &[Step], plot: &Mutex<Plot>) -> Answer {
         .or_else(|| steps.iter().skip(1).find(|step| prompt.contains(&step.asked)).cloned())
         .unwrap_or_default();
     match step.trouble.filter(|_| !plot.mended) {
-        Some(Trouble::Malformed) => Answer::says(&body, "I would rather not say it in JSON today."),
-        Some(Trouble::Hangs) => Answer::hangs(),
+        Some(SummarizerFault::Malformed) => {
+            Answer::says(&body, "I would rather not say it in JSON today.")
+        }
+        Some(SummarizerFault::Hangs) => Answer::hangs(),
         None => {
             let diff = json!({ "add": step.add, "update": step.update, "remove": step.remove });
             says(
@@ -225,11 +228,11 @@ fn summarize(request: &Arrived, steps: &[Step], plot: &Mutex<Plot>) -> Answer {
     }
 }
 
-/// The facts that hold at the ends of turns, by what they are about.
-type Truth = BTreeMap<&'static str, String>;
+/// The facts at the ends of turns, by topic.
+type CurrentFacts = BTreeMap<&'static str, String>;
 
-fn truth(steps: &[Step], turn: usize, with_late: bool) -> Truth {
-    let mut truth = Truth::new();
+fn truth(steps: &[Step], turn: usize, with_late: bool) -> CurrentFacts {
+    let mut truth = CurrentFacts::new();
     for step in steps.iter().take(turn + 1).filter(|step| with_late || step.trouble.is_none()) {
         for (topic, text) in &step.becomes {
             match text {
@@ -241,12 +244,12 @@ fn truth(steps: &[Step], turn: usize, with_late: bool) -> Truth {
     truth
 }
 
-fn texts(truth: &Truth) -> BTreeSet<String> {
+fn texts(truth: &CurrentFacts) -> BTreeSet<String> {
     truth.values().cloned().collect()
 }
 
 /// The rules and the facts of the block in a request.
-fn block(request: &Arrived) -> (Vec<String>, Vec<String>) {
+fn block(request: &ReceivedRequest) -> (Vec<String>, Vec<String>) {
     let messages = request.messages();
     let block = messages
         .iter()
@@ -268,13 +271,13 @@ fn block(request: &Arrived) -> (Vec<String>, Vec<String>) {
     (rules, facts)
 }
 
-/// The story, and where it takes place.
+/// The story with its server, models and clients.
 struct Story {
-    home: Home,
+    home: TestHome,
     server: Option<Server>,
     chat: Scripted,
     summarizer: Scripted,
-    plot: Arc<Mutex<Plot>>,
+    plot: Arc<Mutex<StoryState>>,
     steps: Vec<Step>,
     ann: Client,
     bea: Client,
@@ -282,16 +285,13 @@ struct Story {
 
 impl Story {
     fn begin() -> Self {
-        let (plot, steps) = (Arc::new(Mutex::new(Plot::default())), steps());
+        let (plot, steps) = (Arc::new(Mutex::new(StoryState::default())), steps());
         let chat = Scripted::start(|request| Answer::says(&request.json(), "Noted."));
         let (known, script) = (plot.clone(), steps.clone());
         let summarizer = Scripted::start(move |request| summarize(request, &script, &known));
-        let home = Home::new(POLICY).asks("chat", "openai", &chat.base(), "m").asks(
-            "summarizer",
-            "openai",
-            &summarizer.base(),
-            "s",
-        );
+        let home = TestHome::new(POLICY)
+            .with_model("chat", "openai", &chat.base(), "m")
+            .with_model("summarizer", "openai", &summarizer.base(), "s");
         let (ann, bea) = (Client::start(Package::OpenAiPython), Client::start(Package::OpenAiNpm));
         Self { server: Some(Server::start(&home)), home, chat, summarizer, plot, steps, ann, bea }
     }
@@ -305,7 +305,7 @@ impl Story {
         self.plot.lock().unwrap().turn = turn;
         let body = json!({ "model": "m", "user": "ann", "messages": [{ "role": "user", "content": self.steps[turn].asked }] });
         let told = json!({ "headers": { "X-Icecore-Conversation": "log" }, "body": body });
-        // Now in one piece and now as a stream.
+        // Alternating between whole replies and streams.
         let scenario = if turn.is_multiple_of(2) { "chat" } else { "chunks" };
         let seen = self.ann.gets(self.server.as_ref().unwrap(), scenario, &told);
         assert_eq!(seen["headers"]["x-icecore-turn"], json!(turn.to_string()), "{seen}");
@@ -319,14 +319,14 @@ impl Story {
         assert_eq!(seen["headers"]["x-icecore-turn"], json!(number.to_string()), "{seen}");
     }
 
-    /// What the program itself tells of a conversation.
-    fn tells(&self, arguments: &[&str], user: &str) -> Value {
+    /// A conversation as the command line prints it.
+    fn conversation_json(&self, arguments: &[&str], user: &str) -> Value {
         self.home.json(&[&["conversation"], arguments, &["--user", user]].concat())
     }
 
-    fn settled(&self, turn: usize) {
+    fn wait_until_settled(&self, turn: usize) {
         until(&format!("the summary of turn {turn}"), || {
-            self.tells(&["turns", "log"], "ann")["turns"]
+            self.conversation_json(&["turns", "log"], "ann")["turns"]
                 .as_array()
                 .unwrap()
                 .iter()
@@ -335,8 +335,8 @@ impl Story {
         });
     }
 
-    fn unsummarized(&self) -> (u64, Vec<u64>) {
-        let list = self.tells(&["list"], "ann");
+    fn unsummarized_turns(&self) -> (u64, Vec<u64>) {
+        let list = self.conversation_json(&["list"], "ann");
         let log = list["conversations"]
             .as_array()
             .unwrap()
@@ -344,7 +344,7 @@ impl Story {
             .find(|one| one["conversation"] == "log")
             .unwrap()
             .clone();
-        let raw = self.tells(&["turns", "log", "--unsummarized"], "ann");
+        let raw = self.conversation_json(&["turns", "log", "--unsummarized"], "ann");
         let raw = raw["turns"]
             .as_array()
             .unwrap()
@@ -355,7 +355,7 @@ impl Story {
     }
 
     fn facts(&self) -> Vec<(String, bool)> {
-        let facts = self.tells(&["facts", "log"], "ann");
+        let facts = self.conversation_json(&["facts", "log"], "ann");
         facts["facts"]
             .as_array()
             .unwrap()
@@ -367,9 +367,9 @@ impl Story {
 
 // C1 C4 C5 C8 C9 C10 C14
 #[test]
-fn after_sixty_turns_exactly_the_current_facts_are_told() {
+fn after_sixty_turns_a_request_has_exactly_the_current_facts() {
     let mut story = Story::begin();
-    // Spaces are made when somebody first speaks.
+    // Spaces are created with a user's first message.
     for (user, client) in [("ann", &mut story.ann), ("bea", &mut story.bea)] {
         let body = json!({ "model": "m", "user": user, "messages": [{ "role": "user", "content": "hello" }] });
         client.gets(
@@ -378,7 +378,7 @@ fn after_sixty_turns_exactly_the_current_facts_are_told() {
             &json!({ "headers": { "X-Icecore-Memory": "on" }, "body": body }),
         );
     }
-    // A space begins with the policy of its home.
+    // A space begins with the policy of its parent.
     for space in std::fs::read_dir(story.home.vault().join("spaces")).unwrap().flatten() {
         assert!(
             std::fs::read_to_string(space.path().join("icecore.toml"))
@@ -393,39 +393,40 @@ fn after_sixty_turns_exactly_the_current_facts_are_told() {
         if turn % 4 == 0 {
             story.bea_says(turn / 4);
         }
-        // At once after the reply, whatever the summarizer is doing: it was acknowledged and must
-        // be there.
+        // Right after the reply, whatever the summarizer does: the turn was acknowledged and must
+        // be stored.
         if turn == 27 || turn == 41 {
             story.kill();
-            let said =
-                story.tells(&["show", "log", "--turn", &turn.to_string()], "ann").to_string();
+            let said = story
+                .conversation_json(&["show", "log", "--turn", &turn.to_string()], "ann")
+                .to_string();
             assert!(
                 said.contains(&fact_of(&story.steps[turn])) && said.contains("Noted."),
                 "{turn}: {said}"
             );
-            story.settled(turn);
+            story.wait_until_settled(turn);
         }
     }
-    story.settled(58);
+    story.wait_until_settled(58);
 
-    // Two turns could not be summarised; they are counted, and their facts are not there.
-    assert_eq!(story.unsummarized(), (2, vec![14, 23]));
+    // Two turns could not be summarized; they are counted, and their facts are missing.
+    assert_eq!(story.unsummarized_turns(), (2, vec![14, 23]));
     let known: BTreeSet<String> = story.facts().into_iter().map(|(text, _)| text).collect();
     assert_eq!(known, texts(&truth(&story.steps, 58, false)));
-    let refused = story.tells(&["turns", "log"], "ann")["turns"][8]["refused"].to_string();
+    let refused =
+        story.conversation_json(&["turns", "log"], "ann")["turns"][8]["refused"].to_string();
     assert!(refused.contains("Kessel"), "{refused}");
     assert_eq!(story.plot.lock().unwrap().consolidations, [18, 36, 36, 54, 54]);
 
-    // The summarizer comes to its senses: nothing is left, and what was overtaken meanwhile stays
-    // overtaken.
+    // The summarizer works again: nothing is pending, and replaced facts stay replaced.
     story.plot.lock().unwrap().mended = true;
-    let retried = story.tells(&["retry", "log"], "ann");
+    let retried = story.conversation_json(&["retry", "log"], "ann");
     assert_eq!(
         (&retried["summarized"], &retried["raw"]),
         (&json!([14, 23]), &json!([])),
         "{retried}"
     );
-    assert_eq!(story.unsummarized(), (0, vec![]));
+    assert_eq!(story.unsummarized_turns(), (0, vec![]));
 
     story.ann_says(59);
     story.ann_says(60);
@@ -437,7 +438,7 @@ fn after_sixty_turns_exactly_the_current_facts_are_told() {
     assert_eq!(told, expected);
     assert_eq!(told.len(), rules.len() + facts.len(), "no fact is told twice: {facts:?}");
 
-    story.settled(60);
+    story.wait_until_settled(60);
     let known = story.facts();
     assert_eq!(known.first(), Some(&(HARD.to_owned(), true)));
     assert_eq!(known.iter().map(|(text, _)| text.clone()).collect::<BTreeSet<_>>(), expected);
@@ -453,7 +454,7 @@ fn fact_of(step: &Step) -> String {
 /// What changed from turn 10 to turn 50.
 fn compares(story: &Story) {
     let (old, new) = (truth(&story.steps, 10, true), truth(&story.steps, 50, true));
-    let compared = story.tells(&["diff", "log", "10", "50"], "ann");
+    let compared = story.conversation_json(&["diff", "log", "10", "50"], "ann");
     let set = |name: &str| -> BTreeSet<String> {
         compared[name]
             .as_array()
@@ -462,7 +463,7 @@ fn compares(story: &Story) {
             .map(|text| text.as_str().unwrap().to_owned())
             .collect()
     };
-    let without = |one: &Truth, other: &Truth| -> BTreeSet<String> {
+    let without = |one: &CurrentFacts, other: &CurrentFacts| -> BTreeSet<String> {
         one.iter()
             .filter(|(topic, _)| !other.contains_key(*topic))
             .map(|(_, text)| text.clone())
@@ -487,9 +488,9 @@ fn compares(story: &Story) {
     assert_eq!(changed, expected.collect(), "{compared}");
 }
 
-/// Every acknowledged word is there, word for word.
+/// Every acknowledged message is stored verbatim.
 fn nothing_is_lost(story: &Story) {
-    let exported = story.tells(&["export", "log"], "ann");
+    let exported = story.conversation_json(&["export", "log"], "ann");
     let said: Vec<&str> = exported["messages"]
         .as_array()
         .unwrap()
@@ -507,7 +508,7 @@ fn nothing_is_lost(story: &Story) {
     assert_eq!(said.len(), 120, "sixty times one said something and the other answered");
 }
 
-/// No word of one user is in a request of the other's, neither to the model nor to the summarizer.
+/// No text of one user is in a request of the other's, neither to the model nor to the summarizer.
 fn nobody_hears_of_another(story: &Story) {
     let facts: BTreeSet<String> =
         story.steps.iter().flat_map(|step| step.add.iter().chain(&step.update)).cloned().collect();
@@ -535,11 +536,11 @@ fn nobody_hears_of_another(story: &Story) {
     );
 }
 
-/// An answer is kept so that a crash does not pay twice; one that could not be read must not be
-/// read again for ever.
+/// An answer is cached so that a crash does not cost twice; an unreadable one must not be used
+/// again.
 // C8
 #[test]
-fn a_summarizer_that_talked_nonsense_is_asked_anew() {
+fn a_summarizer_that_returned_nonsense_is_asked_again() {
     let mended = Arc::new(Mutex::new(false));
     let known = mended.clone();
     let chat = Scripted::start(|request| Answer::says(&request.json(), "Noted."));
@@ -552,7 +553,7 @@ fn a_summarizer_that_talked_nonsense_is_asked_anew() {
         };
         Answer::says(&request.json(), &text)
     });
-    let home = Home::new(POLICY).asks("chat", "openai", &chat.base(), "m").asks(
+    let home = TestHome::new(POLICY).with_model("chat", "openai", &chat.base(), "m").with_model(
         "summarizer",
         "openai",
         &summarizer.base(),
@@ -573,8 +574,8 @@ fn a_summarizer_that_talked_nonsense_is_asked_anew() {
     assert_eq!(home.json(&["conversation", "facts", "log"])["facts"][0]["text"], HARD);
 }
 
-/// A turn with tools is several requests; what is remembered of it is all that was said, and the
-/// reply at its end above all.
+/// A turn with tools is several requests; the turn that is recorded has all messages, and above all
+/// the final reply.
 // C4
 #[test]
 fn a_turn_with_tools_is_remembered_to_its_end() {
@@ -596,7 +597,7 @@ fn a_turn_with_tools_is_remembered_to_its_end() {
         let answer = json!({ "user_summary": "Asked about the pump.", "assistant_summary": "Looked.", "base_truth_diff": { "add": add } });
         Answer::says(&request.json(), &answer.to_string())
     });
-    let home = Home::new(POLICY).asks("chat", "openai", &chat.base(), "m").asks(
+    let home = TestHome::new(POLICY).with_model("chat", "openai", &chat.base(), "m").with_model(
         "summarizer",
         "openai",
         &summarizer.base(),
@@ -606,7 +607,7 @@ fn a_turn_with_tools_is_remembered_to_its_end() {
     let mut messages = vec![json!({ "role": "user", "content": "What holds for the pump?" })];
     let told = |messages: &[Value]| json!({ "headers": { "X-Icecore-Conversation": "pump" }, "body": { "model": "m", "messages": messages } });
     let seen = client.gets(&server, "chat", &told(&messages));
-    // Tools take their time; what is there of the turn may have been remembered meanwhile.
+    // Tools take their time; a part of the turn may have been recorded meanwhile.
     std::thread::sleep(std::time::Duration::from_secs(1));
     messages.push(seen["reply"]["choices"][0]["message"].clone());
     messages.push(

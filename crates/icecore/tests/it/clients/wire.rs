@@ -1,15 +1,16 @@
-//! Byte for byte: what a scripted model's server says reaches the official clients, and nothing
-//! else does.
+//! Byte for byte: the official clients receive exactly what a scripted model server sends.
 
 use serde_json::{Value, json};
 
-use super::{Answer, Arrived, Client, Home, Package, Scripted, Server, Then, golden, raw};
+use super::{
+    Answer, Client, Package, ReceivedRequest, Scripted, Server, TestHome, Then, golden, raw,
+};
 
 const OPENAI: &str = "/v1/chat/completions";
 const ANTHROPIC: &str = "/v1/messages";
 
-/// What the scripted server has to say, by the model that is asked for.
-fn play(request: &Arrived) -> Answer {
+/// The scripted answers, by the requested model.
+fn play(request: &ReceivedRequest) -> Answer {
     let anthropic = request.path.starts_with("/v1/messages");
     let named = |kind: &str| {
         golden(&format!("{}-{kind}.sse", if anthropic { "anthropic" } else { "openai" }))
@@ -22,7 +23,7 @@ fn play(request: &Arrived) -> Answer {
         } else {
             json!({ "error": { "message": said, "type": kind, "param": null, "code": kind } })
         };
-        Answer::failed(
+        Answer::error(
             status,
             &format!("x-request-id: req_failed\r\nrequest-id: req_failed\r\n{headers}"),
             &error,
@@ -40,8 +41,8 @@ fn play(request: &Arrived) -> Answer {
         "half" => Answer::stream(named("half")),
         "breaks" => {
             let whole = named("half");
-            // After the event with the first words, so that nothing but the connection tells that
-            // it is over.
+            // After the event with the first words, so that only the closed connection shows the
+            // end.
             let said = whole.windows(6).position(|six| six == b"Half a").unwrap();
             let end = said + whole[said..].windows(2).position(|two| two == b"\n\n").unwrap() + 2;
             Answer { then: Then::Breaks, ..Answer::stream(&whole[..end]) }
@@ -79,10 +80,10 @@ fn message() -> Value {
     })
 }
 
-fn serving(script: &Scripted, provider: &str) -> (Home, Server) {
+fn serving(script: &Scripted, provider: &str) -> (TestHome, Server) {
     let base =
         if provider == "anthropic" { format!("http://{}", script.address) } else { script.base() };
-    let home = Home::new("").asks("chat", provider, &base, "golden");
+    let home = TestHome::new("").with_model("chat", provider, &base, "golden");
     let server = Server::start(&home);
     (home, server)
 }
@@ -134,8 +135,8 @@ fn openai_clients_put_the_streamed_tool_calls_together() {
         assert_eq!(seen["headers"]["x-icecore-conversation"], json!(conversation));
         assert_eq!(script.last().messages(), messages, "there is no memory yet");
 
-        // The client's own helper makes of them the two calls. It asks as a conversation of its
-        // own, or this would be turn 2.
+        // The client's own helper turns them into the two calls. It uses its own conversation, or
+        // this would be turn 2.
         let mut apart = ask(&messages);
         apart["headers"] = json!({ "X-Icecore-Memory": "off" });
         let reply = client.gets(&server, "stream", &apart)["reply"].take();
@@ -155,7 +156,7 @@ fn openai_clients_put_the_streamed_tool_calls_together() {
         assert_eq!(reply["choices"][0]["finish_reason"], "tool_calls");
         assert_eq!(reply["usage"]["total_tokens"], 46, "{reply}");
 
-        // The results of the tools belong to the same turn, and reach the model as they are.
+        // The results of the tools belong to the same turn, and reach the model unchanged.
         let call = |id: &str, name: &str, arguments: &Value| json!({ "id": id, "type": "function", "function": { "name": name, "arguments": arguments } });
         messages.push(json!({ "role": "assistant", "content": null, "tool_calls": [call("call_a", "weather", &weather), call("call_b", "clock", &clock)] }));
         messages.push(json!({ "role": "tool", "tool_call_id": "call_a", "content": "12 °C" }));
@@ -230,7 +231,7 @@ fn the_anthropic_client_puts_thinking_text_and_tool_use_together() {
         "the token is ours alone"
     );
 
-    // Thinking and its signature come back to the model as they are.
+    // Thinking and its signature reach the model again unchanged.
     let result =
         |id: &str, text: &str| json!({ "type": "tool_result", "tool_use_id": id, "content": text });
     messages.push(json!({ "role": "assistant", "content": content }));
@@ -252,7 +253,7 @@ fn the_anthropic_client_puts_thinking_text_and_tool_use_together() {
     assert_eq!(home.turns("zürich", 1).len(), 1);
 }
 
-/// What a client makes of an error of the model's server.
+/// How a client reports an error of the model server.
 fn check_error(client: &mut Client, server: &Server, model: &str, class: &str) {
     let body = json!({ "model": model, "max_tokens": 10, "messages": [{ "role": "user", "content": "hi" }] });
     let headers = json!({ "X-Icecore-Conversation": "never" });
@@ -292,11 +293,11 @@ fn clients_see_the_upstream_errors_as_their_own() {
         ] {
             check_error(&mut client, &server, model, class);
         }
-        // What failed was no exchange.
+        // A failed request is not an exchange.
         assert_ne!(home.run(&["conversation", "turns", "never", "--json"]).code, Some(0));
 
-        // In the middle of a stream, as an event and as a connection that breaks off: an error, and
-        // what came is kept.
+        // In the middle of a stream, as an event and as a broken connection: an error, and the
+        // partial reply is stored.
         for model in ["half", "breaks"] {
             let body = json!({ "model": model, "max_tokens": 10, "messages": [{ "role": "user", "content": "Say it all." }] });
             let scenario = if package == Package::AnthropicPython { "stream" } else { "chunks" };
@@ -314,7 +315,7 @@ fn clients_see_the_upstream_errors_as_their_own() {
             assert!(said.to_string().contains("Half a"), "{package:?} {model}: {said}");
         }
 
-        // Without the right token nobody comes in, and that too is an error of the client's own.
+        // A request without a valid token is refused, also as the client's own error type.
         let before = script.all().len();
         let body = json!({ "model": "golden", "max_tokens": 10, "messages": [{ "role": "user", "content": "hi" }] });
         let seen = client.does(
@@ -333,7 +334,7 @@ fn a_client_that_tries_again_has_one_turn() {
     let busy = std::sync::atomic::AtomicBool::new(true);
     let script = Scripted::start(move |request| {
         if busy.swap(false, std::sync::atomic::Ordering::SeqCst) {
-            return Answer::failed(
+            return Answer::error(
                 "429 Too Many Requests",
                 "retry-after-ms: 10",
                 &json!({ "error": { "message": "busy", "type": "x" } }),
@@ -378,8 +379,8 @@ fn the_bytes_on_the_socket_are_the_scripts() {
             );
         }
 
-        // With memory off the request, too, is passed on as it came, whatever it looks like; so is
-        // one that memory adds nothing to.
+        // With memory off the request, too, is forwarded unchanged, whatever its content; so is one
+        // that memory adds nothing to.
         let odd = r#"{ "model" : "golden","stream":true, "messages":[ {"content":"\u00e9 \/ 😀","role":"user" } ],  "seed":12345678901234567890.1200, "model":"golden", "unknown":{"a":[1E+5,-0.0]}}"#;
         let (head, bytes) = raw(&server, path, &[("x-icecore-memory", "off")], odd.as_bytes());
         assert!(head.contains("x-icecore-memory: off"), "{head}");
@@ -449,8 +450,8 @@ fn memory_stands_behind_the_clients_own_words() {
     }
 }
 
-/// Two windows on one conversation, or a client that does not wait: every word that was
-/// acknowledged is there.
+/// Two windows on one conversation, or a client that does not wait: every acknowledged message is
+/// stored.
 // C1
 #[test]
 fn requests_at_the_same_time_lose_nothing() {
@@ -490,8 +491,7 @@ fn requests_at_the_same_time_lose_nothing() {
     }
 }
 
-/// Asked for once more, a turn stays one turn, and the reply that the client was given last is the
-/// one that stands.
+/// A repeated turn stays one turn, and the reply that the client received last counts.
 // C1
 #[test]
 fn a_turn_that_is_asked_for_once_more_has_its_last_reply() {

@@ -11,8 +11,8 @@ use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 
 use serde_json::{Value, json};
 
-use super::{LEGACY, MODERN, NOW, READ_TOKEN, Served, TOKEN, tools, vault, well_told};
-use crate::model::house;
+use super::{HttpServer, LEGACY, MODERN, NOW, READ_TOKEN, TOKEN, check_tool_result, tools, vault};
+use crate::model::repository_root;
 use crate::program::{bare, program};
 
 /// An official package.
@@ -24,7 +24,7 @@ enum Package {
 }
 
 impl Package {
-    /// How it can connect, and the version that it speaks then.
+    /// How it connects, and the protocol version it uses.
     fn modes(self) -> Vec<(&'static str, &'static str)> {
         match self {
             Self::NpmSdk => vec![("legacy", LEGACY[0])],
@@ -36,9 +36,11 @@ impl Package {
 
     /// Starts the program that drives it.
     fn start(self) -> Client {
-        let (python, npm) =
-            (house().join("target/clients-venv/bin/python"), house().join("target/clients-npm"));
-        let script = |name: &str| house().join("tests/clients").join(name);
+        let (python, npm) = (
+            repository_root().join("target/clients-venv/bin/python"),
+            repository_root().join("target/clients-npm"),
+        );
+        let script = |name: &str| repository_root().join("tests/clients").join(name);
         let (program, arguments) = match self {
             Self::Python => (python, vec![script("mcp_client.py")]),
             Self::NpmSdk => (
@@ -68,8 +70,8 @@ impl Package {
     }
 }
 
-/// A running program of `tests/clients`; it ends when its standard input is closed, so with this
-/// process at the latest.
+/// A running program of `tests/clients`; it ends when its standard input closes, at the latest with
+/// this process.
 struct Client {
     package: Package,
     child: Child,
@@ -78,7 +80,7 @@ struct Client {
 }
 
 impl Client {
-    /// Does these steps on one connection and returns what the client saw.
+    /// Runs these steps on one connection and returns what the client saw.
     fn does(&mut self, connection: &Value, mode: &str, steps: Value) -> Value {
         let mut told = connection.clone();
         (told["mode"], told["steps"]) = (mode.into(), steps);
@@ -103,12 +105,12 @@ fn call(name: &str, arguments: Value) -> Value {
     json!({ "do": "call", "name": name, "arguments": arguments })
 }
 
-/// Everything that a client can do, as one of them does it.
+/// Everything that a client can do, with one of the packages.
 fn whole_walk(client: &mut Client, connection: &Value, mode: &str, version: &str) {
     let package = client.package;
     let about = format!("{package:?} {mode}");
     let mut begin = |steps: Value| client.does(connection, mode, steps);
-    // A client that was told the version does not ask who answers.
+    // A client with a fixed version does not ask for the server's name.
     let asks = mode != MODERN || package != Package::Python;
     let fact = format!("The harbour office opens at nine for {package:?} in {mode}");
     let seen = begin(json!([
@@ -119,7 +121,7 @@ fn whole_walk(client: &mut Client, connection: &Value, mode: &str, version: &str
         call("commitments", json!({})),
         call("pack", json!({ "kind": "session-start" })),
     ]));
-    // That package does not say over standard input and output.
+    // That package does not report it over standard input and output.
     assert!(
         seen["version"] == version || (package == Package::NpmSdk && seen["version"].is_null()),
         "{about}: {seen}"
@@ -144,11 +146,11 @@ fn whole_walk(client: &mut Client, connection: &Value, mode: &str, version: &str
     sorted.sort_unstable();
     assert_eq!(sorted, all, "{about}");
     let (learnt, promised) = (
-        well_told("remember", &steps[1])["id"].clone(),
-        well_told("remember", &steps[2])["id"].clone(),
+        check_tool_result("remember", &steps[1])["id"].clone(),
+        check_tool_result("remember", &steps[2])["id"].clone(),
     );
     assert!(
-        well_told("recall", &steps[3])["hits"]
+        check_tool_result("recall", &steps[3])["hits"]
             .as_array()
             .unwrap()
             .iter()
@@ -157,14 +159,14 @@ fn whole_walk(client: &mut Client, connection: &Value, mode: &str, version: &str
         steps[3]
     );
     assert!(
-        well_told("commitments", &steps[4])["commitments"]
+        check_tool_result("commitments", &steps[4])["commitments"]
             .as_array()
             .unwrap()
             .iter()
             .any(|one| one["id"] == promised),
         "{about}"
     );
-    assert_eq!(well_told("pack", &steps[5])["kind"], "session-start");
+    assert_eq!(check_tool_result("pack", &steps[5])["kind"], "session-start");
 
     let seen = begin(json!([
         call("close", json!({ "ids": [promised], "note": "sent" })),
@@ -185,11 +187,15 @@ fn whole_walk(client: &mut Client, connection: &Value, mode: &str, version: &str
         { "do": "complete", "prompt": "session_start", "argument": "project", "value": "" },
     ]));
     let steps = seen["steps"].as_array().unwrap();
-    assert_eq!(well_told("close", &steps[0])["closed"][0]["id"], promised, "{about}");
-    assert_eq!(well_told("why", &steps[1])["because"][0]["of"], "event", "{about}");
-    assert_eq!(well_told("zoom", &steps[2])["messages"].as_array().unwrap().len(), 3, "{about}");
-    assert_eq!(well_told("forget", &steps[3])["forgotten"], false, "{about}");
-    assert_eq!(well_told("forget", &steps[4])["forgotten"], true, "{about}");
+    assert_eq!(check_tool_result("close", &steps[0])["closed"][0]["id"], promised, "{about}");
+    assert_eq!(check_tool_result("why", &steps[1])["because"][0]["of"], "event", "{about}");
+    assert_eq!(
+        check_tool_result("zoom", &steps[2])["messages"].as_array().unwrap().len(),
+        3,
+        "{about}"
+    );
+    assert_eq!(check_tool_result("forget", &steps[3])["forgotten"], false, "{about}");
+    assert_eq!(check_tool_result("forget", &steps[4])["forgotten"], true, "{about}");
     assert!(
         steps[5]["resources"]
             .as_array()
@@ -240,7 +246,7 @@ fn whole_walk(client: &mut Client, connection: &Value, mode: &str, version: &str
         "{about}: {seen}"
     );
     assert_eq!(steps[3]["error"]["code"], -32602, "{about}: {seen}");
-    well_told("commitments", &steps[4]);
+    check_tool_result("commitments", &steps[4]);
     assert_eq!(
         (&steps[5]["error"]["code"], &steps[6]["error"]["code"]),
         (&json!(-32602), &json!(-32602)),
@@ -257,7 +263,7 @@ fn over_stdio(package: Package) {
     let mut client = package.start();
     for (mode, version) in package.modes() {
         whole_walk(&mut client, &connection, mode, version);
-        // Somebody writes a page while the client is connected.
+        // A page is written while the client is connected.
         let page = vault.path(&format!("knowledge/topics/{}.md", mode.replace('-', "_")));
         let seen = client.does(
             &connection,
@@ -266,7 +272,7 @@ fn over_stdio(package: Package) {
         );
         assert!(!seen["steps"][0]["heard"].is_null(), "{package:?} {mode}: {seen}");
     }
-    // One that may only look.
+    // A read-only client.
     let mut reading = connection;
     reading["stdio"]["args"] = json!([&arguments[..], &["--read-only"]].concat());
     let seen = client.does(
@@ -279,7 +285,7 @@ fn over_stdio(package: Package) {
 }
 
 fn over_http(package: Package) {
-    let served = Served::start();
+    let served = HttpServer::start();
     // The same day as in a vault of the other tests.
     let (from, home) = (vault(), served.folder.path().join("vault"));
     std::fs::create_dir_all(home.join("memory/messages")).unwrap();
@@ -299,7 +305,7 @@ fn over_http(package: Package) {
         json!([{ "do": "tools" }, call("commitments", json!({}))]),
     );
     assert_eq!(seen["steps"][0]["tools"].as_array().unwrap().len(), 5, "{seen}");
-    well_told("commitments", &seen["steps"][1]);
+    check_tool_result("commitments", &seen["steps"][1]);
 }
 
 #[test]

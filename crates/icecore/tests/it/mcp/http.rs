@@ -5,7 +5,7 @@ use std::thread;
 
 use serde_json::{Value, json};
 
-use super::{LEGACY, MODERN, READ_TOKEN, Served, TOKEN, meta, request, tools};
+use super::{HttpServer, LEGACY, MODERN, READ_TOKEN, TOKEN, meta, request, tools};
 
 const JSON: (&str, &str) = ("Content-Type", "application/json");
 const BOTH: (&str, &str) = ("Accept", "application/json, text/event-stream");
@@ -17,7 +17,7 @@ fn body(method: &str, params: Value) -> Vec<u8> {
 
 #[test]
 fn the_headers_of_the_newest_era_must_be_there_and_agree_with_the_body() {
-    let served = Served::start();
+    let served = HttpServer::start();
     let (version, name) = (("MCP-Protocol-Version", MODERN), ("Mcp-Name", "commitments"));
     let call = body("tools/call", json!({ "name": "commitments", "arguments": {} }));
     let (calls, lists) = (("Mcp-Method", "tools/call"), ("Mcp-Method", "tools/list"));
@@ -56,7 +56,7 @@ fn the_headers_of_the_newest_era_must_be_there_and_agree_with_the_body() {
 
 #[test]
 fn statuses_are_those_of_the_protocol() {
-    let served = Served::start();
+    let served = HttpServer::start();
     let found = served.gets(None, "server/discover", json!({}));
     assert_eq!(
         (&found["resultType"], &found["supportedVersions"][0]),
@@ -76,7 +76,7 @@ fn statuses_are_those_of_the_protocol() {
         (404, &json!(-32601)),
         "{answer:?}"
     );
-    // A version that is not spoken.
+    // An unsupported version.
     let old = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": { "_meta": meta("1900-01-01") } }).to_string();
     let head =
         [BEARER, JSON, BOTH, ("MCP-Protocol-Version", "1900-01-01"), ("Mcp-Method", "tools/list")];
@@ -88,7 +88,7 @@ fn statuses_are_those_of_the_protocol() {
         "{answer:?}"
     );
     assert_eq!(error["data"]["supported"][0], MODERN);
-    // What is missing in `_meta`.
+    // Missing fields of `_meta`.
     let bare =
         json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {} }).to_string();
     let head = [BEARER, JSON, BOTH, ("MCP-Protocol-Version", MODERN), ("Mcp-Method", "tools/list")];
@@ -98,7 +98,7 @@ fn statuses_are_those_of_the_protocol() {
         (400, &json!(-32602)),
         "{answer:?}"
     );
-    // What is not there, and a tool that is none, are answers like others.
+    // Unknown resources and tools are answered like other requests.
     let answer =
         served.ask(TOKEN, None, "resources/read", json!({ "uri": "icecore://day/1999-01-01" }));
     assert_eq!(
@@ -112,7 +112,7 @@ fn statuses_are_those_of_the_protocol() {
         (200, &json!(-32602)),
         "{answer:?}"
     );
-    // Other methods of HTTP, and what needs no answer.
+    // Other HTTP methods, and messages that need no response.
     for method in ["GET", "DELETE", "PUT"] {
         let answer = served.send(method, &[BEARER, BOTH], b"");
         assert!(
@@ -123,7 +123,7 @@ fn statuses_are_those_of_the_protocol() {
     let note = br#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}"#;
     let answer = served.send("POST", &[BEARER, JSON, BOTH], note);
     assert_eq!((answer.status, answer.text.as_str()), (202, ""), "{answer:?}");
-    // What is no message at all.
+    // Bodies that are not messages.
     let deep = "[".repeat(100_000);
     for (said, code, id) in [
         ("{", -32700, json!(null)),
@@ -142,7 +142,7 @@ fn statuses_are_those_of_the_protocol() {
             &said[..said.len().min(10)]
         );
     }
-    // Half of a surrogate pair is read as no character.
+    // Half of a surrogate pair is not a character.
     let half = String::from_utf8(body(
         "tools/call",
         json!({ "name": "remember", "arguments": { "text": "The ferry leaves at ten @@" } }),
@@ -170,7 +170,7 @@ fn statuses_are_those_of_the_protocol() {
 
 #[test]
 fn the_older_era_needs_no_session() {
-    let served = Served::start();
+    let served = HttpServer::start();
     for version in LEGACY {
         let hello = json!({ "protocolVersion": version, "capabilities": {}, "clientInfo": { "name": "t", "version": "1" } });
         let answer = served.send(
@@ -204,7 +204,7 @@ fn the_older_era_needs_no_session() {
             served.send("POST", &head, request(3, "ping", json!({}), false).to_string().as_bytes());
         assert_eq!(answer.json()["result"], json!({}), "{answer:?}");
     }
-    // Without a header it is the version that had none; one that nobody knows is refused.
+    // Without a header it is the version without headers; an unknown version is refused.
     let list = request(2, "tools/list", json!({}), false).to_string();
     assert_eq!(served.send("POST", &[BEARER, JSON, BOTH], list.as_bytes()).status, 200);
     assert_eq!(
@@ -219,10 +219,9 @@ fn the_older_era_needs_no_session() {
     );
 }
 
-// RELIABILITY C.1 rows 6 and 7
 #[test]
 fn nobody_else_comes_in() {
-    let served = Served::start();
+    let served = HttpServer::start();
     let call = body("tools/call", json!({ "name": "commitments", "arguments": {} }));
     let host = served.addr.to_string();
     let own = format!("http://{host}");
@@ -257,13 +256,13 @@ fn nobody_else_comes_in() {
     assert_eq!(served.send("GET", &[BOTH], b"").status, 401);
 }
 
-// RELIABILITY C.1 row 8: one table, every tool, every token.
+// One table, every tool, every token.
 #[test]
 fn a_token_that_may_only_read_calls_nothing_that_writes() {
-    let served = Served::start();
+    let served = HttpServer::start();
     let home = served.folder.path().join("vault/memory/ledger.jsonl");
-    served.told(None, "remember", json!({ "text": "Anna runs the harbour office" }));
-    let id = served.told(
+    served.call_tool(None, "remember", json!({ "text": "Anna runs the harbour office" }));
+    let id = served.call_tool(
         None,
         "remember",
         json!({ "text": "Send the offer to Anna", "due": "tomorrow" }),
@@ -283,7 +282,7 @@ fn a_token_that_may_only_read_calls_nothing_that_writes() {
             assert_eq!(answer.status, 403, "{name}: {answer:?}");
             let wanted = r#"www-authenticate: bearer error="insufficient_scope", scope="write""#;
             assert!(answer.head.contains(wanted), "{name}: {answer:?}");
-            // Written so that a first look does not see it, it is still seen by whoever does it.
+            // An obfuscated value is still detected by the check.
             let call = request(1, "tools/call", params, false).to_string();
             let twice = call.replacen(
                 "\"method\":\"tools/call\"",
@@ -327,7 +326,7 @@ fn a_token_that_may_only_read_calls_nothing_that_writes() {
         assert_eq!(served.ask(READ_TOKEN, None, method, params).status, 200, "{method}");
     }
     assert_eq!(std::fs::read(&home).unwrap(), before);
-    // And who may write, may.
+    // And a writer may.
     for (name, mut arguments, _) in tools() {
         if arguments.get("ids").is_some() {
             arguments["ids"] = json!([id]);
@@ -338,22 +337,22 @@ fn a_token_that_may_only_read_calls_nothing_that_writes() {
         if name == "zoom" {
             continue;
         }
-        served.told(None, name, arguments);
+        served.call_tool(None, name, arguments);
     }
 }
 
 #[test]
 fn every_user_has_a_memory_of_their_own() {
-    let served = Served::start();
-    served.told(None, "remember", json!({ "text": "The home vault likes granite" }));
-    served.told(Some("anna"), "remember", json!({ "text": "Anna likes granite" }));
-    served.told(Some("bärbel"), "remember", json!({ "text": "Bärbel likes granite" }));
+    let served = HttpServer::start();
+    served.call_tool(None, "remember", json!({ "text": "The home vault likes granite" }));
+    served.call_tool(Some("anna"), "remember", json!({ "text": "Anna likes granite" }));
+    served.call_tool(Some("bärbel"), "remember", json!({ "text": "Bärbel likes granite" }));
     for (user, own) in [
         (None, "The home vault likes granite"),
         (Some("anna"), "Anna likes granite"),
         (Some("bärbel"), "Bärbel likes granite"),
     ] {
-        let found = served.told(user, "recall", json!({ "query": "who likes granite" }));
+        let found = served.call_tool(user, "recall", json!({ "query": "who likes granite" }));
         let texts: Vec<&str> = found["hits"]
             .as_array()
             .unwrap()
@@ -364,7 +363,7 @@ fn every_user_has_a_memory_of_their_own() {
         let pack = served.gets(user, "resources/read", json!({ "uri": "icecore://pack/recall" }));
         assert!(pack["contents"][0]["text"].as_str().unwrap().contains(own), "{pack}");
     }
-    // Nobody gets a space by asking for something.
+    // A request creates no space.
     let refused = served.gets(
         Some("carl"),
         "tools/call",
@@ -380,18 +379,18 @@ fn every_user_has_a_memory_of_their_own() {
 
 #[test]
 fn many_at_once_are_all_answered() {
-    let served = Served::start();
+    let served = HttpServer::start();
     thread::scope(|scope| {
         for at in 0..8 {
             let served = &served;
             scope.spawn(move || {
                 for n in 0..10 {
-                    served.told(
+                    served.call_tool(
                         None,
                         "remember",
                         json!({ "text": format!("Berth {at}-{n} is taken") }),
                     );
-                    served.told(None, "recall", json!({ "query": "berth" }));
+                    served.call_tool(None, "recall", json!({ "query": "berth" }));
                 }
             });
         }
