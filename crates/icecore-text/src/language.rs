@@ -45,7 +45,7 @@ impl Language {
                     *count += usize::from(languages & language.bit() != 0);
                 }
             }
-            cyrillic += usize::from(word.chars().next().is_some_and(|first| is_cyrillic(first)));
+            cyrillic += usize::from(word.chars().next().is_some_and(is_cyrillic));
         }
         counts[Self::Russian as usize] += cyrillic;
         let most = counts.iter().copied().max().filter(|&most| most > 0)?;

@@ -1,8 +1,9 @@
 //! Word lists by language, read once from the data files in `lexicon/`.
 //!
 //! A line is `list: words`, in lower case; phrases of several words are separated by `|`. A list
-//! may take several lines. `month.3`, `weekday.1` and `number.12` give the names of one month, weekday (Monday
-//! first) or number: the full name first, then abbreviations. A language is added by a file.
+//! may take several lines. `month.3`, `weekday.1` and `number.12` give the names of one month,
+//! weekday (Monday first) or number: the full name first, then abbreviations. To add a language,
+//! add a file.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -40,12 +41,6 @@ string_enum! {
         BindingPhrase = "binding-phrase",
         /// Words that make a sentence a guess.
         Guess = "guess",
-        /// Words whose full stop ends no sentence.
-        Abbreviation = "abbreviation",
-        /// Words whose full stop may end a sentence.
-        AbbreviationEnd = "abbreviation-end",
-        /// Words whose full stop ends no sentence before a number.
-        AbbreviationNumber = "abbreviation-number",
         /// Days relative to today.
         Day = "day",
         /// The seasons of the year.

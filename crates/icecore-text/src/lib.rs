@@ -1,8 +1,8 @@
 //! The text layer: analysis of text, without any notion of memory.
 //!
-//! Each primitive exists once, here, and everything above calls it: Markdown blocks, sentences,
-//! words, scripts without spaces, normal forms, languages with their stemmers and word lists,
-//! cutting to a size, lenient JSON. Everything is a pure function of its arguments.
+//! Lines of Markdown, words, scripts without spaces, normal forms, languages with their stemmers
+//! and word lists, lenient JSON. What this crate has exists nowhere else; the layers above call it.
+//! Everything is a pure function of its arguments.
 
 pub mod escapes;
 pub mod json;
