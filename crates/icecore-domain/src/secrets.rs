@@ -14,6 +14,7 @@
 //! to an anchor (a vendor's prefix, a keyword, `://`). Everything more expensive runs at an anchor
 //! and inspects a bounded stretch.
 
+mod first_look;
 mod marker;
 mod rules;
 mod view;
@@ -129,6 +130,9 @@ fn find_all(text: &str) -> Vec<SecretSpan> {
 }
 
 fn find_secrets(text: &str) -> Vec<SecretSpan> {
+    if !first_look::may_contain_anchor(text) {
+        return Vec::new();
+    }
     let (rules, bytes) = (&*RULES, text.as_bytes());
     let mut found: Vec<SecretSpan> = Vec::new();
     let (mut at, mut free) = (0, 0);

@@ -457,8 +457,8 @@ impl AnchorTable {
 }
 
 /// The last three bytes, letters without their case.
-fn fold_byte(trigram: u32, byte: u8) -> u32 {
-    (trigram << 8 | u32::from(byte | 0x20)) & 0x00FF_FFFF
+pub(super) const fn fold_byte(trigram: u32, byte: u8) -> u32 {
+    (trigram << 8 | (byte | 0x20) as u32) & 0x00FF_FFFF
 }
 
 fn slot_index(trigram: u32) -> usize {

@@ -74,8 +74,10 @@ impl Cli {
     }
 
     fn parse_raw(words: &[std::ffi::OsString]) -> Result<Self, clap::Error> {
-        // Leaked, once in each process: dropping the parser costs as much as parsing.
-        let mut matches = Box::leak(Box::new(Self::command())).try_get_matches_from_mut(words)?;
+        let mut matches = match Self::match_one_command(words) {
+            Some(matches) => matches,
+            None => leak(Self::command()).try_get_matches_from_mut(words)?,
+        };
         let is_meant =
             |name: &str| matches.value_source(name) == Some(clap::parser::ValueSource::CommandLine);
         let (vault_is_meant, space_is_meant) = (is_meant("vault"), is_meant("space"));
@@ -90,6 +92,18 @@ impl Cli {
             }
             None => Ok(cli),
         }
+    }
+
+    /// Matches the words with a parser that knows only the command they name: every command that
+    /// it knows gets its own copy of the global options, and copying them costs more than parsing.
+    ///
+    /// `None` if the words do not match. Then the parser of all commands decides, and writes the
+    /// help or the error.
+    fn match_one_command(words: &[std::ffi::OsString]) -> Option<clap::ArgMatches> {
+        let name = command_words(words).next()?;
+        let one = leak(Self::command()).find_subcommand_mut(name).map(std::mem::take)?;
+        let program = clap::Command::new("icecore").disable_help_subcommand(true).subcommand(one);
+        leak(GlobalArgs::augment_args(program)).try_get_matches_from_mut(words).ok()
     }
 
     /// Runs the merge driver if git calls it: git wants an exit code and nothing else.
@@ -615,6 +629,11 @@ enum ProgramCommand {
     },
 }
 
+/// Keeps a parser until the process ends: dropping it costs as much as parsing.
+fn leak(parser: clap::Command) -> &'static mut clap::Command {
+    Box::leak(Box::new(parser))
+}
+
 /// Options of every command that take a value.
 pub const GLOBAL_OPTIONS_WITH_VALUE: [&str; 5] =
     ["--vault", "--store", "--space", "--now", "--color"];
@@ -1059,6 +1078,42 @@ mod tests {
             (&[], &[]),
         ] {
             assert_eq!(strip_copied_bullets(words(given)), words(parsed), "{given:?}");
+        }
+    }
+
+    #[test]
+    fn the_parser_of_one_command_reads_what_the_parser_of_all_commands_reads() {
+        for (line, is_matched) in [
+            ("icecore remember we_meet --due friday", true),
+            ("icecore --vault v --json remember we_meet -p P0 --tag a --tag b", true),
+            ("icecore remember --vault v we_meet --color never --quiet", true),
+            ("icecore db token list --space team", true),
+            ("icecore --vault=v vault config show", true),
+            ("icecore quarantine list --vault v --json", true),
+            ("icecore help db token", true),
+            // Another command stands before it.
+            ("icecore --unknown status remember we_meet", false),
+            // The value of an option is no command.
+            ("icecore --vault remember", false),
+            ("icecore remember", false),
+            ("icecore remember --help", false),
+            ("icecore remember we_meet --unknown", false),
+            ("icecore --version status", false),
+            ("icecore -qv status", false),
+            ("icecore unknown", false),
+            ("icecore", false),
+        ] {
+            let words: Vec<std::ffi::OsString> = line.split(' ').map(Into::into).collect();
+            let one = Cli::match_one_command(&words);
+            assert_eq!(one.is_some(), is_matched, "{line}");
+            let all = Cli::command().try_get_matches_from(&words).ok();
+            assert_eq!(all.is_some(), is_matched, "{line}");
+            let read = |matches: Option<clap::ArgMatches>| {
+                matches.map(|mut matches| {
+                    format!("{:?}", Cli::from_arg_matches_mut(&mut matches).unwrap())
+                })
+            };
+            assert_eq!(read(one), read(all), "{line}");
         }
     }
 
