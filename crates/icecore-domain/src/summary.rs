@@ -649,7 +649,7 @@ pub fn parse_summary_file(text: &str) -> Option<(String, String)> {
     };
     let rest = rest.trim();
     let (headline, body) = rest.split_once("\n\n").unwrap_or((rest, ""));
-    let headline = collapse_spaces(&headline);
+    let headline = collapse_spaces(headline);
     (!headline.is_empty()).then(|| (headline, body.trim().to_owned()))
 }
 

@@ -147,7 +147,7 @@ pub fn sent_exchanges(messages: &[ClientMessage<'_>]) -> Vec<SentExchange> {
 pub fn message_hash(text: &str) -> Hash {
     let stripped = capture_filter::strip_blocks(text).text;
     let spoken = without_thoughts(&stripped);
-    Hash::of(b"said").chain(collapse_spaces(&spoken).as_bytes())
+    Hash::of(b"said").chain(collapse_spaces(spoken).as_bytes())
 }
 
 /// A text without a marked thinking block at its start.

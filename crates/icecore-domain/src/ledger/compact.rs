@@ -653,7 +653,7 @@ fn compacted_ids(event: &Event) -> Vec<EventId> {
 
 /// A text on one line, truncated to `most` characters.
 fn truncate_one_line(text: &str, most: usize) -> String {
-    let line = collapse_spaces(&text);
+    let line = collapse_spaces(text);
     let line = line.trim_end_matches('.');
     match line.char_indices().nth(most) {
         Some((end, _)) => format!("{}…", line[..end].trim_end()),

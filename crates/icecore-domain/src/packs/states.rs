@@ -162,7 +162,7 @@ impl PeriodBlock {
             Some((before, last)) if last.starts_with(MEMORIES_PREFIX) => before,
             _ => self.text.as_str(),
         };
-        collapse_spaces(&text)
+        collapse_spaces(text)
     }
 
     /// Renders the entry as it appears in the file.

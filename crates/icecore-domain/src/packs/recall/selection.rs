@@ -165,7 +165,7 @@ pub(in crate::packs) fn first_words(text: &str, words: usize) -> OneLineText {
 
 /// A whole text on one line.
 fn full_text(text: &str) -> OneLineText {
-    OneLineText { text: sanitize::one_line(&collapse_spaces(&text)), cut: false }
+    OneLineText { text: sanitize::one_line(&collapse_spaces(text)), cut: false }
 }
 
 /// The content of an event; P0 is never shortened.
