@@ -8,6 +8,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use icecore_text::lexicon;
 use jiff::civil::{Date, ISOWeekDate, Time, Weekday};
 use jiff::fmt::temporal::{DateTimeParser, PiecesOffset};
 use jiff::tz::{AmbiguousOffset, Offset, TimeZone, TimeZoneDatabase};
@@ -463,16 +464,8 @@ impl fmt::Display for Days {
 }
 
 /// The weekday's English name.
-pub fn weekday_name(day: Date) -> &'static str {
-    match day.weekday() {
-        Weekday::Monday => "Monday",
-        Weekday::Tuesday => "Tuesday",
-        Weekday::Wednesday => "Wednesday",
-        Weekday::Thursday => "Thursday",
-        Weekday::Friday => "Friday",
-        Weekday::Saturday => "Saturday",
-        Weekday::Sunday => "Sunday",
-    }
+pub fn weekday_name(day: Date) -> String {
+    day.strftime("%A").to_string()
 }
 
 /// Days from `earlier` to `later`; negative in the opposite order.
@@ -501,10 +494,9 @@ pub fn parse_day(text: &str, today: Date) -> Option<Date> {
         };
         return today.checked_add(if back { -days } else { days }.days()).ok();
     }
-    let names = ["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"];
-    if let Some(index) = names.iter().position(|name| text.len() >= 3 && name.starts_with(&text)) {
-        let wanted = i8::try_from(index).ok()? + 1;
-        let ahead = (wanted - today.weekday().to_monday_one_offset()).rem_euclid(7);
+    if let Some(wanted) = lexicon::weekday(&text) {
+        let ahead = (i8::try_from(wanted.number).ok()? - today.weekday().to_monday_one_offset())
+            .rem_euclid(7);
         let ahead = if ahead == 0 { 7 } else { ahead };
         return today.checked_add(i32::from(ahead).days()).ok();
     }

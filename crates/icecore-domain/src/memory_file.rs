@@ -7,6 +7,7 @@
 
 use std::fmt::Write as _;
 
+use icecore_text::markdown;
 use serde::de::DeserializeOwned;
 
 use crate::calendar::Moment;
@@ -22,8 +23,6 @@ pub const MEMORIES_DIR: &str = "memory/memories";
 const MAX_SLUG_BYTES: usize = 40;
 /// Maximum number of suffixes tried to make a file name unique.
 const MAX_TRIES: u32 = 9_999;
-/// Maximum number of front matter lines; with more of them it is text.
-const MAX_FRONT_LINES: usize = 400;
 /// Maximum length of a name in a reference, in bytes.
 const MAX_REFERENCE_BYTES: usize = 100;
 /// Our own front matter keys.
@@ -167,7 +166,11 @@ pub fn render(entry: &LedgerEntry, foreign: &[String]) -> String {
     }
     for line in foreign.iter().flat_map(|line| line.split('\n')) {
         // A line that would end the front matter can only come from another program.
-        let _ = if is_fence(line) { writeln!(text, " {line}") } else { writeln!(text, "{line}") };
+        let _ = if markdown::is_front_matter_end(line) {
+            writeln!(text, " {line}")
+        } else {
+            writeln!(text, "{line}")
+        };
     }
     let content = sanitize::clean(&event.content).text;
     let _ = writeln!(text, "---\n{content}");
@@ -186,10 +189,6 @@ pub fn render(entry: &LedgerEntry, foreign: &[String]) -> String {
         None => {}
     }
     text
-}
-
-fn is_fence(line: &str) -> bool {
-    matches!(line.trim_end(), "---" | "...")
 }
 
 /// A front matter value: bare if it is unambiguous, otherwise quoted.
@@ -272,33 +271,17 @@ fn split_blocks<'a>(lines: &[&'a str]) -> Vec<FrontMatterBlock<'a>> {
 
 /// The front matter lines and the text below, if the file begins with front matter.
 fn split_front_matter(text: &str) -> Option<(Vec<&str>, &str)> {
-    let mut rest = text;
-    let mut lines = Vec::new();
-    for at in 0..=MAX_FRONT_LINES {
-        let (line, below) = rest.split_once('\n').unwrap_or((rest, ""));
-        let line = line.strip_suffix('\r').unwrap_or(line);
-        match at {
-            0 if line.trim_end() != "---" => return None,
-            0 => {}
-            _ if is_fence(line) => {
-                let blocks = split_blocks(&lines);
-                // A text that begins with a horizontal rule and has another one further down is not
-                // front matter.
-                let is_aside = |block: &&FrontMatterBlock<'_>| {
-                    block.lines.iter().all(|line| line.starts_with('#') || line.trim().is_empty())
-                };
-                let keyed = blocks
-                    .iter()
-                    .find(|block| !is_aside(block))
-                    .is_none_or(|block| !block.key.is_empty());
-                return keyed.then_some((lines, below));
-            }
-            _ if below.is_empty() && rest.len() == line.len() => return None,
-            _ => lines.push(line),
-        }
-        rest = below;
-    }
-    None
+    let front = markdown::front_matter(text)?;
+    // A text that begins with a horizontal rule and has another one further down is not front
+    // matter.
+    let is_aside = |block: &&FrontMatterBlock<'_>| {
+        block.lines.iter().all(|line| line.starts_with('#') || line.trim().is_empty())
+    };
+    let keyed = split_blocks(&front.lines)
+        .iter()
+        .find(|block| !is_aside(block))
+        .is_none_or(|block| !block.key.is_empty());
+    keyed.then_some((front.lines, front.body))
 }
 
 /// Parses a memory file from any program. Nothing is rejected: without front matter, the whole file

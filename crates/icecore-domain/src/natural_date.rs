@@ -16,6 +16,7 @@
 
 use std::fmt;
 
+use icecore_text::lexicon;
 use jiff::civil::{Date, Weekday};
 use jiff::{Span, ToSpan};
 
@@ -603,60 +604,12 @@ fn parse_day_of_month(year: i16, month: &str, day: &str) -> Option<NaturalDate> 
     .map(NaturalDate::Day)
 }
 
-/// Whether `text` is the name or a common abbreviation of it.
-fn is_abbreviation(text: &str, name: &str) -> bool {
-    text == name
-        || (name.starts_with(text)
-            && (text.len() == 3
-                || (text.len() == 4 && "tues thur sept".contains(text))
-                || text == "thurs"))
-}
-
 fn parse_month(text: &str) -> Option<i8> {
-    let english = [
-        "january",
-        "february",
-        "march",
-        "april",
-        "may",
-        "june",
-        "july",
-        "august",
-        "september",
-        "october",
-        "november",
-        "december",
-    ];
-    let german = [
-        "januar",
-        "februar",
-        "märz",
-        "april",
-        "mai",
-        "juni",
-        "juli",
-        "august",
-        "september",
-        "oktober",
-        "november",
-        "dezember",
-    ];
-    let number = english
-        .iter()
-        .position(|name| is_abbreviation(text, name))
-        .or_else(|| german.iter().position(|name| is_abbreviation(text, name)))?;
-    i8::try_from(number + 1).ok()
+    i8::try_from(lexicon::month(text)?.number).ok()
 }
 
 fn parse_weekday(text: &str) -> Option<Weekday> {
-    let english = ["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"];
-    let german = ["montag", "dienstag", "mittwoch", "donnerstag", "freitag", "samstag", "sonntag"];
-    let text = if text == "sonnabend" { "samstag" } else { text };
-    let number = english
-        .iter()
-        .position(|name| is_abbreviation(text, name))
-        .or_else(|| german.iter().position(|name| text == *name))?;
-    Weekday::from_monday_zero_offset(i8::try_from(number).ok()?).ok()
+    Weekday::from_monday_one_offset(i8::try_from(lexicon::weekday(text)?.number).ok()?).ok()
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@
 //! current text and the events already imported from it; no other state is stored. Reading the same
 //! text again, after any edit elsewhere in it, imports nothing twice.
 
+use icecore_text::markdown::{self, CodeFence};
 use jiff::civil::Date;
 
 use crate::calendar::{Moment, Week, weekday_name};
@@ -58,7 +59,7 @@ pub fn parse_extracts(log: &str) -> ParsedExtracts {
             continue;
         }
         let indented = is_indented(line);
-        if let Some((level, title)) = parse_heading(line) {
+        if let Some((level, title)) = markdown::heading(line) {
             open = false;
             if is_extracts_title(title) {
                 section = Some(level);
@@ -71,10 +72,10 @@ pub fn parse_extracts(log: &str) -> ParsedExtracts {
             open = false;
             continue;
         }
-        match strip_bullet(line) {
+        match markdown::bullet(line.trim_start()) {
             Some(item) if !indented => {
                 open = false;
-                match parse_item(item) {
+                match parse_item(item.text) {
                     Ok((extract, complaint)) => {
                         found.push(PriorityExtract { line: at + 1, ..extract });
                         complaints.extend(complaint.map(|complaint| (at + 1, complaint)));
@@ -112,7 +113,7 @@ pub fn section_lines(log: &str) -> impl Iterator<Item = usize> + '_ {
     log.lines().enumerate().filter_map(move |(at, line)| {
         let line = line.trim_end().trim_start_matches('\u{feff}');
         if !hidden.covers(line)
-            && let Some((level, title)) = parse_heading(line)
+            && let Some((level, title)) = markdown::heading(line)
         {
             if is_extracts_title(title) {
                 section = Some(level);
@@ -127,7 +128,7 @@ pub fn section_lines(log: &str) -> impl Iterator<Item = usize> + '_ {
 /// Parts of a log that contain neither headings nor extracts: fenced code and comments.
 #[derive(Default)]
 struct HiddenBlocks {
-    fence: sanitize::CodeFence,
+    fence: CodeFence,
     is_comment: bool,
 }
 
@@ -150,24 +151,8 @@ fn is_indented(line: &str) -> bool {
     line.starts_with("  ") || line.starts_with('\t')
 }
 
-fn parse_heading(line: &str) -> Option<(usize, &str)> {
-    let level = line.bytes().take_while(|&b| b == b'#').count();
-    let rest = &line[level..];
-    ((1..=6).contains(&level) && rest.starts_with([' ', '\t']))
-        .then(|| (level, rest.trim().trim_end_matches('#').trim()))
-}
-
 fn is_extracts_title(title: &str) -> bool {
     title.trim_end_matches(':').eq_ignore_ascii_case("priority extracts")
-}
-
-fn strip_bullet(line: &str) -> Option<&str> {
-    let line = line.trim_start();
-    let digits = line.bytes().take_while(u8::is_ascii_digit).count();
-    let numbered =
-        (1..=9).contains(&digits).then(|| line[digits..].strip_prefix(['.', ')'])).flatten();
-    let rest = numbered.or_else(|| line.strip_prefix(['-', '*', '+']))?;
-    rest.starts_with([' ', '\t']).then(|| rest.trim_start())
 }
 
 /// Parses `[P1] text`, `[P1 decision] text`, `**[P1]** text`, `P1: text`, with an optional check

@@ -7,6 +7,7 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fmt;
 
+use icecore_text::normalize::collapse_spaces;
 use jiff::civil::Date;
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
@@ -435,23 +436,18 @@ pub fn turn_id(session: Option<&str>, role: Role, text: &str, before: usize) -> 
 pub fn unkeyed_turn_id(session: Option<&str>, role: Role, text: &str, before: usize) -> String {
     format!(
         "t{}",
-        &turn_hash(session, role, &format!("{before}\0{}", normalize_spaces(text))).to_string()
+        &turn_hash(session, role, &format!("{before}\0{}", collapse_spaces(text))).to_string()
             [..16]
     )
 }
 
 /// A key shared by equal words of the same speaker in one session.
 pub fn turn_words_key(session: Option<&str>, role: Role, text: &str) -> String {
-    turn_hash(session, role, &normalize_spaces(&strip_mark_codes(text))).to_string()[..16]
-        .to_owned()
+    turn_hash(session, role, &collapse_spaces(&strip_mark_codes(text))).to_string()[..16].to_owned()
 }
 
 fn turn_hash(session: Option<&str>, role: Role, said: &str) -> Hash {
     Hash::of([session.unwrap_or_default(), role.word(), said].join("\0").as_bytes())
-}
-
-fn normalize_spaces(text: &str) -> String {
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 fn push_json(line: &mut String, text: &str) {

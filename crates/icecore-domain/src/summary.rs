@@ -6,6 +6,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use icecore_text::normalize::collapse_spaces;
 use jiff::civil::{Date, date};
 use serde::{Deserialize, Serialize};
 
@@ -648,7 +649,7 @@ pub fn parse_summary_file(text: &str) -> Option<(String, String)> {
     };
     let rest = rest.trim();
     let (headline, body) = rest.split_once("\n\n").unwrap_or((rest, ""));
-    let headline = headline.split_whitespace().collect::<Vec<_>>().join(" ");
+    let headline = collapse_spaces(headline);
     (!headline.is_empty()).then(|| (headline, body.trim().to_owned()))
 }
 
@@ -906,7 +907,7 @@ mod tests {
         // Y11 P1
         #[test]
         fn a_reference_is_within_what_is_counted_for_a_header(maker in "[ -~]{0,120}", words in proptest::collection::vec("\\PC{0,60}", 0..5), headline in "(Similar: 2026-W01 \\(|[a-z. ]){1,40}", body in "([ -~]{1,40}\n?|\nSimilar: 2026-W01 \\(x\\)\n){0,6}") {
-            let headline = headline.split_whitespace().collect::<Vec<_>>().join(" ");
+            let headline = collapse_spaces(&headline);
             prop_assume!(!headline.is_empty());
             let similar = Some(SimilarSummary { shared: words, ..refers() });
             let one = Summary { maker: SummaryAuthor::Model(maker), version: u32::MAX, messages: u64::MAX, provisional: true, similar, ..summary(&headline, body.trim()) };
@@ -916,7 +917,7 @@ mod tests {
 
         #[test]
         fn a_view_reads_back_to_what_it_shows(headline in "[a-z .]{1,60}", body in "([ -~]{1,40}\n?){0,6}") {
-            let headline = headline.split_whitespace().collect::<Vec<_>>().join(" ");
+            let headline = collapse_spaces(&headline);
             prop_assume!(!headline.is_empty());
             let one = summary(&headline, body.trim());
             prop_assert_eq!(parse_summary_file(&one.to_markdown()), Some((headline, body.trim().to_owned())));

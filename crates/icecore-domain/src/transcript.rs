@@ -13,6 +13,7 @@ use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::LazyLock;
 
+use icecore_text::markdown;
 use jiff::Timestamp;
 use jiff::civil::{Date, Time};
 use jiff::tz::Offset;
@@ -39,8 +40,6 @@ const MAX_KINDS: usize = 64;
 /// A picture or file inside a message is kept in `parts` up to this size; a larger one keeps only
 /// its description.
 const MAX_EMBEDDED_BYTES: usize = 2_048;
-/// The most lines of front matter.
-const MAX_FRONT_MATTER_LINES: usize = 200;
 /// A longer name is a sentence.
 const MAX_SPEAKER_BYTES: usize = 64;
 
@@ -151,7 +150,9 @@ pub fn detect_format(text: &str) -> TranscriptFormat {
         TextBody::parse(body, SpeakerStyle::Plain).marks.len(),
     );
     let dressed = front.bytes > 0
-        || body.lines().any(|line| line.starts_with("```") || parse_heading(line).is_some());
+        || body
+            .lines()
+            .any(|line| markdown::fence_line(line).is_some() || parse_heading(line).is_some());
     if if marked.max(plain) > 0 { marked >= plain } else { dressed } {
         TranscriptFormat::Markdown
     } else {
@@ -1436,18 +1437,9 @@ struct FrontMatter {
 impl FrontMatter {
     fn parse(text: &str) -> Self {
         let mut front = Self::default();
-        let mut lines = text.split_inclusive('\n').take(MAX_FRONT_MATTER_LINES);
-        let Some(first) = lines.next().filter(|line| line.trim_end() == "---") else {
-            return front;
-        };
-        let (mut bytes, mut keys) = (first.len(), 0);
-        for line in lines {
-            bytes += line.len();
-            let content = line.trim_end();
-            if matches!(content, "---" | "...") {
-                front.bytes = if keys > 0 { bytes } else { 0 };
-                break;
-            }
+        let Some(found) = markdown::front_matter(text) else { return front };
+        let mut keys = 0;
+        for content in found.lines.iter().map(|line| line.trim_end()) {
             if content.is_empty() || content.starts_with([' ', '\t', '#', '-']) {
                 continue;
             }
@@ -1456,7 +1448,7 @@ impl FrontMatter {
                 .split_once(':')
                 .filter(|(key, _)| !key.trim().contains(char::is_whitespace))
             else {
-                break;
+                return Self::default();
             };
             keys += 1;
             let value = value.trim().trim_matches(['"', '\'']).trim();
@@ -1468,7 +1460,11 @@ impl FrontMatter {
                 _ => {}
             }
         }
-        if front.bytes == 0 { Self::default() } else { front }
+        if keys == 0 {
+            return Self::default();
+        }
+        front.bytes = text.len() - found.body.len();
+        front
     }
 }
 
@@ -1504,46 +1500,23 @@ fn trim_turn(text: &str, markdown: bool) -> &str {
     let mut text = trim_blank_lines(text);
     while markdown
         && let (rest, last) = text.rsplit_once('\n').unwrap_or(("", text))
-        && is_thematic_break(last)
+        && markdown::is_rule(last)
     {
         text = trim_blank_end(rest);
     }
     while markdown
         && let Some((first, rest)) = text.split_once('\n')
-        && is_thematic_break(first)
+        && markdown::is_rule(first)
     {
         text = trim_blank_start(rest);
     }
     text
 }
 
-fn is_thematic_break(line: &str) -> bool {
-    let line = line.trim();
-    line.len() >= 3
-        && ["-", "*", "_"]
-            .iter()
-            .any(|mark| line.replace(' ', "").trim_matches(|c| mark.starts_with(c)).is_empty())
-}
-
-/// A heading's level and text.
+/// A heading's level and text; a heading without text says nothing.
 fn parse_heading(line: &str) -> Option<(u8, &str)> {
-    let content = line.trim_start_matches('#');
-    let level = line.len() - content.len();
-    let says = content.strip_prefix([' ', '\t'])?.trim().trim_end_matches('#').trim_end();
-    ((1..=6).contains(&level) && !says.is_empty()).then(|| (u8::try_from(level).unwrap_or(6), says))
-}
-
-/// The code fence that a line opens: its character and length.
-fn parse_fence(line: &str) -> Option<(u8, usize)> {
-    let line = line.trim_start();
-    let mark = *line.as_bytes().first().filter(|byte| matches!(byte, b'`' | b'~'))?;
-    let length = line.bytes().take_while(|byte| *byte == mark).count();
-    (length >= 3 && !(mark == b'`' && line[length..].contains('`'))).then_some((mark, length))
-}
-
-fn closes_fence(line: &str, (mark, length): (u8, usize)) -> bool {
-    let line = line.trim();
-    line.len() >= length && line.bytes().all(|byte| byte == mark)
+    let (level, title) = markdown::heading(line).filter(|(_, title)| !title.is_empty())?;
+    Some((u8::try_from(level).unwrap_or(6), title))
 }
 
 /// The speaker after a mark.
@@ -1610,11 +1583,10 @@ impl<'a> TextBody<'a> {
         let mut ahead = vec![(0, 0); places.len() + 1];
         for (at, (_, line)) in places.iter().enumerate().rev() {
             let (ticks, tildes) = ahead[at + 1];
-            let length = line.trim().len();
-            ahead[at] = match parse_fence(line) {
-                Some((b'`', _)) if closes_fence(line, (b'`', 3)) => (length.max(ticks), tildes),
-                Some((b'~', _)) if closes_fence(line, (b'~', 3)) => (ticks, length.max(tildes)),
-                _ => (ticks, tildes),
+            ahead[at] = match markdown::fence_line(line).filter(|fence| fence.info.is_empty()) {
+                Some(fence) if fence.mark == '`' => (fence.width.max(ticks), tildes),
+                Some(fence) => (ticks, fence.width.max(tildes)),
+                None => (ticks, tildes),
             };
         }
         let mut marks: Vec<SpeakerMark<'a>> = Vec::new();
@@ -1622,8 +1594,8 @@ impl<'a> TextBody<'a> {
         let mut opening: Option<usize> = None;
         let mut title = None;
         for (at, &(start, line)) in places.iter().enumerate() {
-            if let Some(fence) = open {
-                if closes_fence(line, fence) {
+            if let Some((mark, width)) = open {
+                if markdown::fence_line(line).is_some_and(|fence| fence.closes(mark, width)) {
                     open = None;
                 }
                 continue;
@@ -1633,13 +1605,15 @@ impl<'a> TextBody<'a> {
                 SpeakerStyle::Plain => parse_plain_mark(line),
             };
             let words = mark.as_ref().map_or(line, |mark| &line[mark.end..]);
-            open = parse_fence(words).filter(|&(kind, length)| {
-                length <= if kind == b'`' { ahead[at + 1].0 } else { ahead[at + 1].1 }
-            });
+            let (ticks, tildes) = ahead[at + 1];
+            open = markdown::fence_line(words)
+                .filter(|fence| fence.opens())
+                .map(|fence| (fence.mark, fence.width))
+                .filter(|&(mark, width)| width <= if mark == '`' { ticks } else { tildes });
             let speaks = mark.as_ref().is_some_and(|mark| {
                 mark.stamp.is_some() || matches!(mark.who, SpeakerLabel::Role { .. })
             });
-            if opening.is_none() && !line.trim().is_empty() && !is_thematic_break(line) {
+            if opening.is_none() && !line.trim().is_empty() && !markdown::is_rule(line) {
                 if title.is_none()
                     && !speaks
                     && parse_heading(line).is_some_and(|(level, _)| level == 1)

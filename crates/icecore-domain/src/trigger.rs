@@ -8,10 +8,11 @@ use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
+use icecore_text::normalize::collapse_spaces;
+use icecore_text::normalize::fold_case;
+use icecore_text::scripts::{is_mark, is_unspaced};
 use serde::Serialize;
 use serde_json::Value;
-use unicode_normalization::UnicodeNormalization;
-use unicode_normalization::char::is_combining_mark;
 
 use crate::layout::DocPath;
 use crate::sanitize;
@@ -204,9 +205,8 @@ fn suggest_trigger(path: &DocPath, title: &str, aliases: &[String]) -> Option<Tr
         }
         suggest(words.join(" "));
         // A character within a name, as in `node.js`, is part of the pattern.
-        let written = fold_text(name).split_whitespace().collect::<Vec<_>>().join(" ");
-        if written.contains(|c: char| !c.is_alphanumeric() && !is_combining_mark(c) && !is_blank(c))
-        {
+        let written = collapse_spaces(&fold_text(name));
+        if written.contains(|c: char| !c.is_alphanumeric() && !is_mark(c) && !is_blank(c)) {
             suggest(written);
         }
         if (MIN_INITIALS_WORDS..=MAX_INITIALS_WORDS).contains(&words.len()) {
@@ -226,7 +226,7 @@ fn suggest_trigger(path: &DocPath, title: &str, aliases: &[String]) -> Option<Tr
 /// Whether these words together name something specific.
 fn is_specific(words: &[&str]) -> bool {
     let letters = || words.iter().flat_map(|word| word.chars());
-    let least = if letters().any(is_unspaced_script) { MIN_UNSPACED_CHARS } else { MIN_NAME_CHARS };
+    let least = if letters().any(is_whole_word) { MIN_UNSPACED_CHARS } else { MIN_NAME_CHARS };
     letters().count() >= least
         && letters().any(char::is_alphabetic)
         && !words.iter().all(|word| EVERYDAY_WORDS.split(' ').any(|everyday| everyday == *word))
@@ -301,12 +301,8 @@ enum WordGap {
 
 /// Whether the character is a word of its own, because its script has no blanks between words (or,
 /// as Korean, attaches endings).
-fn is_unspaced_script(c: char) -> bool {
-    let in_script = matches!(c,
-        '\u{e00}'..='\u{eff}' | '\u{1000}'..='\u{109f}' | '\u{1780}'..='\u{17ff}' | '\u{1100}'..='\u{11ff}'
-        | '\u{3005}'..='\u{3007}' | '\u{3040}'..='\u{312f}' | '\u{31f0}'..='\u{31ff}' | '\u{3400}'..='\u{4dbf}'
-        | '\u{4e00}'..='\u{9fff}' | '\u{ac00}'..='\u{d7a3}' | '\u{f900}'..='\u{faff}' | '\u{20000}'..='\u{323af}');
-    in_script && c.is_alphanumeric()
+fn is_whole_word(c: char) -> bool {
+    is_unspaced(c) && c.is_alphanumeric()
 }
 
 fn is_blank(c: char) -> bool {
@@ -315,8 +311,7 @@ fn is_blank(c: char) -> bool {
 
 /// The text normalized for comparison: NFKC and lower case.
 fn fold_text(text: &str) -> String {
-    let lower = text.nfkc().flat_map(char::to_lowercase);
-    lower.map(|c| if c == 'ς' { 'σ' } else { c }).collect()
+    fold_case(text).replace('ς', "σ")
 }
 
 /// The words of a folded text.
@@ -331,9 +326,9 @@ fn tokenize(folded: &str) -> Vec<WordToken> {
     for (at, c) in folded.char_indices() {
         let end = at + c.len_utf8();
         // Combining marks and joiners belong to the letter before them.
-        let joins = is_combining_mark(c) || matches!(c, '\u{200c}' | '\u{200d}');
+        let joins = is_mark(c) || matches!(c, '\u{200c}' | '\u{200d}');
         match &mut word {
-            Some(open) if joins || (c.is_alphanumeric() && !unspaced && !is_unspaced_script(c)) => {
+            Some(open) if joins || (c.is_alphanumeric() && !unspaced && !is_whole_word(c)) => {
                 open.end = end
             }
             _ => {
@@ -342,7 +337,7 @@ fn tokenize(folded: &str) -> Vec<WordToken> {
                 }
                 if c.is_alphanumeric() {
                     word = Some(at..end);
-                    unspaced = is_unspaced_script(c);
+                    unspaced = is_whole_word(c);
                 }
             }
         }
@@ -703,7 +698,7 @@ mod tests {
                 let input = format!("{before} {pattern} {after}");
                 let found = matching_pages(&[trigger(&[&pattern], "knowledge/x.md", false)], &input);
                 // A combining mark needs the letter before it.
-                let hangs = |text: &str| text.trim_start().nfkc().next().is_some_and(is_combining_mark);
+                let hangs = |text: &str| icecore_text::normalize::compose(text.trim_start()).next().is_some_and(is_mark);
                 prop_assert!(found.len() == 1 || hangs(&pattern) || hangs(&after), "{:?} in {:?}", pattern, input);
             }
         }

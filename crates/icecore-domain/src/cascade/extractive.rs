@@ -9,6 +9,9 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::LazyLock;
 
+use icecore_text::lexicon::WordList;
+use icecore_text::markdown::{self, FenceLine};
+use icecore_text::scripts::{is_han_or_kana, is_southeast_asian};
 use unicode_segmentation::UnicodeSegmentation;
 
 /// A source text: a message, a log line, or a group of lines of a child summary.
@@ -273,20 +276,19 @@ fn split_units(text: &str) -> TextUnits {
             flush(block.take());
             continue;
         }
-        if let Some((sign, width)) = parse_fence(trimmed) {
+        if let Some(fence) = markdown::fence_line(trimmed).filter(FenceLine::opens) {
             flush(block.take());
             let closes = |line: &&str| {
-                parse_fence(line.trim()).is_some_and(|(with, wide)| {
-                    with == sign && wide >= width && wide == line.trim().len()
-                })
+                markdown::fence_line(line)
+                    .is_some_and(|below| below.closes(fence.mark, fence.width))
             };
-            let never = &mut never_closed[usize::from(sign == '~')];
-            if width < *never {
+            let never = &mut never_closed[usize::from(fence.mark == '~')];
+            if fence.width < *never {
                 match lines[at + 1..].iter().position(closes) {
                     Some(length) => fenced_until = at + length + 2,
                     // Unclosed: as a fence it would hide all text after it, so it is not treated as
                     // one.
-                    None => *never = width,
+                    None => *never = fence.width,
                 }
             }
             continue;
@@ -335,13 +337,6 @@ fn split_units(text: &str) -> TextUnits {
         }
     }
     units
-}
-
-/// The character and width of a code fence, if the line is one.
-fn parse_fence(line: &str) -> Option<(char, usize)> {
-    let sign = line.chars().next().filter(|sign| ['`', '~'].contains(sign))?;
-    let width = line.bytes().take_while(|&b| char::from(b) == sign).count();
-    (width >= 3 && !(sign == '`' && line[width..].contains('`'))).then_some((sign, width))
 }
 
 /// Whether a plain line continues the wrapped line above.
@@ -691,18 +686,6 @@ mod word_class {
     pub const HEDGE: u8 = 128;
 }
 
-/// Words without content, English and German. Negations such as `not` are excluded: they invert a
-/// sentence.
-const STOP_WORDS: &str = "a about after again all also am an and any are as at be because been before being both but by can could \
-    did do does doing down during each few for from further had has have having he her here hers herself him himself his how i if \
-    in into is it its itself just like me more most my myself of off on once or other our ours out over own really same she should \
-    so some such than that the their theirs them then there these they this those through to too under until up us very was we were \
-    what when where which while who whom why will with would you your yours yourself i'm i've i'd i'll you're you've you'll he's \
-    she's it's we're we've we'll they're they've that's there's what's let's who's how's here's lot lots much many get got one aber \
-    als auch auf aus bei bin bis bist da damit dann das dass daß dein deine dem den der des die dies diese dieser dieses doch dort \
-    du durch ein eine einem einen einer eines er es euch für habe haben hat hatte hier ich ihm ihn ihr ihre im ist ja jetzt kann \
-    können mal man mein meine mich mir mit nach noch nun nur ob oder ohne schon sehr sein seine sich sie sind soll um und uns unser \
-    unter vom von vor war waren wenn wer werden wie wieder wir wird wo zu zum zur über";
 /// Greetings, thanks and agreement.
 const COURTESY_WORDS: &str = "absolutely afternoon ah aha alright amazing anytime awesome bye certainly cheers congrats congratulations \
     cool course day dear definitely enjoy evening everyone exactly excellent fantastic fine folks friend glad good goodbye gotcha \
@@ -725,7 +708,6 @@ const HEDGE_WORDS: &str = "maybe perhaps might vielleicht";
 static WORD_CLASSES: LazyLock<HashMap<&str, u8>> = LazyLock::new(|| {
     let mut natures = HashMap::new();
     for (list, nature) in [
-        (STOP_WORDS, word_class::STOP),
         (COURTESY_WORDS, word_class::COURTESY),
         (OPENER_WORDS, word_class::OPENER),
         (TASK_VERBS, word_class::TASK_VERB),
@@ -736,6 +718,9 @@ static WORD_CLASSES: LazyLock<HashMap<&str, u8>> = LazyLock::new(|| {
         for word in list.split_whitespace() {
             *natures.entry(word).or_default() |= nature;
         }
+    }
+    for word in WordList::SummaryStop.iter() {
+        *natures.entry(word).or_default() |= word_class::STOP;
     }
     for word in PHRASES.keys() {
         *natures.entry(*word).or_default() |= word_class::BEGINS_PHRASE;
@@ -928,11 +913,9 @@ impl Vocabulary {
     }
 }
 
-/// Scripts without spaces: their terms are pairs of adjacent characters.
+/// Scripts without spaces: their terms are pairs of adjacent characters. Korean words have spaces.
 fn is_unspaced(c: char) -> bool {
-    // Thai and Lao, Burmese, Khmer, kana, Han.
-    matches!(c, '\u{0E00}'..='\u{0EFF}' | '\u{1000}'..='\u{109F}' | '\u{1780}'..='\u{17FF}')
-        || matches!(c, '\u{3040}'..='\u{30FF}' | '\u{3400}'..='\u{4DBF}' | '\u{4E00}'..='\u{9FFF}' | '\u{20000}'..='\u{3FFFF}')
+    is_han_or_kana(c) || is_southeast_asian(c)
 }
 
 /// A stem is the first letters of a word: `deploys`, `deployed` and `deployment` become equal.

@@ -7,6 +7,8 @@
 use std::collections::HashSet;
 use std::fmt;
 
+use icecore_text::lexicon;
+use icecore_text::normalize::collapse_spaces;
 use jiff::civil::Date;
 use serde::Serialize;
 use unicode_segmentation::UnicodeSegmentation;
@@ -28,7 +30,7 @@ impl SummaryDraft {
     /// Sanitizes and normalizes the draft: a one-paragraph headline, a trimmed body.
     pub fn normalize(&self) -> Self {
         let headline = sanitize::strip_ornaments(&self.headline);
-        let headline = headline.split_whitespace().collect::<Vec<_>>().join(" ");
+        let headline = collapse_spaces(&headline);
         let headline = headline.trim_start_matches(['#', ' ', '-', '*', '>']).trim().to_owned();
         Self { headline, body: sanitize::strip_ornaments(&self.body).trim().to_owned() }
     }
@@ -53,7 +55,7 @@ pub struct RequiredItem {
 impl RequiredItem {
     /// The line in a summary.
     pub fn to_line(&self) -> String {
-        let text = self.text.split_whitespace().collect::<Vec<_>>().join(" ");
+        let text = collapse_spaces(&self.text);
         match &self.id {
             Some(id) => format!("- [{}] {text} ({id})", self.label),
             None => format!("- [{}] {text}", self.label),
@@ -317,32 +319,12 @@ const COMMON_STARTERS: &[&str] = &[
 ];
 
 fn is_calendar_word(word: &str) -> bool {
-    const DAYS: &[&str] =
-        &["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"];
     let lower = word.to_lowercase();
-    month_number(&lower).is_some() || DAYS.contains(&lower.as_str())
+    month_number(&lower).is_some() || lexicon::weekday(&lower).is_some_and(|day| !day.is_short)
 }
 
 fn month_number(lower: &str) -> Option<i8> {
-    const MONTHS: &[&str] = &[
-        "january",
-        "february",
-        "march",
-        "april",
-        "may",
-        "june",
-        "july",
-        "august",
-        "september",
-        "october",
-        "november",
-        "december",
-    ];
-    let lower = lower.trim_end_matches('.');
-    let at = MONTHS
-        .iter()
-        .position(|month| *month == lower || (lower.len() == 3 && month.starts_with(lower)))?;
-    i8::try_from(at + 1).ok()
+    i8::try_from(lexicon::month(lower.trim_end_matches('.'))?.number).ok()
 }
 
 /// A word, and whether it starts a sentence.

@@ -8,6 +8,8 @@
 
 use std::collections::{BTreeSet, HashMap};
 
+use icecore_text::lexicon::WordList;
+use icecore_text::normalize::collapse_spaces;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
@@ -22,11 +24,10 @@ use crate::budget;
 use crate::calendar::Moment;
 use crate::event::{Act, Event, EventDraft, EventType, Origin, Priority, Scope, guess_event_type};
 use crate::extraction::equivalence::{Equivalence, compare_statements};
-use crate::extraction::markers;
-use crate::extraction::normalized_text::{has_phrase, normalize_sentence};
 use crate::id::EventId;
 use crate::ledger::Ledger;
 use crate::sanitize;
+use icecore_text::phrase::{has_listed_phrase, normalize_sentence};
 
 /// Maximum number of entries of a diff that are applied, over all three lists.
 pub const MAX_DIFF_ENTRIES: usize = 40;
@@ -107,14 +108,6 @@ pub fn facts_on_path(ledger: &Ledger, conversation: &str, path: &TurnSet) -> Vec
     facts(&Ledger::from_events(shown.cloned()), conversation)
 }
 
-/// Hard words in languages that the extraction rules do not cover.
-#[rustfmt::skip]
-const FOREIGN_HARD_WORDS: &[&str] = &[
-    "must not", "may not", "shall not", "mustn't", "prohibited", "not permitted", "no exceptions", "darf kein", "darf keine", "dürfen keine",
-    "darf nie", "zwingend", "untersagt", "doit", "doivent", "ne doit pas", "jamais", "toujours", "interdit", "interdite", "au maximum",
-    "en aucun cas", "obligatoire", "ne peut pas", "debe", "deben", "nunca", "jamás", "siempre", "prohibido", "prohibida", "como máximo",
-    "en ningún caso", "obligatorio", "no puede", "no se puede", "il ne faut", "il faut toujours",
-];
 /// Idioms that contain a hard word but do not bind.
 #[rustfmt::skip]
 const HARMLESS_IDIOMS: &[&str] = &[
@@ -128,11 +121,12 @@ const HARMLESS_IDIOMS: &[&str] = &[
 pub fn is_hard(text: &str) -> bool {
     let mut words = normalize_sentence(text);
     for idiom in HARMLESS_IDIOMS {
-        while let Some(at) = crate::extraction::normalized_text::find_phrase(&words, idiom) {
+        while let Some(at) = icecore_text::phrase::find_phrase(&words, idiom) {
             words.replace_range(at..at + idiom.len(), "");
         }
     }
-    has_phrase(&words, markers::HARD_WORDS) || has_phrase(&words, FOREIGN_HARD_WORDS)
+    has_listed_phrase(&words, WordList::ModalPhrase)
+        || has_listed_phrase(&words, WordList::BindingPhrase)
 }
 
 /// The changes of the facts that a summarizer proposes.
@@ -355,7 +349,7 @@ fn bounded_entries(
         }
         *room -= 1;
         let cleaned = sanitize::clean(raw).text;
-        let line = cleaned.split_whitespace().collect::<Vec<_>>().join(" ");
+        let line = collapse_spaces(&cleaned);
         let line = line.trim_start_matches(['-', '*', '•', ' ']).trim();
         if !line.contains(char::is_alphanumeric) {
             notes.push(format!("an entry of `{list}` is empty; skipped"));

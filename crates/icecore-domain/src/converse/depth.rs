@@ -1,5 +1,6 @@
 //! How thoroughly an exchange is summarized, by its size and content (C7).
 
+use icecore_text::markdown;
 use serde::Serialize;
 
 use super::conversation_facts::is_hard;
@@ -56,7 +57,7 @@ pub fn has_code(text: &str) -> bool {
     let mut blank_before = true;
     for line in text.lines() {
         let bare = line.trim();
-        if bare.starts_with("```") || bare.starts_with("~~~") {
+        if markdown::fence_line(bare).is_some() {
             return true;
         }
         let indented = (line.starts_with("    ") || line.starts_with('\t')) && !bare.is_empty();

@@ -7,9 +7,8 @@
 use std::collections::BTreeSet;
 
 use crate::extraction::equivalence::mentions_change;
-use crate::extraction::normalized_text::{
-    find_phrase, has_phrase, normalize_sentence, strip_phrase,
-};
+use icecore_text::normalize::fold_word;
+use icecore_text::phrase::{find_phrase, has_phrase, normalize_sentence, strip_phrase};
 
 use super::statement::{self, KeyHead, ParsedStatement, StatementToken, WordClass};
 
@@ -567,9 +566,9 @@ impl Clause {
             for token in statement::tokenize(text) {
                 clause.denies |= token.class == WordClass::Negation;
                 clause.averse |= NEGATIVE_WORDS.contains(&token.lower.as_str());
-                clause.joined.push_str(&statement::fold_word(&token.lower));
+                clause.joined.push_str(&fold_word(&token.lower));
                 clause.words.insert(token.word);
-                clause.words.insert(statement::fold_word(&token.lower));
+                clause.words.insert(fold_word(&token.lower));
                 clause.stems.insert(token.stem);
             }
         }

@@ -6,11 +6,12 @@
 
 use std::collections::BTreeSet;
 
-use unicode_normalization::UnicodeNormalization;
-use unicode_normalization::char::is_combining_mark;
+use icecore_text::language::Language;
+use icecore_text::lexicon::{self, WordList};
+use icecore_text::normalize::fold_word;
 
-use crate::extraction::normalized_text::expand_contraction;
 use crate::extraction::{due_dates, equivalence};
+use icecore_text::phrase::expand_contraction;
 
 /// Maximum number of words of a statement that are read.
 const MAX_STATEMENT_WORDS: usize = 400;
@@ -54,27 +55,6 @@ impl StatementToken {
     }
 }
 
-/// Words without meaning of their own in any position.
-#[rustfmt::skip]
-const STOP_WORDS: &[&str] = &[
-    "a", "an", "the", "of", "in", "on", "at", "as", "that", "this", "these", "those", "and", "is", "are", "be", "been", "being", "am",
-    "do", "does", "i", "we", "you", "my", "our", "your", "their", "his", "her", "its", "they", "user", "users", "also", "please", "just",
-    "now", "current", "currently", "presently", "will", "has been", "to be", "by now", "then",
-    "der", "die", "das", "des", "dem", "den", "ein", "eine", "einen", "einem", "einer", "eines", "ist", "sind", "und", "im", "am", "auf",
-    "von", "vom", "ich", "wir", "du", "mein", "meine", "meiner", "unser", "unsere", "sein", "seine", "ihr", "ihre", "nutzer", "nutzers",
-    "benutzer", "benutzers", "nutzerin", "jetzt", "nun", "derzeit", "aktuell", "aktuelle", "aktueller", "aktuelles", "aktuellen", "bitte",
-    "auch",
-    "le", "la", "les", "l", "d", "du", "de", "un", "une", "et", "est", "sont", "sur", "dans", "au", "aux", "mon", "ma", "mes", "notre",
-    "nos", "son", "sa", "ses", "je", "nous", "utilisateur", "utilisatrice", "actuel", "actuelle", "actuellement", "maintenant", "desormais",
-    "el", "los", "las", "del", "una", "y", "es", "esta", "en", "al", "mi", "nuestro", "nuestra", "su", "sus", "usuario", "usuaria",
-    "ahora", "actualmente",
-];
-#[rustfmt::skip]
-const NEGATIONS: &[&str] = &[
-    "not", "never", "no", "none", "nobody", "nothing", "cannot", "neither", "nor", "without", "nicht", "nie", "niemals", "kein", "keine",
-    "keinen", "keinem", "keiner", "nichts", "niemand", "ohne", "ne", "n", "pas", "jamais", "aucun", "aucune", "sans", "rien", "nunca",
-    "jamas", "sin", "ningun", "ninguna", "ninguno", "nada", "tampoco",
-];
 /// Alternative spellings and short forms.
 #[rustfmt::skip]
 const SPELLINGS: &[(&str, &str)] = &[
@@ -92,60 +72,6 @@ const NO_PLURALS: &[&str] = &[
     "paris", "jenkins", "redis", "postgres", "windows", "james", "texas", "dallas", "niklas", "lukas", "mars", "ss", "alles", "moins",
     "mais", "tres", "apres", "jamais", "lunes", "martes", "jueves", "viernes", "menos", "mas", "sos", "os",
 ];
-const NUMBER_WORDS: &[(&str, &str)] = &[
-    ("two", "2"),
-    ("three", "3"),
-    ("four", "4"),
-    ("five", "5"),
-    ("six", "6"),
-    ("seven", "7"),
-    ("eight", "8"),
-    ("nine", "9"),
-    ("ten", "10"),
-    ("eleven", "11"),
-    ("twelve", "12"),
-    ("zwei", "2"),
-    ("drei", "3"),
-    ("vier", "4"),
-    ("fünf", "5"),
-    ("sechs", "6"),
-    ("sieben", "7"),
-    ("acht", "8"),
-    ("neun", "9"),
-    ("zehn", "10"),
-    ("elf", "11"),
-    ("zwölf", "12"),
-    ("deux", "2"),
-    ("trois", "3"),
-    ("quatre", "4"),
-    ("cinq", "5"),
-    ("dos", "2"),
-    ("tres", "3"),
-    ("cuatro", "4"),
-    ("cinco", "5"),
-];
-/// Weekdays and months in French and Spanish; the other languages are covered elsewhere.
-#[rustfmt::skip]
-const ROMANCE_DAYS: &[&str] = &[
-    "lundi", "mardi", "mercredi", "jeudi", "vendredi", "samedi", "dimanche", "lunes", "martes", "miercoles", "jueves", "viernes",
-    "sabado", "domingo", "janvier", "fevrier", "avril", "juin", "juillet", "aout", "septembre", "octobre", "novembre", "decembre",
-    "enero", "febrero", "marzo", "abril", "mayo", "junio", "julio", "agosto", "septiembre", "octubre", "noviembre", "diciembre",
-    "demain", "hier", "manana", "ayer", "hoy",
-];
-
-/// Lower case, without accents.
-pub(crate) fn fold_word(word: &str) -> String {
-    let lower = word.to_lowercase();
-    if lower.is_ascii() {
-        return lower;
-    }
-    lower
-        .nfkd()
-        .filter(|&c| !is_combining_mark(c))
-        .flat_map(|c| if c == 'ß' { vec!['s', 's'] } else { vec![c] })
-        .collect()
-}
-
 fn singular(word: &str) -> String {
     let count = word.chars().count();
     if count < 4
@@ -295,15 +221,8 @@ fn push_word(raw: &str, begins: bool, found: &mut Vec<StatementToken>) {
         }
         return;
     }
-    if let Some((_, value)) = NUMBER_WORDS.iter().find(|(word, _)| *word == lower) {
-        return push(
-            (*value).to_owned(),
-            (*value).to_owned(),
-            &lower,
-            WordClass::Number,
-            false,
-            found,
-        );
+    if let Some(value) = lexicon::number(&lower).map(|number| number.to_string()) {
+        return push(value.clone(), value, &lower, WordClass::Number, false, found);
     }
     // "l'éditeur" is two words, as is "don't".
     if let Some((article, rest)) = lower.split_once('\'')
@@ -372,7 +291,7 @@ fn push_token(
         let word = normalize_spelling(&bare);
         return push(word.clone(), word, WordClass::Content);
     }
-    if NEGATIONS.contains(&bare.as_str()) {
+    if WordList::Negation.contains(&bare) {
         return push("not".into(), "not".into(), WordClass::Negation);
     }
     if let Some(day) = due_dates::weekday_of(lower) {
@@ -382,12 +301,12 @@ fn push_token(
     let relative =
         ["today", "tomorrow", "yesterday", "heute", "morgen", "gestern"].contains(&lower);
     let month = due_dates::is_month(lower) && (lower != "may" || name) && lower != "mar";
-    if month || relative || ROMANCE_DAYS.contains(&bare.as_str()) {
+    if month || relative || lexicon::names_time(&[Language::French, Language::Spanish], &bare) {
         let day: String = if month { bare.chars().take(3).collect() } else { bare };
         let day = day.replace("mai", "may").replace("okt", "oct").replace("dez", "dec");
         return push(day.clone(), day, WordClass::Day);
     }
-    if STOP_WORDS.contains(&bare.as_str()) {
+    if WordList::FactStop.contains(&bare) {
         return push(bare.clone(), bare, WordClass::StopWord);
     }
     let whole = normalize_spelling(&normalize_spelling(&singular(&normalize_spelling(&bare))));

@@ -4,6 +4,8 @@
 //! are new. A request that ends with the same words after as many messages as the previous one
 //! repeats the same turn.
 
+use icecore_text::normalize::collapse_spaces;
+
 use crate::capture_filter;
 use crate::hash::Hash;
 use crate::sanitize;
@@ -145,7 +147,7 @@ pub fn sent_exchanges(messages: &[ClientMessage<'_>]) -> Vec<SentExchange> {
 pub fn message_hash(text: &str) -> Hash {
     let stripped = capture_filter::strip_blocks(text).text;
     let spoken = without_thoughts(&stripped);
-    Hash::of(b"said").chain(spoken.split_whitespace().collect::<Vec<_>>().join(" ").as_bytes())
+    Hash::of(b"said").chain(collapse_spaces(spoken).as_bytes())
 }
 
 /// A text without a marked thinking block at its start.

@@ -3,6 +3,7 @@
 //! Promises are about the future, while searches are about the past: `friday` is the next one here,
 //! `march 15` the first that is not over. A day before the sentence was said is never returned.
 
+use icecore_text::lexicon::{self, NumberedName};
 use jiff::ToSpan;
 use jiff::civil::{Date, Weekday};
 
@@ -25,26 +26,10 @@ const NOT_FUTURE_WORDS: &[&str] =
 /// Words before a due date.
 const DUE_WORDS: &[&str] =
     &["by", "until", "till", "due", "on", "before", "for", "bis", "zum", "am", "vor", "deadline"];
-/// Weekdays in English and German, Monday first.
-const WEEKDAYS: [[&str; 2]; 7] = [
-    ["monday", "montag"],
-    ["tuesday", "dienstag"],
-    ["wednesday", "mittwoch"],
-    ["thursday", "donnerstag"],
-    ["friday", "freitag"],
-    ["saturday", "samstag"],
-    ["sunday", "sonntag"],
-];
-#[rustfmt::skip]
-const MONTHS: &[&str] = &[
-    "january", "february", "march", "april", "may", "june", "july", "august", "september", "october", "november", "december", "januar",
-    "februar", "märz", "mai", "juni", "juli", "oktober", "dezember",
-];
-
-/// Whether a word is the name of a month, in full or by its first three letters.
+/// Whether a word is the name of a month, in full or abbreviated.
 pub(crate) fn is_month(word: &str) -> bool {
     let lower = word.trim_matches(|c: char| !c.is_alphanumeric()).to_lowercase();
-    MONTHS.iter().any(|month| *month == lower || (lower.len() == 3 && month.starts_with(&lower)))
+    lexicon::month(&lower).is_some()
 }
 
 /// The index of the weekday a word names, also in the plural.
@@ -54,7 +39,7 @@ pub(crate) fn weekday_of(word: &str) -> Option<usize> {
         .strip_suffix('s')
         .filter(|one| one.ends_with('y') || one.ends_with('g'))
         .unwrap_or(&lower);
-    WEEKDAYS.iter().position(|names| names.contains(&one))
+    exact_weekday(one)
 }
 
 /// The due date in this sentence: the first day after `by` or the like, otherwise the first day.
@@ -179,11 +164,11 @@ fn parse_due_day(
 }
 
 fn exact_weekday(word: &str) -> Option<usize> {
-    WEEKDAYS.iter().position(|names| names.contains(&word))
+    lexicon::weekday(word).filter(|day| !day.is_short).map(NumberedName::index)
 }
 
 fn next_date(name: &str, said: Date) -> Option<Date> {
-    parse_day(WEEKDAYS.get(exact_weekday(name)?)?[0], said)
+    exact_weekday(name).and_then(|_| parse_day(name, said))
 }
 
 fn month_end(month: &str, said: Date) -> Option<Date> {

@@ -8,11 +8,12 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::LazyLock;
 
+use icecore_text::lexicon::{self, EN_DE, WordList};
+use icecore_text::phrase::{expand_contraction, has_listed_phrase};
 use jiff::Timestamp;
 use jiff::tz::Offset;
 
 use super::due_dates;
-use super::normalized_text::{expand_contraction, has_phrase};
 use crate::calendar::Moment;
 use crate::event::{EventDraft, EventType, Priority};
 use crate::id::EventId;
@@ -46,31 +47,6 @@ const MAX_CANDIDATES: usize = 256;
 /// Maximum number of bytes of a statement that are compared.
 const MAX_COMPARED_BYTES: usize = 4_000;
 
-#[rustfmt::skip]
-const NEGATIONS: &[&str] = &[
-    "not", "never", "no", "none", "nobody", "nothing", "cannot", "neither", "nor", "against", "forbidden", "prohibited", "avoid", "stop",
-    "refuse", "disable", "disabled", "nicht", "nie", "niemals", "kein", "keine", "keinen", "keiner", "nichts", "niemand", "gegen",
-    "verboten",
-];
-/// Words that limit or reverse a statement.
-#[rustfmt::skip]
-const LIMITING_WORDS: &[&str] = &[
-    "only", "except", "unless", "without", "until", "before", "after", "more", "less", "least", "most", "above", "below", "under", "may",
-    "can", "optional", "former", "formerly", "old", "new", "if", "instead", "nur", "außer", "ohne", "bis", "vor", "nach", "mehr",
-    "weniger", "darf", "kann", "alt", "neu", "wenn", "falls", "longer",
-];
-/// Words without meaning of their own.
-#[rustfmt::skip]
-const STOP_WORDS: &[&str] = &[
-    "a", "an", "the", "to", "of", "in", "on", "at", "for", "with", "by", "and", "or", "as", "is", "are", "was", "were", "be", "been",
-    "being", "has", "have", "had", "do", "does", "did", "will", "would", "shall", "should", "must", "always", "we", "i", "you", "it",
-    "its", "our", "my", "your", "their", "they", "he", "she", "his", "her", "this", "that", "these", "those", "us", "me", "them",
-    "there", "here", "so", "also", "please", "just", "now", "then", "currently", "all", "any", "every", "each", "from", "into", "about",
-    "over", "than", "that's", "user", "user's", "users", "der", "die", "das", "den", "dem", "des", "ein", "eine", "einen", "einem",
-    "einer", "und", "oder", "ist", "sind", "war", "wird", "werden", "wir", "ich", "du", "sie", "er", "es", "uns", "mir", "mich", "mein",
-    "meine", "unser", "unsere", "zu", "zum", "zur", "im", "am", "an", "auf", "mit", "für", "von", "vom", "bei", "als", "auch", "muss",
-    "müssen", "immer", "bitte", "jetzt", "haben", "hat", "let", "going", "need", "needs", "remember", "soll", "sollen",
-];
 /// Words and their canonical synonyms.
 const SYNONYMS: &[(&str, &str)] = &[
     ("decid", "decide"),
@@ -148,14 +124,6 @@ const DIRECTIONAL_WORDS: &[&str] = &[
     "pays", "sells", "copy", "move", "replace", "replaces", "replaced", "depends", "calls", "owns", "belongs", "von", "nach", "vor",
     "statt", "an",
 ];
-const NUMBER_WORDS: &[&str] =
-    &["two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"];
-const GERMAN_NUMBERS: &[&str] =
-    &["zwei", "drei", "vier", "fünf", "sechs", "sieben", "acht", "neun", "zehn", "elf", "zwölf"];
-
-/// As sets, for fast lookup: a hundred thousand statements are read at once.
-static STOP_SET: LazyLock<HashSet<&'static str>> =
-    LazyLock::new(|| STOP_WORDS.iter().copied().collect());
 static SYNONYM_OF: LazyLock<HashMap<&'static str, &'static str>> =
     LazyLock::new(|| SYNONYMS.iter().copied().collect());
 
@@ -258,12 +226,8 @@ impl StatementProfile {
             return;
         }
         self.directed |= DIRECTIONAL_WORDS.contains(&first);
-        let spelt = NUMBER_WORDS
-            .iter()
-            .position(|word| *word == first)
-            .or_else(|| GERMAN_NUMBERS.iter().position(|word| *word == first));
-        if let Some(at) = spelt {
-            self.numbers.push((at + 2).to_string());
+        if let Some(number) = lexicon::number(first) {
+            self.numbers.push(number.to_string());
         } else if first.contains(|c: char| c.is_ascii_digit()) {
             // "15th" is 15, "1,500" is 1500.
             let number = ["st", "nd", "rd", "th"]
@@ -273,25 +237,17 @@ impl StatementProfile {
             self.numbers.push(number.replace([',', '_'], ""));
         } else if let Some(day) = due_dates::weekday_of(first) {
             self.dates.push(format!("day {day}"));
-        } else if due_dates::is_month(first) && (first != "may" || word.starts_with('M')) {
-            self.dates.push(
-                first
-                    .chars()
-                    .take(3)
-                    .collect::<String>()
-                    .replace("mär", "mar")
-                    .replace("mai", "may")
-                    .replace("okt", "oct")
-                    .replace("dez", "dec"),
-            );
-        } else if ["today", "tomorrow", "yesterday", "heute", "morgen", "gestern"].contains(&first)
+        } else if let Some(month) =
+            lexicon::month(first).filter(|_| first != "may" || word.starts_with('M'))
         {
+            self.dates.push(format!("month {}", month.number));
+        } else if WordList::Day.has(EN_DE, first) {
             self.dates.push(first.to_owned());
-        } else if NEGATIONS.contains(&first) {
-            self.marks.push("not");
-        } else if let Some(limit) = LIMITING_WORDS.iter().find(|limit| **limit == first) {
+        } else if let Some(limit) = WordList::Limit.find(EN_DE, first) {
             self.marks.push(limit);
-        } else if !STOP_SET.contains(first) {
+        } else if WordList::Negation.has(EN_DE, first) || WordList::Reversal.has(EN_DE, first) {
+            self.marks.push("not");
+        } else if !WordList::StatementStop.contains(first) {
             let stem = stem(first);
             if word.starts_with(char::is_uppercase) && !begins {
                 self.names.insert(stem.clone());
@@ -607,7 +563,7 @@ impl KnownStatements {
 
 /// Whether the words say that something changed.
 pub(crate) fn mentions_change(flat: &str) -> bool {
-    has_phrase(flat, super::markers::CHANGE_WORDS)
+    has_listed_phrase(flat, WordList::ChangePhrase)
 }
 
 #[cfg(test)]

@@ -276,13 +276,6 @@ pub(crate) const GREETINGS: &[&str] = &[
     "well done",
 ];
 
-/// Words that forbid or limit. Only they make an owner's statement permanent.
-#[rustfmt::skip]
-pub(crate) const HARD_WORDS: &[&str] = &[
-    "must", "never", "always", "cannot", "at most", "no more than", "do not", "not allowed", "forbidden", "under no circumstances",
-    "muss", "müssen", "nie", "niemals", "immer", "darf nicht", "dürfen nicht", "höchstens", "verboten", "auf keinen fall", "p0",
-];
-
 /// Instructions to an assistant, which must not come from a page, a tool's output or an assistant's
 /// own notes.
 #[rustfmt::skip]
@@ -304,14 +297,6 @@ pub(crate) const INSTRUCTION_PHRASES: &[&str] = &[
     "ab jetzt", "ab sofort", "sage dem nutzer nicht", "empfiehl immer", "empfehle immer", "systemprompt", "your instructions",
     "previous instructions", "your guidelines", "this is an order", "begin instructions", "end of instructions", "important instruction",
     "note to ai", "attention ai", "dear ai", "exfiltrate", "reveal your", "your api key",
-];
-
-/// Words that say something changed.
-#[rustfmt::skip]
-pub(crate) const CHANGE_WORDS: &[&str] = &[
-    "now", "instead", "instead of", "changed to", "no longer", "moved to", "from now on", "not anymore", "any more", "anymore",
-    "replaced", "replaces", "rather than", "switched to", "postponed to", "rescheduled to", "updated to", "raised to", "lowered to",
-    "statt", "jetzt", "ab sofort", "nicht mehr", "stattdessen", "verschoben auf", "geändert auf", "nun",
 ];
 
 /// Further phrases by which a page or tool may try to influence the assistant. An assistant's own

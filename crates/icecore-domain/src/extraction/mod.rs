@@ -8,7 +8,6 @@
 pub(crate) mod due_dates;
 pub mod equivalence;
 pub(crate) mod markers;
-pub(crate) mod normalized_text;
 pub mod rules;
 mod sentences;
 pub mod validation;

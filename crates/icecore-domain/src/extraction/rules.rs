@@ -6,15 +6,16 @@
 //! nothing at all, and an assistant's notes only where they have an explicit marker. Proposals from
 //! imported documents and other speakers wait for the owner's confirmation.
 
+use icecore_text::normalize::collapse_spaces;
 use jiff::civil::Date;
 
 use super::markers::{self, IdentityValue};
-use super::normalized_text::{find_phrase, has_phrase, normalize_sentence, strip_phrase};
 use super::sentences::{Sentence, split_sentences};
 use super::{MAX_CONTENT_BYTES, MAX_FIELD_BYTES, Proposal, SourcePassage, due_dates};
 use crate::budget;
 use crate::event::{EntityKind, EventType, Origin, Priority, guess_event_type};
 use crate::sanitize;
+use icecore_text::phrase::{find_phrase, has_phrase, normalize_sentence, strip_phrase};
 
 /// Maximum length of a sentence, in bytes: longer ones are machine output.
 const MAX_SENTENCE_BYTES: usize = 2_000;
@@ -58,7 +59,7 @@ fn propose_from_sentence(
         }
     })?;
     let cleaned = sanitize::clean(marked.text).text;
-    let content = cleaned.split_whitespace().collect::<Vec<_>>().join(" ");
+    let content = collapse_spaces(&cleaned);
     let content = budget::truncate_at_word(content.trim_matches('*').trim(), MAX_CONTENT_BYTES);
     if content.split_whitespace().count() < 2 && !content.contains(':') {
         return None;

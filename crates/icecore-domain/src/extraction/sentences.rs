@@ -1,6 +1,8 @@
 //! Splits a text into the sentences a person wrote, without code, quotations, machine output and
 //! bullets.
 
+use icecore_text::markdown::{self, CodeFence};
+
 /// Maximum distance from a quote to the ends of its sentence, in bytes.
 const MAX_CONTEXT_BYTES: usize = 2_000;
 
@@ -31,24 +33,14 @@ pub(crate) fn is_question(text: &str) -> bool {
 /// The sentences of this text.
 pub(crate) fn split_sentences(text: &str) -> Vec<Sentence<'_>> {
     let mut found = Vec::new();
-    let mut fence: Option<&str> = None;
+    let mut fence = CodeFence::default();
     let mut start = 0;
     for raw in text.split_inclusive('\n') {
         let at = start;
         start += raw.len();
         let line = raw.trim();
-        let mark = ["```", "~~~"].into_iter().find(|mark| line.starts_with(mark));
-        match (fence, mark) {
-            (Some(open), Some(mark)) if open == mark => {
-                fence = None;
-                continue;
-            }
-            (Some(_), _) => continue,
-            (None, Some(mark)) if !line[3..].contains(mark) => {
-                fence = Some(mark);
-                continue;
-            }
-            (None, _) => {}
+        if fence.covers_indented_line(line) {
+            continue;
         }
         if is_machine_output(raw.trim_end(), line) {
             continue;
@@ -119,13 +111,8 @@ fn has_timestamp(line: &str) -> bool {
 
 /// A line without its bullet, check box and log time; `None` if its box is checked.
 fn strip_bullet(line: &str) -> Option<(&str, bool)> {
-    let digits = line.bytes().take_while(u8::is_ascii_digit).count();
-    let numbered =
-        (1..=3).contains(&digits).then(|| line[digits..].strip_prefix(['.', ')'])).flatten();
-    let bullet = numbered
-        .or_else(|| line.strip_prefix(['-', '*', '+', '•']))
-        .filter(|rest| rest.starts_with([' ', '\t']));
-    let rest = bullet.map_or(line, str::trim_start);
+    let bullet = markdown::bullet(line);
+    let rest = bullet.map_or(line, |bullet| bullet.text);
     if ["[x]", "[X]", "[-]"].iter().any(|tick| rest.starts_with(tick)) {
         return None;
     }

@@ -9,13 +9,15 @@ use std::borrow::Cow;
 use std::cell::OnceCell;
 use std::collections::BTreeSet;
 
+use icecore_text::lexicon::WordList;
+use icecore_text::normalize::collapse_spaces;
+use icecore_text::normalize::compose;
 use jiff::civil::Date;
 use unicode_segmentation::UnicodeSegmentation;
 
 use super::equivalence::{
     Equivalence, KnownStatements, SimilarityFn, StatementIndex, StatementProfile, mentions_change,
 };
-use super::normalized_text::{has_phrase, normalize_sentence, strip_phrase};
 use super::sentences::{enclosing_sentence, is_question};
 use super::{
     MAX_CONTENT_BYTES, MAX_FIELD_BYTES, MAX_TAGS, NormalizedText, Proposal, SourcePassage,
@@ -29,6 +31,7 @@ use crate::event::{EntityKind, EventType, Origin, Priority};
 use crate::id::EventId;
 use crate::record::Trust;
 use crate::sanitize;
+use icecore_text::phrase::{has_listed_phrase, has_phrase, normalize_sentence, strip_phrase};
 
 /// Maximum number of proposals validated at once; more is a flood, not a conversation.
 pub const MAX_VALIDATED_PROPOSALS: usize = 5_000;
@@ -228,7 +231,7 @@ fn locate_quote(
 /// Normalizes the content to one sanitized paragraph of limited length.
 fn normalize_content(proposal: &mut Proposal, changes: &mut Vec<String>) {
     let cleaned = sanitize::clean(&proposal.content);
-    let content = cleaned.text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let content = collapse_spaces(&cleaned.text);
     if cleaned.removed > 0 {
         changes.push(format!("{} control characters removed", cleaned.removed));
     }
@@ -345,8 +348,7 @@ fn check_no_instructions(
                     )
                 })
                 .collect();
-            let folded: String =
-                unicode_normalization::UnicodeNormalization::nfkc(bare.as_str()).collect();
+            let folded: String = compose(&bare).collect();
             let words = normalize_sentence(&folded);
             has_phrase(&words, markers::INSTRUCTION_PHRASES)
                 || (Trust::from_origin(origin) == Trust::Low
@@ -547,7 +549,7 @@ fn limit_type_and_priority(
         changes.push("changed to a fact: there is nothing to do".into());
         proposal.kind = EventType::Fact;
     }
-    let hard = has_phrase(&normalize_sentence(sentence), markers::HARD_WORDS);
+    let hard = has_listed_phrase(&normalize_sentence(sentence), WordList::ModalPhrase);
     let most = match Trust::from_origin(origin) {
         Trust::Low => Priority::P2,
         Trust::High => {

@@ -7,9 +7,9 @@
 
 use std::collections::{HashMap, HashSet};
 
+use icecore_text::normalize::without_marks;
+use icecore_text::scripts::{is_han_or_kana, is_mark};
 use memchr::memmem;
-use unicode_normalization::UnicodeNormalization;
-use unicode_normalization::char::is_combining_mark;
 
 use crate::escapes;
 use crate::hash::Hash;
@@ -76,7 +76,7 @@ pub(super) fn fold_text(text: &str) -> FoldedText {
         }
         let known = folded.text.len();
         let mut say = |part: char| {
-            let alone = is_unspaced_script(part);
+            let alone = is_han_or_kana(part);
             let begins = !open || alone;
             if begins && !folded.text.is_empty() {
                 folded.text.push(' ');
@@ -100,8 +100,8 @@ pub(super) fn fold_text(text: &str) -> FoldedText {
             }
         } else {
             // One character may fold to several letters, each of which may be a word of its own.
-            let parts = std::iter::once(c).nfkd().flat_map(char::to_lowercase);
-            parts.filter(|part| part.is_alphanumeric() && !is_combining_mark(*part)).for_each(say);
+            let parts = without_marks(std::iter::once(c)).flat_map(char::to_lowercase);
+            parts.filter(|part| part.is_alphanumeric() && !is_mark(*part)).for_each(say);
         }
         if folded.text.len() == known {
             // Neither letter nor digit: a gap.
@@ -128,12 +128,7 @@ fn inline_tag_length(text: &str) -> Option<usize> {
 
 /// Characters that are neither part of a word nor end one: combining accents and invisible ones.
 fn is_ignorable(c: char) -> bool {
-    !c.is_ascii() && (is_combining_mark(c) || escapes::is_invisible(c))
-}
-
-/// Scripts without blanks between words; each character is a word.
-fn is_unspaced_script(c: char) -> bool {
-    matches!(c, '\u{3040}'..='\u{30ff}' | '\u{3400}'..='\u{9fff}' | '\u{f900}'..='\u{faff}' | '\u{20000}'..='\u{3ffff}')
+    !c.is_ascii() && (is_mark(c) || escapes::is_invisible(c))
 }
 
 /// The folded words of a text; empty if it has none.

@@ -4,6 +4,7 @@
 //! name; the modification time often is that of the last copy, so it does not count. Memory files
 //! of assistants are imported statement by statement.
 
+use icecore_text::markdown;
 use jiff::civil::{Date, Time};
 use jiff::tz::Offset;
 
@@ -29,14 +30,14 @@ pub struct ImportDocument<'a> {
 impl ImportDocument<'_> {
     /// Reads a note.
     pub fn read_note(&self, into: &mut ImportBatch) {
-        let front = read::front_matter(self.text);
+        let front = markdown::front_matter(self.text);
         let field = |names: &[&str]| {
             front.as_ref().and_then(|front| {
                 names.iter().find_map(|name| read::front_matter_field(front, name))
             })
         };
         let body = self.text.trim_start_matches('\u{feff}');
-        let skip = front.as_ref().map_or(0, |front| front.len() + 2);
+        let skip = front.as_ref().map_or(0, |front| front.lines.len() + 2);
         let start: usize = body.split_inclusive('\n').take(skip).map(str::len).sum();
         let body = trim_blank_lines(&body[start..]);
         if body.trim().is_empty() {
@@ -80,7 +81,7 @@ impl ImportDocument<'_> {
         if read::listed_topics(self.text).is_some() {
             return into.count_skipped("index of memories", 1);
         }
-        let front = read::front_matter(self.text);
+        let front = markdown::front_matter(self.text);
         let field =
             |name: &str| front.as_ref().and_then(|front| read::front_matter_field(front, name));
         let said = field("modified").and_then(parse_day_or_moment).map(|(moment, _)| moment);

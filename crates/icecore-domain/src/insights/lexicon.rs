@@ -2,19 +2,19 @@
 
 use std::collections::{HashMap, HashSet};
 
+use icecore_text::lexicon::WordList;
+use icecore_text::markdown::CodeFence;
+use icecore_text::scripts::is_unspaced;
+
 use crate::rank::language::Language;
 use crate::rank::terms::{Analyzer, TextWord, tokenize};
 
-/// Words too common to be a topic.
-const COMMON_WORDS: &str = include_str!("common.txt");
 /// The shortest word that can be a topic.
 const MIN_WORD_CHARS: usize = 2;
 /// Longer words are keys, hashes or dumps.
 const MAX_WORD_CHARS: usize = 32;
 /// The longest run without spaces that counts as one word.
 const MAX_UNSPACED_CHARS: usize = 4;
-/// The fence around code.
-const CODE_FENCE: &str = "```";
 /// Characters between two words that separate phrases.
 const BREAK_CHARS: &[char] = &[
     '.', '!', '?', ';', ':', ',', '\n', '(', ')', '[', ']', '{', '}', '"', '“', '”', '„', '…', '|',
@@ -87,13 +87,11 @@ impl Default for Lexicon {
     fn default() -> Self {
         let reader = Analyzer::default();
         let mut common: HashMap<Language, HashSet<String>> = HashMap::new();
-        for line in COMMON_WORDS.lines() {
-            let Some((language, list)) = line.split_once(": ") else { continue };
-            let Ok(language) = language.parse::<Language>() else { continue };
-            let stems = list.split_whitespace().filter_map(|word| {
+        for &language in Language::ALL {
+            let stems = WordList::Common.words(language).filter_map(|word| {
                 stem_of(&reader, &TextWord { text: word, lower: word.to_owned(), at: 0 }, language)
             });
-            common.entry(language).or_default().extend(stems);
+            common.insert(language, stems.collect());
         }
         Self {
             reader,
@@ -109,10 +107,6 @@ impl Default for Lexicon {
 
 fn stem_of(reader: &Analyzer, word: &TextWord<'_>, language: Language) -> Option<String> {
     reader.word_terms(word, language).into_iter().next()
-}
-
-fn is_unspaced(c: char) -> bool {
-    matches!(c, '\u{0e00}'..='\u{0eff}' | '\u{3040}'..='\u{30ff}' | '\u{3400}'..='\u{9fff}' | '\u{ac00}'..='\u{d7af}')
 }
 
 /// Whether a word is a contraction without content: `he'd`, `y'all`, `shouldn't`.
@@ -143,19 +137,20 @@ impl Lexicon {
         tokens: &mut Vec<LexiconToken>,
     ) {
         tokens.clear();
-        let mut fenced = false;
-        let (mut stretch, mut place, mut offset) = (0, 0, 0);
-        for block in text.split(CODE_FENCE) {
-            if !fenced {
+        let mut fence = CodeFence::default();
+        let (mut stretch, mut place, mut from, mut at) = (0, 0, 0, 0);
+        for line in text.split_inclusive('\n').chain([""]) {
+            // The text between two blocks of code is tokenized as a whole.
+            if line.is_empty() || fence.covers_indented_line(line) {
                 let first = tokens.len();
-                self.tokenize_block(block, usual, tokens, &mut stretch, &mut place);
+                self.tokenize_block(&text[from..at], usual, tokens, &mut stretch, &mut place);
                 for token in &mut tokens[first..] {
-                    (token.from, token.to) = (token.from + offset, token.to + offset);
+                    (token.from, token.to) = (token.from + from, token.to + from);
                 }
+                stretch += 1;
+                from = at + line.len();
             }
-            fenced = !fenced;
-            stretch += 1;
-            offset += block.len() + CODE_FENCE.len();
+            at += line.len();
         }
     }
 

@@ -6,6 +6,7 @@
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
+use icecore_text::lexicon::{EN_DE, WordList};
 use jiff::ToSpan;
 use jiff::civil::Date;
 use serde::Serialize;
@@ -374,12 +375,10 @@ fn is_same_statement(one: &SummaryStatement, other: &SummaryStatement) -> bool {
 
 /// Whether a line negates something: it does not match a line without negation.
 fn is_negated(text: &str) -> bool {
-    const NEGATIONS: &[&str] =
-        &["not", "no", "never", "without", "cannot", "nicht", "kein", "keine", "nie", "ohne"];
     let lower = text.to_lowercase();
     lower
         .split(|c: char| !c.is_alphanumeric() && c != '\'')
-        .any(|word| NEGATIONS.contains(&word) || word.ends_with("n't"))
+        .any(|word| WordList::Negation.has(EN_DE, word) || word.ends_with("n't"))
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a share")]

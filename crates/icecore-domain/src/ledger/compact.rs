@@ -10,6 +10,7 @@
 
 use std::collections::{HashMap, HashSet};
 
+use icecore_text::normalize::collapse_spaces;
 use jiff::civil::Date;
 
 use crate::calendar::{Moment, days_between};
@@ -652,7 +653,7 @@ fn compacted_ids(event: &Event) -> Vec<EventId> {
 
 /// A text on one line, truncated to `most` characters.
 fn truncate_one_line(text: &str, most: usize) -> String {
-    let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let line = collapse_spaces(text);
     let line = line.trim_end_matches('.');
     match line.char_indices().nth(most) {
         Some((end, _)) => format!("{}…", line[..end].trim_end()),

@@ -8,6 +8,8 @@
 
 use std::collections::{HashMap, HashSet};
 
+use icecore_text::markdown::{self, CodeFence};
+
 use super::{MergeInput, merged_count};
 use crate::calendar::Moment;
 
@@ -51,21 +53,13 @@ fn split_lines(text: &[u8]) -> Vec<&[u8]> {
 
 /// The level of a heading; 0 for any other line.
 fn heading_level(line: &[u8]) -> usize {
-    let marks = line.iter().take_while(|byte| **byte == b'#').count();
-    if marks <= MAX_HEADING_LEVEL && line.get(marks) == Some(&b' ') { marks } else { 0 }
+    markdown::heading(&String::from_utf8_lossy(line)).map_or(0, |(level, _)| level)
 }
 
 /// Whether each line is inside a code block.
 fn lines_in_code(lines: &[&[u8]]) -> Vec<bool> {
-    let mut open = false;
-    let mark = |line: &[u8]| {
-        line.trim_ascii_start().starts_with(b"```") || line.trim_ascii_start().starts_with(b"~~~")
-    };
-    let inside = |line: &&[u8]| {
-        let before = open;
-        open ^= mark(line);
-        before || open
-    };
+    let mut fence = CodeFence::default();
+    let inside = |line: &&[u8]| fence.covers_indented_line(&String::from_utf8_lossy(line));
     lines.iter().map(inside).collect()
 }
 

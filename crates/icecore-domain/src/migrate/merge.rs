@@ -3,9 +3,9 @@
 
 use std::collections::HashSet;
 
+use icecore_text::markdown::{self, CodeFence};
 use jiff::civil::Date;
 
-use super::read;
 use crate::calendar::{Week, weekday_name};
 use crate::priority_extracts;
 
@@ -73,15 +73,16 @@ struct LineBlock<'a> {
 
 fn split_blocks(text: &[u8]) -> Vec<LineBlock<'_>> {
     let mut found: Vec<LineBlock<'_>> = Vec::new();
-    let mut fence: Option<&[u8]> = None;
+    let mut fence = CodeFence::default();
     let (mut apart, mut goes_on) = (false, false);
     for line in text.split(|&byte| byte == b'\n').map(line_key) {
         let bare = line.trim_ascii();
-        if let (Some(mark), Some(open)) = (fence, found.last_mut()) {
+        let text = String::from_utf8_lossy(line);
+        if fence.is_open()
+            && let Some(open) = found.last_mut()
+        {
             open.lines.push(line);
-            if bare.starts_with(mark) {
-                fence = None;
-            }
+            fence.is_fence_line(&text);
             continue;
         }
         if bare.is_empty() {
@@ -93,11 +94,10 @@ fn split_blocks(text: &[u8]) -> Vec<LineBlock<'_>> {
             open.lines.push(line);
             continue;
         }
-        let text = String::from_utf8_lossy(line);
-        fence = [b"```".as_slice(), b"~~~"].into_iter().find(|mark| bare.starts_with(mark));
-        goes_on = fence.is_none() && read::parse_bullet(text.trim_start()).is_some();
+        let opens = fence.is_fence_line(&text);
+        goes_on = !opens && markdown::bullet(text.trim_start()).is_some();
         found.push(LineBlock {
-            level: read::parse_heading(&text).map(|(level, _)| level),
+            level: markdown::heading(&text).map(|(level, _)| level),
             lines: vec![line],
             apart,
         });

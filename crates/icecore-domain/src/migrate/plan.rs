@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
+use icecore_text::markdown;
 use jiff::civil::{Date, Time};
 
 use super::old_file::{self, OldFileKind};
@@ -65,7 +66,7 @@ fn classify_files(found: &[SourceFile]) -> Vec<(OldFileKind, &SourceFile)> {
         });
         for other in beside.filter(|other| old_file::classify(&other.path) == OldFileKind::Other) {
             let text = String::from_utf8_lossy(&other.bytes);
-            let is_topic = read::front_matter(&text).is_some_and(|matter| {
+            let is_topic = markdown::front_matter(&text).is_some_and(|matter| {
                 ["name", "type"]
                     .iter()
                     .any(|name| read::front_matter_field(&matter, name).is_some())
@@ -465,7 +466,7 @@ impl<'a> Planner<'a> {
     /// Whether the vault's own summaries contain that line.
     fn is_in_summaries(&mut self, line: &str) -> bool {
         let line = line.trim_matches(['\u{feff}', ' ', '\r', '\t']);
-        if line.is_empty() || line == "---" || read::parse_heading(line).is_some() {
+        if line.is_empty() || line == "---" || markdown::heading(line).is_some() {
             return true;
         }
         // Elsewhere icecore does not generate these files.
@@ -580,7 +581,7 @@ impl<'a> Planner<'a> {
     /// Stores a single memory among the others, named by the time it was made.
     fn migrate_topic(&mut self, found: &SourceFile) -> Option<DocPath> {
         let text = String::from_utf8_lossy(&found.bytes);
-        let said = read::front_matter(&text)
+        let said = markdown::front_matter(&text)
             .and_then(|matter| Moment::parse(read::front_matter_field(&matter, "modified")?));
         let said = said.map(|read| {
             if read.offset_assumed { read::to_zone(read.moment, self.zone) } else { read.moment }

@@ -6,6 +6,9 @@
 
 use std::collections::BTreeSet;
 
+use icecore_text::language::Language;
+use icecore_text::lexicon::WordList;
+use icecore_text::markdown::{self, CodeFence, FrontMatter};
 use jiff::civil::Date;
 use jiff::tz::Offset;
 use serde_json::Value;
@@ -63,33 +66,31 @@ pub(crate) struct ParsedStatements {
 pub(crate) fn parse_statements(text: &str, which: StatementSelection) -> ParsedStatements {
     let mut reader = StatementParser { which, ..StatementParser::default() };
     let text = text.trim_start_matches('\u{feff}');
-    let skip = front_matter(text).map_or(0, |lines| lines.len() + 2);
-    let mut fence: Option<&str> = None;
+    let skip = markdown::front_matter(text).map_or(0, |front| front.lines.len() + 2);
+    let mut fence = CodeFence::default();
     let mut commented = false;
     for (at, raw) in text.lines().enumerate().skip(skip) {
         let line = raw.trim_end();
         let bare = line.trim_start();
-        if let Some(mark) = fence {
-            if bare.starts_with(mark) {
-                fence = None;
-            }
-        } else if let Some(mark) = ["```", "~~~"].into_iter().find(|mark| bare.starts_with(mark)) {
+        if fence.covers_indented_line(bare) {
             reader.flush();
-            fence = Some(mark);
         } else if commented || bare.starts_with("<!--") {
             reader.flush();
             commented = !bare.contains("-->");
-        } else if let Some((level, title)) = parse_heading(line) {
+        } else if let Some((level, title)) = markdown::heading(line) {
             reader.flush();
             reader.enter_heading(level, title);
-        } else if bare.is_empty() || bare.starts_with('|') || is_thematic_break(bare) {
+        } else if bare.is_empty() || bare.starts_with('|') || markdown::is_rule(bare) {
             reader.flush();
-        } else if let Some(item) = parse_bullet(bare) {
+        } else if let Some(item) = markdown::bullet(bare) {
             reader.flush();
             let indent = line.len() - bare.len();
             reader.labels.retain(|(outer, _)| *outer < indent);
-            reader.open =
-                Some(OpenItem { item: Some(indent), first: at + 1, lines: vec![item.to_owned()] });
+            reader.open = Some(OpenItem {
+                item: Some(indent),
+                first: at + 1,
+                lines: vec![item.text.to_owned()],
+            });
         } else if let Some(open) = &mut reader.open {
             open.lines.push(bare.to_owned());
         } else {
@@ -384,13 +385,15 @@ impl HeadingCategory {
     }
 }
 
+fn is_stop_word(word: &str) -> bool {
+    [WordList::StatementStop, WordList::Negation]
+        .iter()
+        .any(|list| list.has(&[Language::English], word))
+}
+
 fn heading_words(title: &str) -> Vec<String> {
-    const STOP_WORDS: [&str; 12] =
-        ["and", "the", "for", "with", "our", "its", "from", "about", "that", "this", "not", "are"];
     let words = title.split(|c: char| !c.is_alphanumeric()).map(str::to_lowercase);
-    words
-        .filter(|word| (3..=40).contains(&word.len()) && !STOP_WORDS.contains(&word.as_str()))
-        .collect()
+    words.filter(|word| (3..=40).contains(&word.len()) && !is_stop_word(word)).collect()
 }
 
 /// Whether a deep heading names an entity, rather than a category of lines.
@@ -400,27 +403,6 @@ fn is_entity_name(title: &str) -> bool {
         && title.len() <= MAX_NAME_BYTES
         && (1..=5).contains(&words);
     name && HeadingCategory::from_heading(title).is_none()
-}
-
-pub(super) fn parse_heading(line: &str) -> Option<(usize, &str)> {
-    let level = line.bytes().take_while(|&byte| byte == b'#').count();
-    let rest = &line[level..];
-    ((1..=6).contains(&level) && rest.starts_with([' ', '\t']))
-        .then(|| (level, rest.trim().trim_end_matches('#').trim()))
-}
-
-pub(super) fn parse_bullet(line: &str) -> Option<&str> {
-    let digits = line.bytes().take_while(u8::is_ascii_digit).count();
-    let numbered =
-        (1..=9).contains(&digits).then(|| line[digits..].strip_prefix(['.', ')'])).flatten();
-    let rest = numbered
-        .or_else(|| line.strip_prefix(['-', '*', '+']).or_else(|| line.strip_prefix('\u{2022}')))?;
-    rest.starts_with([' ', '\t']).then(|| rest.trim_start())
-}
-
-pub(super) fn is_thematic_break(line: &str) -> bool {
-    line.len() >= 3
-        && ['-', '*', '_'].iter().any(|mark| line.chars().all(|c| c == *mark || c == ' '))
 }
 
 /// `[P1] text`, `**[P1 decision]** text`, `P1: text`: the priority, the type if stated, and the
@@ -470,42 +452,27 @@ fn parse_key_value(line: &str) -> Option<(&str, &str)> {
         .then_some((key, value))
 }
 
-/// The lines between the rules at the beginning of a text.
-pub(crate) fn front_matter(text: &str) -> Option<Vec<&str>> {
-    const MAX_LINES: usize = 100;
-    let mut lines = text.trim_start_matches('\u{feff}').lines();
-    (lines.next()?.trim_end() == "---").then_some(())?;
-    let mut found = Vec::new();
-    for line in lines.take(MAX_LINES) {
-        if line.trim_end() == "---" {
-            return Some(found);
-        }
-        found.push(line);
-    }
-    None
-}
-
 /// The value of a front matter field, at any nesting.
-pub(crate) fn front_matter_field<'a>(front_matter: &[&'a str], name: &str) -> Option<&'a str> {
+pub(crate) fn front_matter_field<'a>(front: &FrontMatter<'a>, name: &str) -> Option<&'a str> {
     let value = |line: &&'a str| {
         line.trim_start()
             .strip_prefix(name)?
             .strip_prefix(':')
             .map(|value| value.trim().trim_matches(['"', '\'']))
     };
-    front_matter.iter().find_map(value).filter(|value| !value.is_empty())
+    front.lines.iter().find_map(value).filter(|value| !value.is_empty())
 }
 
 /// The topic files that a `MEMORY.md` lists, if it contains nothing else.
 pub(crate) fn listed_topics(text: &str) -> Option<BTreeSet<&str>> {
     let body = text.trim_start_matches('\u{feff}');
-    let skip = front_matter(body).map_or(0, |lines| lines.len() + 2);
+    let skip = markdown::front_matter(body).map_or(0, |front| front.lines.len() + 2);
     let mut found = BTreeSet::new();
     for line in body.lines().skip(skip).map(str::trim) {
         if line.is_empty()
-            || parse_heading(line).is_some()
+            || markdown::heading(line).is_some()
             || line.starts_with("<!--")
-            || is_thematic_break(line)
+            || markdown::is_rule(line)
         {
             continue;
         }
@@ -536,7 +503,7 @@ pub(super) fn parse_day_summaries(text: &str) -> (usize, Vec<DaySummary<'_>>) {
     let mut found: Vec<DaySummary<'_>> = Vec::new();
     let mut before = 0;
     for line in text.trim_start_matches('\u{feff}').lines().map(str::trim_end) {
-        let begun = parse_heading(line)
+        let begun = markdown::heading(line)
             .filter(|(level, _)| (2..=3).contains(level))
             .and_then(|(_, title)| title.get(..10)?.parse().ok());
         match (begun, found.last_mut()) {
@@ -953,7 +920,7 @@ mod tests {
                 prop_assert!(used <= text.lines().filter(|line| !line.trim().is_empty()).count());
                 prop_assert!(reading.statements.windows(2).all(|pair| pair[0].line < pair[1].line));
             }
-            let _ = (listed_topics(&text), parse_day_summaries(&text), front_matter(&text));
+            let _ = (listed_topics(&text), parse_day_summaries(&text), markdown::front_matter(&text));
         }
     }
 }

@@ -4,6 +4,7 @@
 //! It never exceeds its character limit, pages share the space evenly, and it is empty if there is
 //! nothing relevant.
 
+use icecore_text::markdown::CodeFence;
 use jiff::civil::Date;
 
 use super::recall::{ALWAYS_SHOWN_COMMITMENTS, by_age, first_words, format_commitment};
@@ -264,7 +265,7 @@ fn allot_chars(pages: &[DeltaPage<'_>], room: usize) -> Vec<Option<usize>> {
 /// The page without its change history.
 fn strip_history(text: &str) -> String {
     let (mut kept, mut history, mut fence) =
-        (String::with_capacity(text.len()), false, sanitize::CodeFence::default());
+        (String::with_capacity(text.len()), false, CodeFence::default());
     for line in text.lines() {
         if !fence.covers_line(line) && (line.starts_with("# ") || line.starts_with("## ")) {
             history = line

@@ -7,6 +7,7 @@
 
 use std::collections::BTreeSet;
 
+use icecore_text::normalize::collapse_spaces;
 use jiff::ToSpan;
 use jiff::civil::Date;
 
@@ -197,7 +198,7 @@ impl SummaryOption {
         let text = format!("{title}{}\n", capture_filter::escape_markers(&summary_text(summary)));
         let (kept, lines) =
             budget::fitting_lines(&text, |text| budget::estimate_tokens(text) <= most);
-        let one_line = summary.headline.split_whitespace().collect::<Vec<_>>().join(" ");
+        let one_line = collapse_spaces(&summary.headline);
         let one_line = capture_filter::escape_markers(&one_line);
         let whole = if kept.len() > title.len() {
             kept.to_owned()
@@ -695,7 +696,7 @@ mod tests {
             from.records.iter().for_each(|record| known.extend(lines_of(&format_record(record))));
             for told in &from.summaries {
                 known.extend(lines_of(&format!("### {}\n{}", told.period.title(), summary_text(told))));
-                let headline = told.headline.split_whitespace().collect::<Vec<_>>().join(" ");
+                let headline = collapse_spaces(&told.headline);
                 known.extend(lines_of(&format!("- {}: {headline}\n{headline}", told.period)));
             }
             for line in pack.text.split('\n').map(str::trim_end) {

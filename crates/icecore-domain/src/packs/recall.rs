@@ -1109,8 +1109,7 @@ mod tests {
 
     /// The content as a pack contains it.
     fn pack_text(content: &str) -> String {
-        let line =
-            crate::sanitize::one_line(&content.split_whitespace().collect::<Vec<_>>().join(" "));
+        let line = crate::sanitize::one_line(&icecore_text::normalize::collapse_spaces(content));
         capture_filter::escape_markers(&line).into_owned()
     }
 

@@ -3,6 +3,8 @@
 
 use std::collections::BTreeSet;
 
+use icecore_text::lexicon;
+use icecore_text::normalize::collapse_spaces;
 use jiff::ToSpan;
 use jiff::civil::Date;
 
@@ -160,7 +162,7 @@ impl PeriodBlock {
             Some((before, last)) if last.starts_with(MEMORIES_PREFIX) => before,
             _ => self.text.as_str(),
         };
-        text.split_whitespace().collect::<Vec<_>>().join(" ")
+        collapse_spaces(text)
     }
 
     /// Renders the entry as it appears in the file.
@@ -198,8 +200,8 @@ fn parse_block_period(line: &str) -> Option<Period> {
     }
     let mut words = rest.split_whitespace();
     let (name, year) = (words.next()?, words.next()?.parse::<i16>().ok()?);
-    let number = MONTH_NAMES.iter().position(|known| known.eq_ignore_ascii_case(name))?;
-    Date::new(year, i8::try_from(number + 1).ok()?, 1)
+    let month = lexicon::month(&name.to_lowercase())?;
+    Date::new(year, i8::try_from(month.number).ok()?, 1)
         .ok()
         .map(|first| Period::Month(Month::containing(first)))
 }
@@ -319,37 +321,13 @@ pub fn render_year(
             let memories =
                 memories_line(&memories_of_time(memories, &first.strftime("%Y%m").to_string()));
             text.push_str(&format!(
-                "---\n### {} {}\n\n{}{memories}\n\n---\n",
-                month_name(first),
-                first.year(),
+                "---\n### {}\n\n{}{memories}\n\n---\n",
+                first.strftime("%B %Y"),
                 summary.headline
             ));
         }
     }
     text
-}
-
-const MONTH_NAMES: [&str; 12] = [
-    "January",
-    "February",
-    "March",
-    "April",
-    "May",
-    "June",
-    "July",
-    "August",
-    "September",
-    "October",
-    "November",
-    "December",
-];
-
-fn month_name(day: Date) -> &'static str {
-    usize::try_from(day.month())
-        .ok()
-        .and_then(|month| MONTH_NAMES.get(month.checked_sub(1)?))
-        .copied()
-        .unwrap_or("")
 }
 
 #[cfg(test)]

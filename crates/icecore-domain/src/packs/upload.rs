@@ -7,6 +7,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 
+use icecore_text::normalize::collapse_spaces;
 use jiff::civil::Date;
 
 use super::{Pack, PackPart, assemble_pack, summary_citation, summary_text};
@@ -62,7 +63,7 @@ impl<'a> UploadItem<'a> {
     /// Marks in foreign text are escaped before anything is measured, because that lengthens the
     /// text.
     fn new(place: UploadSlot, summary: &'a Summary, form: ItemForm) -> Self {
-        let headline = summary.headline.split_whitespace().collect::<Vec<_>>().join(" ");
+        let headline = collapse_spaces(&summary.headline);
         Self {
             place,
             summary,
@@ -514,10 +515,7 @@ pub(crate) mod tests {
     }
 
     fn one_line(summary: &Summary) -> String {
-        capture_filter::escape_markers(
-            &summary.headline.split_whitespace().collect::<Vec<_>>().join(" "),
-        )
-        .into_owned()
+        capture_filter::escape_markers(&collapse_spaces(&summary.headline)).into_owned()
     }
 
     /// The invariants of every pack.

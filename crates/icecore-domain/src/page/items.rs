@@ -5,6 +5,7 @@
 
 use std::collections::HashSet;
 
+use icecore_text::markdown;
 use jiff::civil::Date;
 
 use super::render::is_count_line;
@@ -98,27 +99,10 @@ pub(super) fn split_ids(text: &str) -> (&str, Vec<EventId>) {
     (rest, ids)
 }
 
-fn heading(line: &str) -> Option<(usize, &str)> {
-    let level = line.bytes().take_while(|&byte| byte == b'#').count();
-    let rest = &line[level..];
-    ((1..=6).contains(&level) && (rest.is_empty() || rest.starts_with([' ', '\t'])))
-        .then(|| (level, rest.trim()))
-}
-
 /// The text after a bullet or number, its indentation, and whether it was a number.
 pub(super) fn split_bullet(line: &str) -> Option<(&str, usize, bool)> {
-    let digits = line.bytes().take_while(u8::is_ascii_digit).count();
-    let numbered =
-        (1..=9).contains(&digits).then(|| line[digits..].strip_prefix(['.', ')'])).flatten();
-    let rest = numbered.or_else(|| line.strip_prefix(['-', '*', '+']))?;
-    rest.starts_with([' ', '\t']).then(|| {
-        (rest.trim_start(), if numbered.is_some() { digits + 2 } else { 2 }, numbered.is_some())
-    })
-}
-
-/// Whether a line is a horizontal rule.
-fn is_rule(line: &str) -> bool {
-    line.chars().all(|c| matches!(c, '-' | '*' | '_' | '=' | '+'))
+    let bullet = markdown::bullet(line)?;
+    Some((bullet.text, bullet.width(), bullet.number.is_some()))
 }
 
 fn is_indented(line: &str) -> bool {
@@ -206,7 +190,7 @@ pub(super) fn parse_page(
         |text: &str| heading_name(text.strip_prefix(kind.title_prefix()).unwrap_or(text));
     let knows_title = lines
         .iter()
-        .filter_map(|line| heading(line))
+        .filter_map(|line| markdown::heading(line))
         .any(|(level, text)| level == 1 && is_title(&title_text(text)));
     let mut sheet = ParsedPage::default();
     let mut seen: HashSet<String> = HashSet::new();
@@ -238,8 +222,8 @@ pub(super) fn parse_page(
         if matches!(open, OpenElement::Bullet { .. }) {
             open = OpenElement::Nothing;
         }
-        if let Some((level, text)) =
-            heading(line).filter(|(_, text)| text.len() <= MAX_TITLE_BYTES && !is_indented(raw))
+        if let Some((level, text)) = markdown::heading(line)
+            .filter(|(_, text)| text.len() <= MAX_TITLE_BYTES && !is_indented(raw))
         {
             (open, gap) = (OpenElement::Nothing, true);
             let title = title_text(text);
@@ -282,7 +266,7 @@ pub(super) fn parse_page(
             (open, gap) = (OpenElement::Nothing, false);
             continue;
         }
-        if is_rule(line) || is_count_line(line) {
+        if markdown::is_divider(line) || is_count_line(line) {
             (open, gap) = (OpenElement::Nothing, true);
             continue;
         }

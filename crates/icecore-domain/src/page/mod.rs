@@ -12,9 +12,8 @@ pub use page_index::{entries_by_page, into_entries_by_page, referenced_ids};
 
 use std::fmt;
 
+use icecore_text::normalize::without_marks;
 use jiff::civil::Date;
-use unicode_normalization::UnicodeNormalization;
-use unicode_normalization::char::is_combining_mark;
 
 use crate::event::{Event, EventType, Priority, SECTION_FIELD};
 use crate::hash::Hash;
@@ -188,7 +187,7 @@ pub fn slug(name: &str) -> String {
     let key = sanitize::entity_key(name);
     let hash = || Hash::of(if key.is_empty() { name } else { &key }.as_bytes()).short_hex();
     let mut ascii = String::with_capacity(name.len());
-    for c in name.nfkd().filter(|c| !is_combining_mark(*c)).flat_map(char::to_lowercase) {
+    for c in without_marks(name.chars()).flat_map(char::to_lowercase) {
         match c {
             'a'..='z' | '0'..='9' => ascii.push(c),
             'ß' => ascii.push_str("ss"),

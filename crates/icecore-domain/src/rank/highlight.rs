@@ -4,7 +4,9 @@ use std::collections::HashSet;
 
 use super::language::Language;
 use super::question::Question;
-use super::terms::{Analyzer, TextWord, is_unspaced_script, tokenize};
+use icecore_text::scripts::is_unspaced;
+
+use super::terms::{Analyzer, TextWord, tokenize};
 
 /// An excerpt of at most about `room` bytes around the first match, split into alternating pieces:
 /// unmatched text first, then matched text, and so on.
@@ -97,7 +99,7 @@ fn highlight_spans(word: &TextWord<'_>, question: &Question) -> Vec<(usize, usiz
     let asked = question
         .terms
         .iter()
-        .filter(|_| word.text.chars().any(is_unspaced_script))
+        .filter(|_| word.text.chars().any(is_unspaced))
         .map(|asked| asked.word.as_str());
     let found: Vec<(usize, usize)> =
         asked.filter(|asked| !asked.is_empty()).flat_map(within).collect();

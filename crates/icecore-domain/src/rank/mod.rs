@@ -4,12 +4,12 @@
 
 pub mod corpus;
 pub mod highlight;
-pub mod language;
 pub mod passage;
 pub mod posting;
 pub mod question;
 pub mod relevance;
 pub mod score;
-pub mod terms;
 pub mod updates;
 pub mod vector;
+
+pub use icecore_text::{language, terms};

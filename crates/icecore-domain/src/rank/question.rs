@@ -3,6 +3,8 @@
 
 use std::collections::BTreeMap;
 
+use icecore_text::lexicon::{self, WordList};
+use icecore_text::normalize::collapse_spaces;
 use jiff::civil::Date;
 
 use super::language::Language;
@@ -134,50 +136,6 @@ const STATE_PARTICIPLES: &[&str] =
 const AMBIGUOUS_TIME_WORDS: &[&str] = &[
     "may", "march", "mar", "sun", "sat", "wed", "mon", "fri", "second", "now", "day", "week",
     "month", "year", "spring", "fall",
-];
-/// Names of months and seasons, which recur every year.
-const MONTHS_AND_SEASONS: &[&str] = &[
-    "january",
-    "february",
-    "march",
-    "april",
-    "may",
-    "june",
-    "july",
-    "august",
-    "september",
-    "october",
-    "november",
-    "december",
-    "jan",
-    "feb",
-    "mar",
-    "apr",
-    "jun",
-    "jul",
-    "aug",
-    "sep",
-    "sept",
-    "oct",
-    "nov",
-    "dec",
-    "spring",
-    "summer",
-    "autumn",
-    "fall",
-    "winter",
-    "januar",
-    "februar",
-    "märz",
-    "mai",
-    "juni",
-    "juli",
-    "oktober",
-    "dezember",
-    "frühling",
-    "frühjahr",
-    "sommer",
-    "herbst",
 ];
 /// Words that come before a time.
 const TIME_PREPOSITIONS: &[&str] = &[
@@ -453,8 +411,8 @@ fn parse_time(
             before.iter().rev().map(|word| word.lower.as_str()).filter(|word| *word != "the");
         // `in may` and `since march` name a month, `you may march` does not.
         let is_placed = before.next().is_some_and(|word| TIME_PREPOSITIONS.contains(&word));
-        let is_part = AMBIGUOUS_TIME_WORDS.contains(&word)
-            && !(is_placed && MONTHS_AND_SEASONS.contains(&word));
+        let is_part =
+            AMBIGUOUS_TIME_WORDS.contains(&word) && !(is_placed && recurs_every_year(word));
         let is_ordinal = word.starts_with(|c: char| c.is_ascii_digit()) && !is_year(word);
         if is_part || is_ordinal {
             return None;
@@ -477,7 +435,7 @@ fn parse_time(
     {
         return None;
     }
-    let of_any_year = lower.iter().any(|word| MONTHS_AND_SEASONS.contains(word))
+    let of_any_year = lower.iter().any(|word| recurs_every_year(word))
         && !lower.iter().any(|word| {
             is_year(word) || ["last", "next", "this", "past", "previous"].contains(word)
         });
@@ -514,7 +472,12 @@ fn first_person_form(text: &str, all: &[TextWord<'_>], is_voice: impl Fn(&str) -
         }
     }
     said.push_str(&text[from..]);
-    said.split_whitespace().collect::<Vec<_>>().join(" ")
+    collapse_spaces(&said)
+}
+
+/// Whether a word names a month or a season.
+fn recurs_every_year(word: &str) -> bool {
+    lexicon::month(word).is_some() || WordList::Season.contains(word)
 }
 
 #[cfg(test)]

@@ -1,6 +1,8 @@
 //! Updates: when a question asks for the current state, a later statement ranks above the earlier
 //! statement that it replaces.
 
+use icecore_text::lexicon::WordList;
+
 use super::terms::tokenize;
 use super::vector::{PackedVector, dot_product};
 use crate::record::Role;
@@ -18,53 +20,6 @@ const MIN_SIMILARITY_OF_CHANGE: f32 = 0.6;
 const MIN_SIMILARITY_OF_CHANGE_SHORT: f32 = 0.2;
 /// Up to this many words, a passage holds a single statement.
 const MAX_WORDS_OF_SHORT_TEXT: usize = 16;
-
-/// Words that say that something is no longer as it was.
-const CHANGE_WORDS: &[&str] = &[
-    "actually",
-    "anymore",
-    "became",
-    "change",
-    "changed",
-    "correction",
-    "dropped",
-    "ended",
-    "gone",
-    "instead",
-    "joined",
-    "lately",
-    "left",
-    "longer",
-    "migrated",
-    "moved",
-    "new",
-    "now",
-    "quit",
-    "raised",
-    "renamed",
-    "replaced",
-    "retired",
-    "since",
-    "sold",
-    "started",
-    "stopped",
-    "switched",
-    "update",
-    "updated",
-    "upgraded",
-    "gekündigt",
-    "geändert",
-    "gewechselt",
-    "jetzt",
-    "neu",
-    "neue",
-    "neuer",
-    "neues",
-    "seit",
-    "statt",
-    "umgezogen",
-    "inzwischen",
-];
 
 /// A search hit with what decides whether it updates another one.
 #[derive(Debug, Clone)]
@@ -84,7 +39,7 @@ pub struct RankedHit<'a> {
 
 /// Whether a text says that something is no longer as it was.
 fn mentions_change(text: &str) -> bool {
-    tokenize(text).iter().any(|word| CHANGE_WORDS.contains(&word.lower.as_str()))
+    tokenize(text).iter().any(|word| WordList::Change.contains(&word.lower))
 }
 
 impl RankedHit<'_> {

@@ -6,6 +6,8 @@ use std::borrow::Cow;
 use std::collections::HashSet;
 use std::sync::LazyLock;
 
+use icecore_text::scripts::{is_han_or_kana, is_hangul};
+
 use super::{CLASSES, DIGIT, HEX, LOWER, UPPER};
 
 /// A string at which the scan stops, and the rule that applies there.
@@ -281,9 +283,9 @@ fn parse_key_parts(text: &'static str) -> Option<Vec<KeyPart>> {
     Some(parts)
 }
 
-/// Whether a script has no blanks between words.
+/// Whether a character is Chinese, Japanese or Korean: a key word may touch other letters.
 pub(super) fn is_unspaced_script(c: char) -> bool {
-    matches!(c, '\u{3040}'..='\u{30ff}' | '\u{3400}'..='\u{9fff}' | '\u{ac00}'..='\u{d7af}' | '\u{f900}'..='\u{faff}')
+    is_han_or_kana(c) || is_hangul(c)
 }
 
 /// The lists of `words.txt` by line: number, name and entries. `None` where a language begins.

@@ -10,6 +10,8 @@
 
 use std::collections::VecDeque;
 
+use icecore_text::normalize::collapse_spaces;
+
 use crate::record::IncomingMessage;
 
 /// The most prompts in the queue.
@@ -70,7 +72,7 @@ impl PromptQueue {
         if !queued.is_typed {
             return None;
         }
-        self.absorbed.push_back(normalize_spaces(text));
+        self.absorbed.push_back(collapse_spaces(text));
         if self.absorbed.len() > MAX_ABSORBED_PROMPTS {
             self.absorbed.pop_front();
         }
@@ -89,7 +91,7 @@ impl PromptQueue {
         if self.take_matching(text).is_some() {
             return true;
         }
-        let words = normalize_spaces(text);
+        let words = collapse_spaces(text);
         let known = self.absorbed.iter().position(|absorbed| *absorbed == words);
         known.is_none_or(|at| self.absorbed.remove(at).is_none())
     }
@@ -102,11 +104,11 @@ impl PromptQueue {
             sent.and_then(|at| self.waiting.remove(at));
             return;
         }
-        let whole = normalize_spaces(text);
+        let whole = collapse_spaces(text);
         let lines = normalize_lines(text);
         self.waiting.retain(|queued| {
             let is_part = || lines.contains(&normalize_lines(&queued.said.text));
-            !(normalize_spaces(&queued.said.text) == whole || (queued.is_sent && is_part()))
+            !(collapse_spaces(&queued.said.text) == whole || (queued.is_sent && is_part()))
         });
     }
 
@@ -119,8 +121,8 @@ impl PromptQueue {
     }
 
     fn take_matching(&mut self, text: &str) -> Option<QueuedPrompt> {
-        let words = normalize_spaces(text);
-        let same = |queued: &QueuedPrompt| normalize_spaces(&queued.said.text) == words;
+        let words = collapse_spaces(text);
+        let same = |queued: &QueuedPrompt| collapse_spaces(&queued.said.text) == words;
         // Without words it is the first one.
         let at = self
             .waiting
@@ -153,13 +155,9 @@ fn is_command(text: &str) -> bool {
         .any(|tag| text.trim_start().starts_with(tag))
 }
 
-fn normalize_spaces(text: &str) -> String {
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
-}
-
 /// The lines of a text, each between two line breaks.
 fn normalize_lines(text: &str) -> String {
-    text.trim().lines().fold("\n".to_owned(), |all, line| all + &normalize_spaces(line) + "\n")
+    text.trim().lines().fold("\n".to_owned(), |all, line| all + &collapse_spaces(line) + "\n")
 }
 
 #[cfg(test)]

@@ -116,6 +116,7 @@ fn layers_depend_only_on_lower_layers() {
     // Pure crates: none of them opens a file, a socket or a clock.
     let pure = [
         "frostem",
+        "icecore-text",
         "jiff",
         "memchr",
         "serde",
@@ -128,12 +129,17 @@ fn layers_depend_only_on_lower_layers() {
         "unicode-normalization",
         "unicode-segmentation",
     ];
-    let mut broken: Vec<String> = needs("icecore-domain")
-        .into_iter()
-        .filter(|need| !pure.contains(&need.as_str()))
-        .map(|need| format!("icecore-domain needs {need}, which is not known to be pure"))
-        .collect();
+    let mut broken = Vec::new();
+    for layer in ["icecore-text", "icecore-domain"] {
+        broken.extend(
+            needs(layer)
+                .into_iter()
+                .filter(|need| !pure.contains(&need.as_str()))
+                .map(|need| format!("{layer} needs {need}, which is not known to be pure")),
+        );
+    }
     for (layer, above) in [
+        ("icecore-text", vec!["icecore-text", "icecore-domain", "jiff"]),
         ("icecore-store", vec!["icecore-engine", "icecore", "clap"]),
         ("icecore-engine", vec!["icecore", "clap", "rusqlite", "tempfile"]),
     ] {
@@ -155,10 +161,9 @@ fn layers_depend_only_on_lower_layers() {
         "std::io",
         "tz-system",
     ];
-    for (path, text) in project_files(".rs")
-        .into_iter()
-        .filter(|(path, _)| path.starts_with("crates/icecore-domain/src"))
-    {
+    for (path, text) in project_files(".rs").into_iter().filter(|(path, _)| {
+        path.starts_with("crates/icecore-domain/src") || path.starts_with("crates/icecore-text/src")
+    }) {
         broken.extend(
             effects
                 .iter()
@@ -178,6 +183,70 @@ fn layers_depend_only_on_lower_layers() {
         );
     }
     assert_none(broken);
+}
+
+/// The primitives of text analysis that a source file writes again instead of calling icecore-text.
+fn rewritten_text_primitives(source: &str) -> Vec<&'static str> {
+    const MONTHS: [&str; 6] = ["january", "february", "april", "june", "august", "october"];
+    const WEEKDAYS: [&str; 4] = ["monday", "tuesday", "wednesday", "thursday"];
+    // Tests quote what they check.
+    let code = source.split("\n#[cfg(test)]\nmod ").next().unwrap_or_default().to_lowercase();
+    let lists = |names: &[&str]| {
+        names.iter().filter(|name| code.contains(&format!("\"{name}\""))).count() > 2
+    };
+    let has = |parts: &[&str]| parts.iter().any(|part| code.contains(part));
+    [
+        ("the names of months", lists(&MONTHS)),
+        ("the names of weekdays", lists(&WEEKDAYS)),
+        ("a test for code fences", has(&["\"```\"", "\"~~~\""])),
+        ("a list of stop words", has(&["const stop_words", "const stopwords"])),
+        ("a list of negations", has(&["const negations", "const negation_words"])),
+        ("a list of number words", has(&["const number_words"])),
+        ("ranges of scripts", has(&["'\\u{4e00}'", "'\\u{3400}'", "'\\u{3040}'", "'\\u{ac00}'"])),
+        ("a stemmer", has(&["frostem"])),
+        ("Unicode normalization", has(&["unicode_normalization"])),
+    ]
+    .into_iter()
+    .filter_map(|(what, found)| found.then_some(what))
+    .collect()
+}
+
+#[test]
+fn text_is_analyzed_in_one_place() {
+    for planted in [
+        "const M: [&str; 4] = [\"January\", \"February\", \"March\", \"April\", \"June\"];",
+        "let days = [\"monday\", \"tuesday\", \"wednesday\"];",
+        "let fenced = line.starts_with(\"```\");",
+        "fence = [b\"~~~\"].into_iter().find(|mark| bare.starts_with(mark));",
+        "const STOP_WORDS: &[&str] = &[\"the\"];",
+        "const NEGATIONS: &[&str] = &[\"not\"];",
+        "const NUMBER_WORDS: &[&str] = &[\"two\"];",
+        "matches!(c, '\\u{4E00}'..='\\u{9FFF}')",
+        "use frostem::Stemmer;",
+        "use unicode_normalization::UnicodeNormalization;",
+    ] {
+        assert_eq!(rewritten_text_primitives(planted).len(), 1, "{planted}");
+    }
+    assert!(
+        rewritten_text_primitives("fn a() {}\n\n#[cfg(test)]\nmod tests { \"```\" }").is_empty()
+    );
+    // The embedding model was trained with its own rules for splitting words.
+    let model = "crates/icecore-engine/src/embed/wordpiece.rs";
+    let sources = project_files(".rs").into_iter().filter(|(path, _)| {
+        path.contains("/src/")
+            && !path.starts_with("crates/icecore-text/")
+            && !path.ends_with("/tests.rs")
+            && path != model
+    });
+    assert_none(
+        sources
+            .flat_map(|(path, text)| {
+                rewritten_text_primitives(&text)
+                    .into_iter()
+                    .map(move |what| format!("{path} has {what}; call icecore-text"))
+            })
+            .collect(),
+    );
 }
 
 #[test]

@@ -1,8 +1,7 @@
 //! Names of artifacts: slugs that are valid on every file system, languages, file names in prose,
 //! and main definitions.
 
-use unicode_normalization::UnicodeNormalization as _;
-use unicode_normalization::char::is_combining_mark;
+use icecore_text::normalize::without_marks;
 
 use crate::hash::Hash;
 
@@ -181,7 +180,7 @@ pub fn slug(title: &str) -> String {
     let end = title.char_indices().rev().nth(9).map_or(0, |(at, _)| at);
     let read =
         title.chars().take(MAX_TITLE_CHARS).chain(if lost { &title[end..] } else { "" }.chars());
-    for c in read.nfkd().filter(|c| !is_combining_mark(*c)).flat_map(char::to_lowercase) {
+    for c in without_marks(read).flat_map(char::to_lowercase) {
         match c {
             'a'..='z' | '0'..='9' | '_' => name.push(c),
             '.' if !name.ends_with('.') => name.push(c),

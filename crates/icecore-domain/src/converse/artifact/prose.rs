@@ -3,6 +3,8 @@
 
 use std::ops::Range;
 
+use icecore_text::markdown;
+
 use super::fence::FencedBlock;
 use super::similarity;
 
@@ -194,33 +196,20 @@ pub fn line_before(text: &str, at: usize) -> Option<&str> {
         .map(str::trim)
         .filter(|line| !line.is_empty())
         .or_else(|| before.next().map(str::trim))?;
-    (!line.is_empty() && !line.starts_with("```") && !line.starts_with("~~~")).then_some(line)
+    (!line.is_empty() && markdown::fence_line(line).is_none()).then_some(line)
 }
 
 /// The level and text of a heading.
 pub fn heading(line: &str) -> Option<(usize, &str)> {
-    let line = line.trim_end();
-    let level = line.bytes().take_while(|byte| *byte == b'#').count();
-    let rest = &line[level..];
-    let title = rest.trim().trim_end_matches('#').trim().trim_matches('*').trim();
-    ((1..=6).contains(&level) && rest.starts_with([' ', '\t']) && !title.is_empty())
-        .then_some((level, title))
+    let (level, title) = markdown::heading(line.trim_end())?;
+    let title = title.trim_matches('*').trim();
+    (!title.is_empty()).then_some((level, title))
 }
 
 /// The text of a line that is entirely bold and so acts as a heading.
 pub fn bold_line(line: &str) -> Option<&str> {
     let title = line.trim().strip_prefix("**")?.strip_suffix("**")?.trim().trim_end_matches(':');
     (!title.is_empty() && title.len() <= 80 && !title.contains("**")).then_some(title)
-}
-
-fn is_horizontal_rule(line: &str) -> bool {
-    let line = line.trim();
-    let Some(mark) = line.chars().next().filter(|mark| "-*_=—".contains(*mark)) else {
-        return false;
-    };
-    (3..=200).contains(&line.len())
-        && line.chars().all(|c| c == mark || c == ' ')
-        && line.chars().filter(|c| *c == mark).take(3).count() == 3
 }
 
 fn is_blank(line: &str) -> bool {
@@ -501,10 +490,10 @@ pub fn find_drafts(text: &str, lines: &[TextLine<'_>], request: DraftRequest) ->
                 at += 1;
                 continue;
             };
-            let ruled = is_horizontal_rule(lines[next].text);
+            let ruled = markdown::is_divider(lines[next].text);
             let from = if ruled { next + 1 } else { next };
             let closing = if ruled {
-                (from..lines.len()).find(|&end| is_horizontal_rule(lines[end].text))
+                (from..lines.len()).find(|&end| markdown::is_divider(lines[end].text))
             } else {
                 None
             };
@@ -566,7 +555,7 @@ fn end_of_draft(lines: &[TextLine<'_>], from: usize) -> usize {
             let line = lines[at];
             let starts = at == from || is_blank(lines[at - 1].text);
             line.fenced
-                || is_horizontal_rule(line.text) && at > from
+                || markdown::is_divider(line.text) && at > from
                 || starts && at > from && is_closing_remark(line.text)
         })
         .unwrap_or(lines.len())
@@ -578,7 +567,7 @@ fn end_of_letter(lines: &[TextLine<'_>], from: usize) -> usize {
     let ends = |at: usize| {
         let line = lines[at];
         line.fenced
-            || is_horizontal_rule(line.text)
+            || markdown::is_divider(line.text)
             || at > from && is_blank(lines[at - 1].text) && is_closing_remark(line.text)
     };
     // One pass for both, so that many subject lines do not cause quadratic time.
@@ -621,7 +610,7 @@ fn find_verses(text: &str, lines: &[TextLine<'_>]) -> Option<Range<usize>> {
             && said.len() <= 90
             && !said.starts_with(['-', '*', '|', '#', '>'])
             && !said.ends_with(':')
-            && !is_horizontal_rule(said)
+            && !markdown::is_divider(said)
     };
     let (mut best, mut best_lines, mut at) = (None, 2, 0);
     while at < lines.len() {
@@ -690,7 +679,7 @@ pub fn body(text: &str, lines: &[TextLine<'_>]) -> Range<usize> {
         (0..lines.len()).filter(|&at| !is_blank(lines[at].text)).take(12).collect();
     let opens = |at: usize| {
         !lines[at].fenced
-            && (heading(lines[at].text).is_some() || is_horizontal_rule(lines[at].text))
+            && (heading(lines[at].text).is_some() || markdown::is_divider(lines[at].text))
     };
     let leads = |at: usize| lines[at].text.trim_end().ends_with(':') && lines[at].text.len() <= 300;
     let mut from = match said.iter().position(|&at| opens(at)) {
@@ -704,7 +693,7 @@ pub fn body(text: &str, lines: &[TextLine<'_>]) -> Range<usize> {
             .first()
             .map_or(0, |&first| if leads(first) && said.len() > 1 { said[1] } else { first }),
     };
-    if lines.get(from).is_some_and(|line| is_horizontal_rule(line.text)) {
+    if lines.get(from).is_some_and(|line| markdown::is_divider(line.text)) {
         from += 1;
     }
     let mut until = lines.len();
@@ -718,7 +707,7 @@ pub fn body(text: &str, lines: &[TextLine<'_>]) -> Range<usize> {
             let rule = (from..start)
                 .rev()
                 .find(|&at| !is_blank(lines[at].text))
-                .filter(|&at| is_horizontal_rule(lines[at].text));
+                .filter(|&at| markdown::is_divider(lines[at].text));
             until = rule.unwrap_or(until);
         }
     }

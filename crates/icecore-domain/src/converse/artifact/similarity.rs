@@ -1,5 +1,7 @@
 //! Text similarity, estimated from a short MinHash sketch that the index stores.
 
+use icecore_text::scripts::is_han_or_kana;
+
 use crate::hash::Hash;
 
 /// Maximum number of hashes per sketch; up to this number of features, similarity is exact.
@@ -124,11 +126,11 @@ pub fn words(text: &str) -> impl Iterator<Item = &str> {
         let start = rest.find(char::is_alphanumeric)?;
         rest = &rest[start..];
         let first = rest.chars().next()?;
-        let len = if is_unspaced_script(first) {
+        let len = if is_han_or_kana(first) {
             first.len_utf8()
         } else {
             rest.find(|c: char| {
-                !(c.is_alphanumeric() || c == '\'' || c == '’') || is_unspaced_script(c)
+                !(c.is_alphanumeric() || c == '\'' || c == '’') || is_han_or_kana(c)
             })
             .unwrap_or(rest.len())
         };
@@ -138,16 +140,11 @@ pub fn words(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Whether a character is Chinese or Japanese.
-fn is_unspaced_script(c: char) -> bool {
-    matches!(c, '\u{3040}'..='\u{30ff}' | '\u{3400}'..='\u{9fff}' | '\u{f900}'..='\u{faff}' | '\u{20000}'..='\u{3134f}')
-}
-
 /// Counts the words of a text; in scripts without spaces, two characters are a word.
 pub fn word_count(text: &str) -> usize {
     let (mut words_counted, mut characters) = (0, 0);
     for word in words(text) {
-        if word.starts_with(is_unspaced_script) { characters += 1 } else { words_counted += 1 }
+        if word.starts_with(is_han_or_kana) { characters += 1 } else { words_counted += 1 }
     }
     words_counted + characters / 2
 }

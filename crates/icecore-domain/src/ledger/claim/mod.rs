@@ -4,18 +4,19 @@
 //! conflict costs trust, so lists, bounds, guesses, the past and attributes with several values
 //! make no claims. A claim depends on one event only, so that an index can store it.
 
-mod lexicon;
+mod grammar;
 
-use unicode_normalization::UnicodeNormalization;
+use icecore_text::lexicon::{self, WordList};
+use icecore_text::normalize::collapse_spaces;
+use icecore_text::normalize::compose;
 
+use self::grammar::{
+    ARTICLES, COUNTING_VERBS, CURRENCIES, FILLER_WORDS, INDEFINITE_WORDS, MULTI_VALUE_NOUNS,
+    NATIONALITIES, NEGATING_PARTICLES, NUMBERED_NOUNS, OPPOSITES, PARTIAL_NEGATIONS, REGIONS,
+    ROLES, SINGLE_VALUE_NOUNS, SINGLE_VALUE_VERBS, SPELLING_VARIANTS, VAGUE_WORDS,
+};
 use crate::event::{Event, EventType};
 use crate::sanitize;
-use lexicon::{
-    ARTICLES, COUNTING_VERBS, CURRENCIES, FILLER_WORDS, GUESS_WORDS, INDEFINITE_WORDS, MONTHS,
-    MULTI_VALUE_NOUNS, NATIONALITIES, NEGATIONS, NUMBERED_NOUNS, OPPOSITES, PARTIAL_NEGATIONS,
-    REGIONS, ROLES, SINGLE_VALUE_NOUNS, SINGLE_VALUE_VERBS, SPELLING_VARIANTS, VAGUE_WORDS,
-    WEEKDAYS,
-};
 
 /// One attribute and its value.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -56,12 +57,12 @@ pub fn claims(event: &Event) -> Vec<Claim> {
     {
         return Vec::new();
     }
-    let text: String = event.content.nfkc().map(|c| if c == '’' { '\'' } else { c }).collect();
+    let text: String = compose(&event.content).map(|c| if c == '’' { '\'' } else { c }).collect();
     let mut found = Vec::new();
     for sentence in split_sentences(&text).into_iter().take(MAX_SENTENCES) {
         let (words, key) = split_words(sentence);
         let guess = words.iter().any(|word| {
-            GUESS_WORDS.contains(&word.text.as_str()) || (word.text == "may" && !word.named)
+            WordList::Guess.contains(&word.text) || (word.text == "may" && !word.named)
         });
         if words.len() < 2
             || words.len() > MAX_SENTENCE_WORDS
@@ -171,7 +172,7 @@ struct ClaimReader<'a> {
 
 impl ClaimReader<'_> {
     fn new_claim(&self, entity: &str, what: &str, facet: &str, value: impl Into<String>) -> Claim {
-        let what = what.replace('|', " ").split_whitespace().collect::<Vec<_>>().join(" ");
+        let what = collapse_spaces(&what.replace('|', " "));
         Claim {
             attribute: format!("{}|{}|{what}|{facet}", entity.replace('|', " "), self.event.scope),
             value: value.into(),
@@ -193,7 +194,9 @@ impl ClaimReader<'_> {
                 negated = !negated;
             } else if *text == "using" && at > 0 && texts[at - 1] == "stopped" {
                 bare.push("use".into());
-            } else if NEGATIONS.contains(text) && !next.starts_with(|c: char| c.is_ascii_digit()) {
+            } else if NEGATING_PARTICLES.contains(text)
+                && !next.starts_with(|c: char| c.is_ascii_digit())
+            {
                 if PARTIAL_NEGATIONS.contains(&next) {
                     return;
                 }
@@ -670,9 +673,6 @@ impl Amount {
 
 /// The facets of a date or time, if the words hold nothing else.
 fn parse_date_facets(words: &[ClaimWord]) -> Option<Vec<(&'static str, String)>> {
-    let place = |lists: &[&[&str]], text: &str| {
-        lists.iter().position(|names| names.contains(&text)).map(|at| at + 1)
-    };
     let (mut year, mut month, mut day, mut weekday, mut clock) = (None, None, None, None, None);
     // A number that may turn out to be an hour.
     let (mut hour, mut at_before): (Option<u8>, bool) = (None, false);
@@ -686,10 +686,10 @@ fn parse_date_facets(words: &[ClaimWord]) -> Option<Vec<(&'static str, String)>>
             }
             continue;
         }
-        if let Some(found) = place(WEEKDAYS, bare) {
-            weekday = Some(found);
-        } else if let Some(found) = place(MONTHS, bare) {
-            month = Some(found);
+        if let Some(found) = lexicon::weekday(bare) {
+            weekday = Some(found.number);
+        } else if let Some(found) = lexicon::month(bare) {
+            month = Some(usize::from(found.number));
         } else if let Some((y, m, d)) = parse_full_date(bare) {
             (year, month, day) = (y.or(year), Some(usize::from(m)), Some(d));
         } else if is_year(bare) {

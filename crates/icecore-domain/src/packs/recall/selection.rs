@@ -6,6 +6,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
+use icecore_text::normalize::collapse_spaces;
 use jiff::Timestamp;
 use jiff::civil::Date;
 
@@ -164,10 +165,7 @@ pub(in crate::packs) fn first_words(text: &str, words: usize) -> OneLineText {
 
 /// A whole text on one line.
 fn full_text(text: &str) -> OneLineText {
-    OneLineText {
-        text: sanitize::one_line(&text.split_whitespace().collect::<Vec<_>>().join(" ")),
-        cut: false,
-    }
+    OneLineText { text: sanitize::one_line(&collapse_spaces(text)), cut: false }
 }
 
 /// The content of an event; P0 is never shortened.

@@ -8,10 +8,9 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 
-use unicode_normalization::UnicodeNormalization;
-use unicode_normalization::char::is_combining_mark;
-
-use super::language::Language;
+use crate::language::Language;
+use crate::normalize::{compose, fold_accents};
+use crate::scripts::{is_mark, is_unspaced};
 
 /// Longer words are truncated.
 const MAX_WORD_CHARS: usize = 64;
@@ -38,13 +37,6 @@ pub struct TextWord<'a> {
     pub at: usize,
 }
 
-/// Whether a character belongs to a script that is written without spaces between words.
-pub(super) fn is_unspaced_script(c: char) -> bool {
-    matches!(c,
-        '\u{0e00}'..='\u{0eff}' | '\u{1000}'..='\u{109f}' | '\u{1780}'..='\u{17ff}' | '\u{3040}'..='\u{30ff}' | '\u{3400}'..='\u{4dbf}'
-        | '\u{4e00}'..='\u{9fff}' | '\u{ac00}'..='\u{d7af}' | '\u{f900}'..='\u{faff}' | '\u{20000}'..='\u{3ffff}')
-}
-
 fn is_apostrophe(c: char) -> bool {
     matches!(c, '\'' | '’' | '‘' | 'ʼ')
 }
@@ -52,7 +44,7 @@ fn is_apostrophe(c: char) -> bool {
 /// Whether a character belongs to a word. Emoji count: people search for them.
 fn is_word_char(c: char) -> bool {
     c.is_alphanumeric()
-        || is_combining_mark(c)
+        || is_mark(c)
         || ('\u{1f000}'..='\u{1faff}').contains(&c)
         || ('\u{2600}'..='\u{27bf}').contains(&c)
 }
@@ -71,7 +63,7 @@ pub fn tokenize(text: &str) -> Vec<TextWord<'_>> {
             let ties = is_apostrophe(c)
                 || (c == ',' && text[at..next].ends_with(|c: char| c.is_ascii_digit()));
             let after = text[next + c.len_utf8()..].chars().next();
-            let goes_on = is_word_char(c) && is_unspaced_script(c) == is_unspaced_script(first)
+            let goes_on = is_word_char(c) && is_unspaced(c) == is_unspaced(first)
                 || ties
                     && after.is_some_and(|after| {
                         if c == ',' {
@@ -80,7 +72,7 @@ pub fn tokenize(text: &str) -> Vec<TextWord<'_>> {
                             after.is_alphabetic()
                         }
                     })
-                    && !is_unspaced_script(first);
+                    && !is_unspaced(first);
             if !goes_on {
                 break;
             }
@@ -102,19 +94,6 @@ pub fn tokenize(text: &str) -> Vec<TextWord<'_>> {
 /// Whether a text begins with exactly three digits: the next group of a large number.
 fn starts_with_thousands_group(text: &str) -> bool {
     text.bytes().take_while(u8::is_ascii_digit).count() == 3
-}
-
-/// The word without accents and other combining marks.
-fn fold_accents(word: &str) -> Cow<'_, str> {
-    if word.is_ascii() {
-        return Cow::Borrowed(word);
-    }
-    Cow::Owned(
-        word.nfkd()
-            .filter(|&c| !is_combining_mark(c))
-            .flat_map(|c| if c == 'ß' { vec!['s', 's'] } else { vec![c] })
-            .collect(),
-    )
 }
 
 /// The parts of a compound word such as `OrderContext` or `http2`; empty for a plain word.
@@ -189,8 +168,8 @@ impl Analyzer {
 
     fn for_each_term(&self, word: &TextWord<'_>, language: Language, take: &mut dyn FnMut(String)) {
         let Some(first) = word.lower.chars().next() else { return };
-        if is_unspaced_script(first) {
-            let chars: Vec<char> = word.lower.nfkc().collect();
+        if is_unspaced(first) {
+            let chars: Vec<char> = compose(&word.lower).collect();
             if chars.len() == 1 {
                 take(chars.iter().collect());
             }

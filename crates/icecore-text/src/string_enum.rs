@@ -1,6 +1,7 @@
 //! Enums whose values map one to one to a written word.
 
 /// Declares an enum whose variants each have one written word, and both directions of the mapping.
+#[macro_export]
 macro_rules! string_enum {
     ($(#[$doc:meta])* $name:ident: $what:literal { $($(#[$vdoc:meta])* $variant:ident = $word:literal),+ $(,)? }) => {
         $(#[$doc])*
@@ -44,13 +45,13 @@ macro_rules! string_enum {
     };
 }
 
-pub(crate) use string_enum;
+pub use crate::string_enum;
 
 /// The error for a text that is not one of the allowed words.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{text}` is not {what}; choose one of {choices}")]
 pub struct ParseEnumError {
-    pub(crate) what: &'static str,
-    pub(crate) text: String,
-    pub(crate) choices: String,
+    pub what: &'static str,
+    pub text: String,
+    pub choices: String,
 }

@@ -50,7 +50,7 @@ pub(super) const ARTICLES: &[&str] = &[
 ];
 /// Negations.
 #[rustfmt::skip]
-pub(super) const NEGATIONS: &[&str] = &[
+pub(super) const NEGATING_PARTICLES: &[&str] = &[
     "not", "never", "no", "without",
 ];
 /// Words that do not change whether a sentence holds.
@@ -63,11 +63,6 @@ pub(super) const FILLER_WORDS: &[&str] = &[
 #[rustfmt::skip]
 pub(super) const PARTIAL_NEGATIONS: &[&str] = &[
     "only", "always", "all", "every", "necessarily", "just", "later", "more", "less", "fewer", "earlier", "one", "nur",
-];
-/// One of these words makes the sentence a guess, which makes no claim.
-#[rustfmt::skip]
-pub(super) const GUESS_WORDS: &[&str] = &[
-    "maybe", "perhaps", "might", "could", "probably", "possibly", "considering", "would", "if", "unless",
 ];
 /// One of these words makes the value indefinite.
 #[rustfmt::skip]
@@ -132,20 +127,6 @@ pub(super) const NATIONALITIES: &[&str] = &[
 pub(super) const CURRENCIES: &[(&str, &str)] = &[
     ("eur", "eur"), ("euro", "eur"), ("euros", "eur"), ("€", "eur"), ("usd", "usd"), ("dollar", "usd"), ("dollars", "usd"),
     ("$", "usd"), ("gbp", "gbp"), ("pounds", "gbp"), ("£", "gbp"), ("chf", "chf"),
-];
-/// The months, in order.
-#[rustfmt::skip]
-pub(super) const MONTHS: &[&[&str]] = &[
-    &["january", "jan", "januar"], &["february", "feb", "februar"], &["march", "mar", "märz"], &["april", "apr"], &["may", "mai"],
-    &["june", "jun", "juni"], &["july", "jul", "juli"], &["august", "aug"], &["september", "sep", "sept"],
-    &["october", "oct", "oktober", "okt"], &["november", "nov"], &["december", "dec", "dezember", "dez"],
-];
-/// The days of the week, in order.
-#[rustfmt::skip]
-pub(super) const WEEKDAYS: &[&[&str]] = &[
-    &["monday", "mon", "montag"], &["tuesday", "tue", "dienstag"], &["wednesday", "wed", "mittwoch"],
-    &["thursday", "thu", "donnerstag"], &["friday", "fri", "freitag"], &["saturday", "sat", "samstag"],
-    &["sunday", "sun", "sonntag"],
 ];
 /// Opposites, each with its positive word.
 #[rustfmt::skip]

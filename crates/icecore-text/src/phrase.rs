@@ -1,7 +1,9 @@
 //! Text normalized for phrase matching: lower case, contractions expanded, quotations removed.
 
+use crate::lexicon::WordList;
+
 /// A sentence's words separated by single spaces, with one at either end: ` we have not decided `.
-pub(crate) fn normalize_sentence(text: &str) -> String {
+pub fn normalize_sentence(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 2);
     out.push(' ');
     for word in lowercase_words(&strip_quotations(text)) {
@@ -14,7 +16,7 @@ pub(crate) fn normalize_sentence(text: &str) -> String {
 }
 
 /// The words of a text in lower case, without surrounding punctuation.
-pub(crate) fn lowercase_words(text: &str) -> Vec<String> {
+pub fn lowercase_words(text: &str) -> Vec<String> {
     text.split(|c: char| c.is_whitespace() || matches!(c, '—' | '–' | '…' | ';' | '|'))
         .map(|word| {
             word.trim_matches(|c: char| !c.is_alphanumeric())
@@ -26,7 +28,7 @@ pub(crate) fn lowercase_words(text: &str) -> Vec<String> {
 }
 
 /// Expands a contraction into its two words.
-pub(crate) fn expand_contraction(word: &str) -> (&str, &'static str) {
+pub fn expand_contraction(word: &str) -> (&str, &'static str) {
     match word {
         "can't" => return ("can", "not"),
         "won't" => return ("will", " not"),
@@ -74,19 +76,24 @@ fn strip_quotations(text: &str) -> String {
 }
 
 /// Whether the normalized text contains one of the phrases.
-pub(crate) fn has_phrase(flat: &str, phrases: &[&str]) -> bool {
+pub fn has_phrase(flat: &str, phrases: &[&str]) -> bool {
     phrases.iter().any(|phrase| find_phrase(flat, phrase).is_some())
 }
 
+/// Whether the normalized text contains a phrase of the list, in any language.
+pub fn has_listed_phrase(flat: &str, list: WordList) -> bool {
+    list.iter().any(|phrase| find_phrase(flat, phrase).is_some())
+}
+
 /// The position of a phrase of whole words in the normalized text.
-pub(crate) fn find_phrase(flat: &str, phrase: &str) -> Option<usize> {
+pub fn find_phrase(flat: &str, phrase: &str) -> Option<usize> {
     flat.match_indices(phrase)
         .map(|(at, _)| at)
         .find(|&at| flat[..at].ends_with(' ') && flat[at + phrase.len()..].starts_with(' '))
 }
 
 /// If the normalized text begins with one of the phrases, the text after it.
-pub(crate) fn strip_phrase<'a>(flat: &'a str, phrases: &[&str]) -> Option<&'a str> {
+pub fn strip_phrase<'a>(flat: &'a str, phrases: &[&str]) -> Option<&'a str> {
     phrases.iter().find_map(|phrase| {
         flat.strip_prefix(' ')?.strip_prefix(phrase).filter(|rest| rest.starts_with(' '))
     })

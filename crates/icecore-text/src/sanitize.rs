@@ -4,8 +4,9 @@
 //! characters are counted and reported. Text of a model is also normalized typographically: no
 //! headings below `##`, no smart quotes, dashes or emoji.
 
-use unicode_normalization::UnicodeNormalization;
-use unicode_normalization::char::is_combining_mark;
+use crate::markdown::{CodeFence, heading};
+pub use crate::normalize::{entity_key, sameness_key};
+use crate::scripts::is_mark;
 
 /// A sanitized text, with the number of removed characters.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -82,7 +83,7 @@ pub fn strip_ornaments(text: &str) -> String {
     let mut fence = CodeFence::default();
     let mut empty_before = false;
     for line in cleaned.lines() {
-        let inside = fence.open.is_some();
+        let inside = fence.is_open();
         let mut plain = replace_ornaments(line, inside);
         // Check the sanitized line: removed characters may have hidden the fence.
         let code = !fence.is_fence_line(&plain) && inside;
@@ -115,7 +116,7 @@ pub fn ornament_complaints(text: &str) -> Vec<String> {
     };
     let mut fence = CodeFence::default();
     for (at, line) in text.lines().enumerate() {
-        let inside = fence.open.is_some();
+        let inside = fence.is_open();
         let code = !fence.is_fence_line(line) && inside;
         if !code && deep_heading(line).is_some() {
             count("heading deeper than ##", at + 1);
@@ -136,59 +137,12 @@ pub fn ornament_complaints(text: &str) -> Vec<String> {
         .collect()
 }
 
-/// The state of fenced code by CommonMark's rules: a fence is closed only by its own character, at
-/// least as often, with nothing after it.
-#[derive(Default)]
-pub(crate) struct CodeFence {
-    open: Option<(char, usize)>,
-}
-
-impl CodeFence {
-    /// Whether a fence is open.
-    pub(crate) fn is_open(&self) -> bool {
-        self.open.is_some()
-    }
-
-    /// Reads the next line of a document and returns whether it belongs to fenced code: a fence
-    /// itself, or a line between two. A line indented by four columns is indented code, never a
-    /// fence.
-    pub(crate) fn covers_line(&mut self, line: &str) -> bool {
-        let inside = self.open.is_some();
-        let bare = line.trim_start_matches(' ');
-        let can_be_fence = line.len() - bare.len() <= 3 && !bare.starts_with('\t');
-        (can_be_fence && self.is_fence_line(line)) || inside
-    }
-
-    /// Reads the next line and returns whether it is a fence itself.
-    fn is_fence_line(&mut self, line: &str) -> bool {
-        let line = line.trim();
-        let Some(mark) = line.chars().next().filter(|c| matches!(c, '`' | '~')) else {
-            return false;
-        };
-        let length = line.chars().take_while(|c| *c == mark).count();
-        let rest = &line[length..];
-        match self.open {
-            Some((open, least)) if open == mark && length >= least && rest.is_empty() => {
-                self.open = None
-            }
-            // "```like this```" is inline code.
-            None if length >= 3 && !(mark == '`' && rest.contains('`')) => {
-                self.open = Some((mark, length))
-            }
-            _ => return false,
-        }
-        true
-    }
-}
-
 /// The hashes of a heading below the second level, at any indentation: trimming could move it to
 /// the start of the line.
 fn deep_heading(line: &str) -> Option<std::ops::Range<usize>> {
     let start = line.len() - line.trim_start().len();
-    let hashes = line[start..].bytes().take_while(|byte| *byte == b'#').count();
-    let heading = (3..=6).contains(&hashes)
-        && line[start + hashes..].chars().next().is_none_or(char::is_whitespace);
-    heading.then_some(start..start + hashes)
+    let (level, _) = heading(&line[start..]).filter(|(level, _)| *level > 2)?;
+    Some(start..start + level)
 }
 
 /// The kinds of ornament.
@@ -225,7 +179,7 @@ fn classify_ornament(c: char, before: Option<char>) -> Option<(Ornament, &'stati
     // emoji.
     let after_letter = before.is_some_and(|before| {
         before >= '\u{600}'
-            && (before.is_alphanumeric() || is_combining_mark(before))
+            && (before.is_alphanumeric() || is_mark(before))
             && classify_ornament(before, None).is_none()
     });
     Some(match c {
@@ -342,22 +296,6 @@ fn replace_ornaments(line: &str, code: bool) -> String {
     out
 }
 
-/// A comparison key: texts with the same key differ only in case, Unicode composition, white space
-/// and closing punctuation.
-pub fn sameness_key(text: &str) -> String {
-    let folded: String = text.nfkc().flat_map(char::to_lowercase).collect();
-    let words: Vec<&str> = folded.split_whitespace().collect();
-    words.join(" ").trim_end_matches(['.', '!', ' ']).to_owned()
-}
-
-/// An entity name as a key: lower-case words joined by `_`, letters and digits of any script.
-pub fn entity_key(name: &str) -> String {
-    let folded: String = name.nfkc().flat_map(char::to_lowercase).collect();
-    let words: Vec<&str> =
-        folded.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty()).collect();
-    words.join("_")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -375,15 +313,6 @@ mod tests {
         check("tag\u{e0041}", "tag", 1);
         check("one\u{2028}two", "one\ntwo", 0);
         check("tab\tand ünïcode 🎯", "tab\tand ünïcode 🎯", 0);
-    }
-
-    #[test]
-    fn sameness_ignores_case_blanks_and_closing_marks() {
-        assert_eq!(sameness_key("  The pilot  starts. "), sameness_key("the pilot starts"));
-        assert_eq!(sameness_key("cafe\u{301}"), sameness_key("café"));
-        assert_ne!(sameness_key("Feb 15"), sameness_key("Feb 16"));
-        assert_eq!(entity_key("Apollo Eleven!"), "apollo_eleven");
-        assert_eq!(entity_key("../../etc"), "etc");
     }
 
     fn check_plain(text: &str, plain: &str) {
