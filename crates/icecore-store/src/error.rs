@@ -117,6 +117,7 @@ impl Error {
         Self { source: Some(source.into()), ..self }
     }
 
+    /// Another process changed `what` since it was read.
     pub fn conflict(what: String) -> Self {
         Self::new(ErrorKind::Conflict, format!("{what} changed in the meantime; try again"))
     }
@@ -157,6 +158,7 @@ impl Error {
         )
     }
 
+    /// There is no space for the file.
     pub fn disk_full(path: PathBuf) -> Self {
         let path = path.display();
         Self::new(
@@ -237,6 +239,7 @@ impl Error {
         )
     }
 
+    /// The store cannot take or read snapshots.
     pub fn no_snapshots(why: String) -> Self {
         Self::new(ErrorKind::NoSnapshots, why)
     }
@@ -271,6 +274,7 @@ impl Error {
         )
     }
 
+    /// A merge is waiting for a person.
     pub fn unresolved_merge(why: String) -> Self {
         Self::new(ErrorKind::UnresolvedMerge, why)
     }
@@ -319,7 +323,7 @@ impl Error {
         )
     }
 
-    pub(crate) fn overloaded(why: String) -> Self {
+    pub(crate) fn overload(why: String) -> Self {
         Self::new(ErrorKind::Overloaded, format!("{why}; try again in a moment"))
     }
 
@@ -335,6 +339,7 @@ impl Error {
         Self::new(ErrorKind::Database, format!("the database refused: {why}"))
     }
 
+    /// The database has no space of this name.
     pub fn not_a_space(name: String) -> Self {
         Self::new(
             ErrorKind::NoStore,
@@ -344,6 +349,7 @@ impl Error {
         )
     }
 
+    /// The space was erased while it was in use.
     pub fn space_erased() -> Self {
         Self::new(
             ErrorKind::SpaceErased,
@@ -374,7 +380,8 @@ impl Error {
         )
     }
 
-    pub fn stopped(write: usize) -> Self {
+    /// A test let the store fail at this write.
+    pub fn test_stop(write: usize) -> Self {
         Self::new(ErrorKind::Stopped, format!("stopped before write {write}, as the test asked"))
     }
 }

@@ -101,7 +101,7 @@ fn noticing_takes_every_extract_exactly_once() {
             let noticed = block_on(memory.scan_all_logs())?;
             match noticed.complaints.first() {
                 Some(complaint) if complaint.contains("stopped") => {
-                    Err(icecore_store::Error::stopped(0).into())
+                    Err(icecore_store::Error::test_stop(0).into())
                 }
                 Some(complaint) => panic!("{complaint}"),
                 None => Ok(()),

@@ -144,9 +144,9 @@ pub(super) fn map_query_error(error: tokio_postgres::Error) -> Error {
         "IC001" => Error::newer_schema(error_text(&error)),
         // Another transaction was faster.
         "40001" | "40P01" => Error::conflict("the memory".into()),
-        "55P03" => Error::overloaded("another transaction holds a lock for too long".into()),
-        "57014" => Error::overloaded("the database took too long".into()),
-        "53100" | "53200" | "53300" | "53400" => Error::overloaded(error_text(&error)),
+        "55P03" => Error::overload("another transaction holds a lock for too long".into()),
+        "57014" => Error::overload("the database took too long".into()),
+        "53100" | "53200" | "53300" | "53400" => Error::overload(error_text(&error)),
         "25006" => {
             Error::read_only("the database".into(), false, "it is a standby or read-only".into())
         }

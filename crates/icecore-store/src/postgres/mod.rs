@@ -275,7 +275,7 @@ impl Postgres {
             Ok(Some(Err(error))) => Err(unreachable(error.to_string())),
             // All connections of the pool are open and in use, or none could be opened.
             Ok(None) if self.pool_stats().open >= figures.max_size => {
-                Err(Error::overloaded(format!("{} has no connection free", self.display_name)))
+                Err(Error::overload(format!("{} has no connection free", self.display_name)))
             }
             Ok(None) => {
                 Err(unreachable(format!("it has not answered for {} s", patience.as_secs_f64())))

@@ -55,7 +55,7 @@ impl<S> FailingStore<S> {
     fn write(&self) -> Result<()> {
         let taken =
             self.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
-        taken.map(|_| ()).map_err(|_| Error::stopped(self.allowed + 1))
+        taken.map(|_| ()).map_err(|_| Error::test_stop(self.allowed + 1))
     }
 }
 

@@ -70,7 +70,7 @@ pub(super) fn key_column(key: u64) -> i64 {
 }
 
 impl SearchDb {
-    pub fn open(vault_fs: &VaultFs, path: &Path) -> SqlResult<Self> {
+    pub(super) fn open(vault_fs: &VaultFs, path: &Path) -> SqlResult<Self> {
         vault_fs.make_private_file(path);
         match Self::try_open(path) {
             Ok(Some(search)) => Ok(search),
@@ -80,13 +80,13 @@ impl SearchDb {
         }
     }
 
-    pub fn recreate(vault_fs: &VaultFs, path: &Path) -> SqlResult<Self> {
+    pub(super) fn recreate(vault_fs: &VaultFs, path: &Path) -> SqlResult<Self> {
         vault_fs.remove_index(path);
         vault_fs.make_private_file(path);
         Self::try_open(path)?.ok_or(rusqlite::Error::InvalidQuery)
     }
 
-    pub fn try_open(path: &Path) -> SqlResult<Option<Self>> {
+    pub(super) fn try_open(path: &Path) -> SqlResult<Option<Self>> {
         Self::with_tables(index::connect(path)?, Some(path))
     }
 
@@ -95,7 +95,10 @@ impl SearchDb {
         Self::with_tables(Connection::open_in_memory()?, None)?.ok_or(rusqlite::Error::InvalidQuery)
     }
 
-    pub fn with_tables(mut connection: Connection, path: Option<&Path>) -> SqlResult<Option<Self>> {
+    pub(super) fn with_tables(
+        mut connection: Connection,
+        path: Option<&Path>,
+    ) -> SqlResult<Option<Self>> {
         match connection.query_row("PRAGMA user_version", [], |row| row.get::<_, i64>(0))? {
             SCHEMA_VERSION => {}
             0 => {
@@ -142,7 +145,7 @@ impl SearchDb {
         self.shorten_log()
     }
 
-    pub fn shorten_log(&self) -> SqlResult<()> {
+    pub(super) fn shorten_log(&self) -> SqlResult<()> {
         self.path.as_deref().map_or(Ok(()), |path| index::truncate_log(&self.connection, path))
     }
 
@@ -194,13 +197,13 @@ impl SearchDb {
         Ok((strays > 0).then(|| format!("{strays} passages do not belong to any file")))
     }
 
-    pub fn generation(&self) -> SqlResult<i64> {
+    pub(super) fn generation(&self) -> SqlResult<i64> {
         self.connection
             .prepare_cached("SELECT generation FROM state")?
             .query_row([], |row| row.get(0))
     }
 
-    pub fn read_corpus(&mut self) -> SqlResult<Arc<Corpus>> {
+    pub(super) fn read_corpus(&mut self) -> SqlResult<Arc<Corpus>> {
         let generation = self.generation()?;
         if let Some((known, corpus)) = &self.corpus
             && *known == generation
@@ -220,7 +223,7 @@ impl SearchDb {
         Ok(corpus)
     }
 
-    pub fn read_signs(&mut self) -> SqlResult<Arc<Vec<SignVector>>> {
+    pub(super) fn read_signs(&mut self) -> SqlResult<Arc<Vec<SignVector>>> {
         let generation = self.generation()?;
         if let Some((known, signs)) = &self.signs
             && *known == generation
@@ -253,7 +256,7 @@ impl SearchDb {
         self.connection.unchecked_transaction()
     }
 
-    pub fn read_postings(&self, terms: &[String]) -> SqlResult<Vec<Vec<Posting>>> {
+    pub(super) fn read_postings(&self, terms: &[String]) -> SqlResult<Vec<Vec<Posting>>> {
         let _reading = self.begin_read()?;
         let mut number =
             self.connection.prepare_cached("SELECT number FROM term WHERE term = ?1")?;
@@ -290,7 +293,7 @@ impl SearchDb {
         numbers.iter().map(|number| query.query_row([number], place).optional()).collect()
     }
 
-    pub fn read_vectors(&self, numbers: &[u32]) -> SqlResult<Vec<Option<PackedVector>>> {
+    pub(super) fn read_vectors(&self, numbers: &[u32]) -> SqlResult<Vec<Option<PackedVector>>> {
         let _reading = self.begin_read()?;
         let mut query = self.connection.prepare_cached(
             "SELECT packed FROM passage JOIN vector USING (key, wording) WHERE number = ?1",
@@ -304,7 +307,7 @@ impl SearchDb {
             .collect()
     }
 
-    pub fn write_vectors(&mut self, vectors: &[(u32, PackedVector)]) -> SqlResult<()> {
+    pub(super) fn write_vectors(&mut self, vectors: &[(u32, PackedVector)]) -> SqlResult<()> {
         let transaction =
             self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let mut signs: BTreeMap<u32, SignVector> = BTreeMap::new();
@@ -394,7 +397,7 @@ fn remove_file(
 }
 
 impl PassageBatch {
-    pub fn add(
+    pub(super) fn add(
         &mut self,
         transaction: &Transaction<'_>,
         reader: &Analyzer,
@@ -463,7 +466,7 @@ impl PassageBatch {
         Ok(())
     }
 
-    pub fn write(self, transaction: &Transaction<'_>) -> SqlResult<()> {
+    pub(super) fn write(self, transaction: &Transaction<'_>) -> SqlResult<()> {
         if self.rows.is_empty() {
             return Ok(());
         }

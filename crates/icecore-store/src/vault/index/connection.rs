@@ -11,6 +11,7 @@ use super::SqlResult;
 /// How long to wait for another process that writes to the index.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// The error of an index whose content is damaged.
 pub fn damage_error() -> rusqlite::Error {
     rusqlite::Error::InvalidQuery
 }
@@ -66,7 +67,7 @@ pub fn connect(path: &Path) -> SqlResult<Connection> {
     connect_with(path, journal_mode(path), "NORMAL")
 }
 
-pub fn connect_with(path: &Path, journal: &str, synchronous: &str) -> SqlResult<Connection> {
+pub(super) fn connect_with(path: &Path, journal: &str, synchronous: &str) -> SqlResult<Connection> {
     // The folder's path may contain links, the file must not be one.
     let place = path
         .parent()
@@ -89,7 +90,7 @@ pub fn connect_with(path: &Path, journal: &str, synchronous: &str) -> SqlResult<
     Ok(connection)
 }
 
-pub fn is_on_network(path: &Path) -> bool {
+pub(super) fn is_on_network(path: &Path) -> bool {
     #[cfg(target_os = "linux")]
     {
         const NETWORK_FILE_SYSTEMS: &[u64] = &[0x6969, 0x517B, 0xFF53_4D42, 0xFE53_4D42];
