@@ -159,8 +159,7 @@ fn is_extracts_title(title: &str) -> bool {
 /// box before it. Returns a complaint next to the extract, or the reason why it is not one.
 fn parse_item(item: &str) -> Result<(PriorityExtract, Option<String>), String> {
     let none = || "has no priority like [P1]; skipped".to_owned();
-    let item =
-        ["[ ] ", "[x] ", "[X] "].iter().find_map(|tick| item.strip_prefix(tick)).unwrap_or(item);
+    let item = markdown::check_box(item).map_or(item, |(rest, _)| rest);
     let item = item.trim_start().trim_start_matches("**");
     let (label, text) = match item.strip_prefix('[') {
         Some(rest) => rest.split_once(']'),

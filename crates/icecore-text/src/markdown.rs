@@ -123,9 +123,9 @@ pub fn bullet(line: &str) -> Option<Bullet<'_>> {
         .then(|| Bullet { text: rest.trim_start(), number: numbered.map(|_| &line[..digits]) })
 }
 
-/// An item without its check box, and whether the box is checked; `None` without a box.
+/// An item after its check box and a blank, and whether the box is checked; `None` without a box.
 pub fn check_box(item: &str) -> Option<(&str, bool)> {
-    let (mark, rest) = item.strip_prefix('[')?.split_once(']')?;
+    let (mark, rest) = item.strip_prefix('[')?.split_once("] ")?;
     match mark {
         " " => Some((rest, false)),
         "x" | "X" => Some((rest, true)),
@@ -251,8 +251,8 @@ mod tests {
         for line in ["-one", "1.5 m", "one", "1234567890. one", "—", ""] {
             assert_eq!(bullet(line), None, "{line}");
         }
-        assert_eq!(check_box("[ ] a"), Some((" a", false)));
-        assert_eq!(check_box("[X] a"), Some((" a", true)));
+        assert_eq!(check_box("[ ] a"), Some(("a", false)));
+        assert_eq!(check_box("[X] a"), Some(("a", true)));
         assert_eq!(check_box("[P1] a"), None);
     }
 

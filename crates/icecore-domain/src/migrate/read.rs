@@ -193,10 +193,10 @@ impl StatementParser {
             self.found.beyond += 1;
             return;
         }
-        let (status, text) = match text.split_at_checked(4) {
-            Some(("[ ] ", rest)) => (Some(LoopStatus::Open), rest),
-            Some(("[x] " | "[X] ", rest)) => (Some(LoopStatus::Closed), rest),
-            _ => (None, text),
+        let (status, text) = match markdown::check_box(text) {
+            Some((rest, false)) => (Some(LoopStatus::Open), rest),
+            Some((rest, true)) => (Some(LoopStatus::Closed), rest),
+            None => (None, text),
         };
         let marked = parse_priority_mark(text);
         let text = marked.as_ref().map_or(text, |(.., rest)| rest);
@@ -408,8 +408,7 @@ fn is_entity_name(title: &str) -> bool {
 /// `[P1] text`, `**[P1 decision]** text`, `P1: text`: the priority, the type if stated, and the
 /// rest.
 fn parse_priority_mark(text: &str) -> Option<(Priority, Option<EventType>, &str)> {
-    let item =
-        ["[ ] ", "[x] ", "[X] "].iter().find_map(|tick| text.strip_prefix(tick)).unwrap_or(text);
+    let item = markdown::check_box(text).map_or(text, |(rest, _)| rest);
     let item = item.trim_start_matches("**");
     let (label, rest) = match item.strip_prefix('[') {
         Some(rest) => rest.split_once(']'),
