@@ -81,11 +81,6 @@ impl Expected {
     }
 }
 
-fn is_same_file(one: &Path, other: &Path) -> bool {
-    let identity = |path: &Path| fs::symlink_metadata(path).ok().map(|of| (of.dev(), of.ino()));
-    identity(one).is_some_and(|found| identity(other) == Some(found))
-}
-
 /// Swaps two files or folders atomically.
 pub(super) fn swap_paths(one: &Path, other: &Path) -> io::Result<()> {
     #[cfg(any(target_os = "linux", target_os = "macos"))]
@@ -377,14 +372,13 @@ impl VaultFs {
         }
     }
 
-    /// Puts another program's file back to its path, where ours (`own`) is now. Another program may
-    /// have read ours and save over what is put back, so that file keeps a second name in
-    /// quarantine.
+    /// Puts another program's file back to its path, where ours (`own`) is now.
+    ///
+    /// While the files change places, another program may read one of them and save over the other.
+    /// So each file of a program that leaves its path for a moment keeps a second name.
     fn put_back(&self, aside: &Path, place: &Path, own: FileStat) -> Result<()> {
         let failed = |error| io_error("writing", place, error);
-        let second_name = self.quarantine_name(place)?;
-        // Not every file system has links.
-        let has_second_name = fs::hard_link(aside, &second_name).is_ok();
+        self.add_quarantine_name(aside, place)?;
         match swap_paths(aside, place) {
             Ok(()) if stat_path(aside.to_owned())? == Some(own) => {
                 let _ = fs::remove_file(aside);
@@ -392,12 +386,9 @@ impl VaultFs {
             Ok(()) => {
                 // It was saved once more: the newest version stays, and the earlier one is not
                 // lost.
+                self.add_quarantine_name(aside, place)?;
                 swap_paths(aside, place).map_err(failed)?;
-                if has_second_name && is_same_file(aside, &second_name) {
-                    let _ = fs::remove_file(aside);
-                } else {
-                    self.quarantine_file(aside, place)?;
-                }
+                self.quarantine_file(aside, place)?;
             }
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 if !rename_new(aside, place).map_err(failed)? {
@@ -406,10 +397,16 @@ impl VaultFs {
             }
             Err(error) => return Err(failed(error)),
         }
-        if has_second_name {
+        flush_folder(place.parent().unwrap_or(&self.root))
+    }
+
+    /// Gives a file that was saved at `place` a second name in quarantine. Not every file system
+    /// has links; there it gets none.
+    fn add_quarantine_name(&self, file: &Path, place: &Path) -> Result<()> {
+        if fs::hard_link(file, self.quarantine_name(place)?).is_ok() {
             flush_folder(&self.private("quarantine"))?;
         }
-        flush_folder(place.parent().unwrap_or(&self.root))
+        Ok(())
     }
 
     /// Replaces a file atomically, if its content is still `known`.
