@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::io::ErrorKind;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::PoisonError;
 
@@ -113,14 +112,6 @@ impl VaultFs {
     /// program had saved just when the writer died.
     pub fn remove_stale_files(&self, _held: &WriteLock) -> Vec<PathBuf> {
         let mut rescued = Vec::new();
-        // What `put_back` gave a second name is still at its path.
-        for entry in fs::read_dir(self.private("quarantine")).into_iter().flatten().flatten() {
-            let is_saved = entry.file_name().to_string_lossy().contains(".saved.");
-            if is_saved && entry.metadata().is_ok_and(|found| found.is_file() && found.nlink() > 1)
-            {
-                let _ = fs::remove_file(entry.path());
-            }
-        }
         for file in self.temporary_files() {
             // Keep the lock until the file is gone, so that no writer reuses it.
             let Some(_locked) = lock_if_stale(&file) else { continue };

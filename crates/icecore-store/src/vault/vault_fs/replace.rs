@@ -375,10 +375,10 @@ impl VaultFs {
     /// Puts another program's file back to its path, where ours (`own`) is now.
     ///
     /// While the files change places, another program may read one of them and save over the other.
-    /// So each file of a program that leaves its path for a moment keeps a second name.
+    /// So a copy of each file that leaves its path for a moment stays in quarantine.
     fn put_back(&self, aside: &Path, place: &Path, own: FileStat) -> Result<()> {
         let failed = |error| io_error("writing", place, error);
-        self.add_quarantine_name(aside, place)?;
+        self.copy_to_quarantine(aside, place);
         match swap_paths(aside, place) {
             Ok(()) if stat_path(aside.to_owned())? == Some(own) => {
                 let _ = fs::remove_file(aside);
@@ -386,7 +386,7 @@ impl VaultFs {
             Ok(()) => {
                 // It was saved once more: the newest version stays, and the earlier one is not
                 // lost.
-                self.add_quarantine_name(aside, place)?;
+                self.copy_to_quarantine(aside, place);
                 swap_paths(aside, place).map_err(failed)?;
                 self.quarantine_file(aside, place)?;
             }
@@ -400,13 +400,16 @@ impl VaultFs {
         flush_folder(place.parent().unwrap_or(&self.root))
     }
 
-    /// Gives a file that was saved at `place` a second name in quarantine. Not every file system
-    /// has links; there it gets none.
-    fn add_quarantine_name(&self, file: &Path, place: &Path) -> Result<()> {
-        if fs::hard_link(file, self.quarantine_name(place)?).is_ok() {
-            flush_folder(&self.private("quarantine"))?;
-        }
-        Ok(())
+    /// Copies a file that was saved at `place` to quarantine. An error is not returned: putting the
+    /// file back matters more than the copy.
+    fn copy_to_quarantine(&self, file: &Path, place: &Path) {
+        let Ok(name) = self.quarantine_name(place) else { return };
+        let _ = fs::read(file).and_then(|bytes| {
+            let mut copy = create_new(&name)?;
+            write_whole(&mut copy, &bytes)?;
+            copy.sync_all()
+        });
+        let _ = flush_folder(&self.private("quarantine"));
     }
 
     /// Replaces a file atomically, if its content is still `known`.
