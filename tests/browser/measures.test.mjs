@@ -72,8 +72,7 @@ test('Home is usable quickly', async (t) => {
   }
   const summary = (figures) => `median ${median(figures).toFixed(0)} ms of ${figures.map((one) => one.toFixed(0)).join(', ')}`;
   t.diagnostic(`Home usable after ${summary(walls)} of wall-clock time; ${summary(works)} of processor time; limit ${HOME_MS} ms`);
-  // A busy machine only adds to the processor time: the least of them is the page's own.
-  assert.ok(Math.min(...works) < HOME_MS, summary(works));
+  assert.ok(median(works) < HOME_MS, summary(works));
   assert.ok(median(walls) < HOME_MS * WALL_CLOCK_FACTOR, summary(walls));
 });
 

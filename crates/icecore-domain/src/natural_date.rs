@@ -76,7 +76,7 @@ impl fmt::Display for NaturalDate {
 pub enum DateError {
     /// The text cannot be parsed.
     #[error(
-        "`{text}` is no date; write a day (2026-02-13, feb 13, yesterday, last tuesday, 3 days ago), a week (2026-W07, last week, \
+        "`{text}` is not a date; write a day (2026-02-13, feb 13, yesterday, last tuesday, 3 days ago), a week (2026-W07, last week, \
          two weeks ago), a month (2026-02, feb 2026, last month), a year, a season (last summer) or a span (2026-02-01..2026-02-10, \
          from feb 3 to feb 9, last 7 days, since monday)"
     )]

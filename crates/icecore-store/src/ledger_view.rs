@@ -64,8 +64,9 @@ impl FromIterator<(Date, u32)> for EventNumbers {
     }
 }
 
-fn lock_mutex<T>(kept: &Mutex<T>) -> MutexGuard<'_, T> {
-    kept.lock().unwrap_or_else(PoisonError::into_inner)
+/// Locks a mutex, also after a thread panicked while it held it.
+pub(crate) fn lock_mutex<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The ledger with the state of every event, and what queries need besides.

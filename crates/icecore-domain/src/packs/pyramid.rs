@@ -94,13 +94,13 @@ pub fn select_summaries(
     let weeks_from = month.week_span().first;
     // Whole years whose months are no longer needed.
     let years_until = month.first().year() - 1;
-    let is_told_year = |year: i16| year < years_until && there.contains(&Period::Year(year));
-    let mut told: Vec<Period> = there
+    let is_selected_year = |year: i16| year < years_until && there.contains(&Period::Year(year));
+    let mut selected: Vec<Period> = there
         .iter()
         .copied()
-        .filter(|period| matches!(period, Period::Year(year) if is_told_year(*year)))
+        .filter(|period| matches!(period, Period::Year(year) if is_selected_year(*year)))
         .collect();
-    let mut tell = |period: Period| told.push(period);
+    let mut select = |period: Period| selected.push(period);
     let finer =
         there.iter().filter(|period| period.tier() != Tier::Year).map(|period| period.days().first);
     let before: BTreeSet<Month> = recorded
@@ -112,52 +112,52 @@ pub fn select_summaries(
         .collect::<BTreeSet<Week>>()
         .into_iter()
         .map(Week::month)
-        .filter(|month| !is_told_year(month.year()))
+        .filter(|month| !is_selected_year(month.year()))
         .collect();
     for month in before {
         if there.contains(&Period::Month(month)) {
-            tell(Period::Month(month));
+            select(Period::Month(month));
         } else {
-            month.weeks().into_iter().for_each(|week| select_week(week, there, &mut tell));
+            month.weeks().into_iter().for_each(|week| select_week(week, there, &mut select));
         }
     }
     let mut week = Week::containing(weeks_from);
     while week.monday() < days_from {
-        select_week(week, there, &mut tell);
+        select_week(week, there, &mut select);
         week = week.next();
     }
     Days { first: days_from, last: full }
         .iter()
         .filter(|day| *day < full)
-        .for_each(|day| select_day(day, there, &mut tell));
-    told.sort_by_cached_key(|period| (period.days().first, *period));
+        .for_each(|day| select_day(day, there, &mut select));
+    selected.sort_by_cached_key(|period| (period.days().first, *period));
     // They do not overlap, so only the last one that begins by then can cover a day.
-    let spans: Vec<Days> = told.iter().map(|period| period.days()).collect();
-    let is_told = |day: Date| {
+    let spans: Vec<Days> = selected.iter().map(|period| period.days()).collect();
+    let is_covered = |day: Date| {
         let begun = spans.partition_point(|span| span.first <= day);
         spans[..begun].last().is_some_and(|span| span.contains(day))
     };
     let uncovered_days =
-        recorded.iter().copied().filter(|&day| day < full && !is_told(day)).collect();
-    PyramidSelection { summaries: told, uncovered_days }
+        recorded.iter().copied().filter(|&day| day < full && !is_covered(day)).collect();
+    PyramidSelection { summaries: selected, uncovered_days }
 }
 
-fn select_week(week: Week, there: &BTreeSet<Period>, tell: &mut dyn FnMut(Period)) {
+fn select_week(week: Week, there: &BTreeSet<Period>, select: &mut dyn FnMut(Period)) {
     if there.contains(&Period::Week(week)) {
-        tell(Period::Week(week));
+        select(Period::Week(week));
     } else {
-        week.days().iter().for_each(|day| select_day(day, there, tell));
+        week.days().iter().for_each(|day| select_day(day, there, select));
     }
 }
 
-fn select_day(day: Date, there: &BTreeSet<Period>, tell: &mut dyn FnMut(Period)) {
+fn select_day(day: Date, there: &BTreeSet<Period>, select: &mut dyn FnMut(Period)) {
     if there.contains(&Period::Day(day)) {
-        tell(Period::Day(day));
+        select(Period::Day(day));
         return;
     }
     let sessions =
         there.range(Period::Session { day, number: 0 }..=Period::Session { day, number: u32::MAX });
-    sessions.copied().for_each(tell);
+    sessions.copied().for_each(select);
 }
 
 /// The input of the pyramid.
@@ -497,19 +497,19 @@ mod tests {
         there: &BTreeSet<Period>,
         recorded: &BTreeSet<Date>,
     ) -> PyramidSelection {
-        let telling = select_summaries(today, reach, there, recorded);
+        let selection = select_summaries(today, reach, there, recorded);
         let full = full_text_start(today);
         let mut by: std::collections::BTreeMap<Date, Vec<Period>> =
             std::collections::BTreeMap::new();
-        for &period in &telling.summaries {
+        for &period in &selection.summaries {
             assert!(there.contains(&period), "{period} is not there");
             assert!(period.days().last < full, "{period} tells of what is told in full on {today}");
             period.days().iter().for_each(|day| by.entry(day).or_default().push(period));
         }
         assert!(
-            telling.summaries.is_sorted_by_key(|period| (period.days().first, *period)),
+            selection.summaries.is_sorted_by_key(|period| (period.days().first, *period)),
             "{:?}",
-            telling.summaries
+            selection.summaries
         );
         for (day, by) in &by {
             assert!(
@@ -525,17 +525,17 @@ mod tests {
                 .count()
         };
         for &day in recorded.iter().filter(|day| **day < full) {
-            let untold = telling.uncovered_days.binary_search(&day).is_ok();
-            assert_eq!(by.contains_key(&day), !untold, "{day} on {today}");
+            let uncovered = selection.uncovered_days.binary_search(&day).is_ok();
+            assert_eq!(by.contains_key(&day), !uncovered, "{day} on {today}");
             assert!(
-                !untold || (!there.contains(&Period::Day(day)) && sessions(day) == 0),
+                !uncovered || (!there.contains(&Period::Day(day)) && sessions(day) == 0),
                 "{day} could be told on {today}"
             );
             let told = by.get(&day).map_or(0, Vec::len);
             assert!(told <= 1 || told == sessions(day), "{day} on {today}");
         }
-        assert!(telling.uncovered_days.iter().all(|day| *day < full && recorded.contains(day)));
-        telling
+        assert!(selection.uncovered_days.iter().all(|day| *day < full && recorded.contains(day)));
+        selection
     }
 
     // Y2
@@ -551,10 +551,10 @@ mod tests {
             // Open periods have no summary.
             let there: BTreeSet<Period> =
                 all.iter().filter(|(last, _)| *last < today).map(|(_, period)| *period).collect();
-            let telling = check(today, REACH, &there, &recorded);
-            assert_eq!(telling.uncovered_days, [], "{today}");
+            let selection = check(today, REACH, &there, &recorded);
+            assert_eq!(selection.uncovered_days, [], "{today}");
             let mut counts = [0; 5];
-            for period in &telling.summaries {
+            for period in &selection.summaries {
                 counts[period.tier() as usize] += 1;
                 let ago = crate::calendar::days_between(period.days().last, today);
                 let expected = match period.tier() {
@@ -659,9 +659,9 @@ mod tests {
             let there: BTreeSet<Period> = all_of(&recorded).into_iter().filter(|period| !is_missing(*period, seed, in_ten) && period.days().first < full_text_start(TODAY)).collect();
             check(TODAY, PyramidReach { days, weeks_days }, &there, &recorded);
             // Days with only a log have a summary and no records.
-            let telling = select_summaries(TODAY, REACH, &there, &BTreeSet::new());
+            let selection = select_summaries(TODAY, REACH, &there, &BTreeSet::new());
             for &period in there.iter().filter(|period| period.tier() == Tier::Day) {
-                prop_assert!(telling.summaries.iter().any(|told| told.days().contains(period.days().first)), "{period} is lost");
+                prop_assert!(selection.summaries.iter().any(|told| told.days().contains(period.days().first)), "{period} is lost");
             }
         }
 

@@ -14,7 +14,8 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use super::{Postgres, Space, lock_mutex};
+use super::{Postgres, Space};
+use crate::ledger_view::lock_mutex;
 use crate::{Error, Lease, LeaseHandle, LeaseStore, Result};
 
 /// How often a lease is renewed before it would end.

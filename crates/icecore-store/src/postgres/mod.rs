@@ -31,8 +31,8 @@ mod turn_leases;
 mod vectors;
 
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use deadpool_postgres::{Manager, ManagerConfig, Object, Pool, PoolError, RecyclingMethod};
@@ -581,10 +581,6 @@ impl Space {
     async fn begin_reading(&self) -> Result<Tx> {
         self.database.begin_with(Some(self.id), "READ ONLY", "").await
     }
-}
-
-fn lock_mutex<T>(kept: &Mutex<T>) -> MutexGuard<'_, T> {
-    kept.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn tls_connector() -> std::result::Result<tokio_postgres_rustls::MakeRustlsConnect, rustls::Error> {

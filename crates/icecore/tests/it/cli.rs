@@ -182,11 +182,11 @@ fn invalid_capture_rollup_and_search_requests_are_refused_with_a_reason() {
     );
     check(&vault, &["summary", "review", "sometime"], 2, "is not a period");
     check(&vault, &["jobs", "runs", "--limit", "0"], 2, "write a number");
-    check(&vault, &["summary", "mark", "someday", "dull"], 2, "is no date");
+    check(&vault, &["summary", "mark", "someday", "dull"], 2, "is not a date");
     check(&vault, &["summary", "mark", "2026-02-13", "great"], 2, "choose important, dull or none");
     check(&vault, &["summary", "mark", "2026", "dull"], 2, "at most a month");
 
-    check(&vault, &["insights", "trends", "--when", "nonsense"], 2, "is no date");
+    check(&vault, &["insights", "trends", "--when", "nonsense"], 2, "is not a date");
     check(&vault, &["insights", "trends", "--when", "2027"], 2, "has not come yet");
     check(&vault, &["insights", "trends", "--limit", "0"], 2, "write a number");
     check(&vault, &["insights", "trends", "--limit", "1001"], 2, "choose at most 1000");
@@ -199,25 +199,25 @@ fn invalid_capture_rollup_and_search_requests_are_refused_with_a_reason() {
     check(&vault, &["search", " "], 2, "the query has no searchable word");
     check(&vault, &["search", "()*\"", "--json"], 2, "the query has no searchable word");
     check(&vault, &["search", "x", "--kind", "nothing"], 2, "is not a kind of passage");
-    check(&vault, &["search", "x", "--when", "31 february"], 2, "is no date");
-    check(&vault, &["search", "x", "--before", "never"], 2, "is no date");
+    check(&vault, &["search", "x", "--when", "31 february"], 2, "is not a date");
+    check(&vault, &["search", "x", "--before", "never"], 2, "is not a date");
     check(&vault, &["search", "--queries", "nowhere.jsonl"], 1, "cannot be read");
     check(&vault, &["model", "fetch", "nowhere"], 1, "nowhere cannot be read");
-    check(&vault, &["insights", "lookback", "nonsense"], 2, "is no date");
+    check(&vault, &["insights", "lookback", "nonsense"], 2, "is not a date");
     check(&vault, &["insights", "lookback", "last", "week"], 2, "`last week` is more than one day");
     check(&vault, &["insights", "lookback", "tomorrow"], 3, "is in the future");
     check(&vault, &["insights", "similar", "sometime"], 2, "is not a period");
     check(&vault, &["insights", "similar", "2026-W07"], 3, "there is no summary of 2026-W07");
     check(&vault, &["insights", "similar", "--merge", "--budget", "100"], 2, "at least 512 bytes");
     check(&vault, &["insights", "similar", "--budget", "1000"], 2, "--merge");
-    check(&vault, &["zoom", "nonsense"], 2, "is no date");
+    check(&vault, &["zoom", "nonsense"], 2, "is not a date");
     check(&vault, &["zoom", "2020-01-01"], 3, "there are no messages");
     check(&vault, &["zoom", "today", "--conversation", "app"], 3, "there are no messages in app");
     check(&vault, &["zoom", "today", "--summary"], 3, "it is not summarized yet");
     check(&vault, &["zoom"], 2, "<WHEN>");
     for kind in ["upload", "pyramid"] {
         check(&vault, &["pack", kind, "--date", "2027-01-01"], 3, "is in the future");
-        check(&vault, &["pack", kind, "--date", "nonsense"], 2, "is no date");
+        check(&vault, &["pack", kind, "--date", "nonsense"], 2, "is not a date");
         check(&vault, &["pack", kind, "--date", "last week"], 2, "more than one day");
         check(&vault, &["pack", kind, "--budget", "many"], 2, "write a number");
         check(&vault, &["pack", kind, "--budget", "3"], 2, "choose between");
