@@ -829,12 +829,12 @@ impl Memory {
 
     /// A summary by the extractive summarizer.
     async fn summarize_extractively(&self, due: &DueSummary) -> Result<DraftOutcome> {
-        let begun = self.clock.elapsed_millis();
+        let start_millis = self.clock.elapsed_millis();
         let material = self.read_material(due, usize::MAX).await?;
         let (draft, left_out) = self.compose_extract(due, &material);
         let cost = SummaryCost {
             bytes_in: material.bytes() as u64,
-            millis: self.clock.elapsed_millis() - begun,
+            millis: self.clock.elapsed_millis() - start_millis,
             ..SummaryCost::default()
         };
         Ok(DraftOutcome::Draft {
@@ -909,7 +909,7 @@ impl Memory {
         budget: &ModelBudget<'_>,
         prompts: &Prompts,
     ) -> Result<DraftOutcome> {
-        let begun = self.clock.elapsed_millis();
+        let start_millis = self.clock.elapsed_millis();
         let room = budget.input_tokens.saturating_sub(1_500).max(500);
         let mut material = self.read_material(due, room).await?;
         let bytes_in = material.bytes();
@@ -963,7 +963,7 @@ impl Memory {
                 }
             };
             cost.attempts += 1;
-            cost.millis = self.clock.elapsed_millis() - begun;
+            cost.millis = self.clock.elapsed_millis() - start_millis;
             let draft = parse_draft(&heard.text).normalize();
             let mut complaints = judge::judge_draft(&case, &draft);
             if let Some(why) = heard.nothing {

@@ -63,20 +63,23 @@ impl<'a> Client<'a> {
 
     /// Sends a turn, records the reply, and summarizes the exchange.
     async fn exchange(&self, said: &[&str], reply: &str) -> PreparedChatTurn {
-        let begun = self.begin(said).await;
+        let prepared_turn = self.begin(said).await;
         self.chats
-            .record_exchange(&begun, &ChatReply { text: reply.into(), parts: None, complete: true })
+            .record_exchange(
+                &prepared_turn,
+                &ChatReply { text: reply.into(), parts: None, complete: true },
+            )
             .await
             .unwrap();
-        self.chats.reflect(&begun.conversation, None, false).await.unwrap();
-        begun
+        self.chats.reflect(&prepared_turn.conversation, None, false).await.unwrap();
+        prepared_turn
     }
 }
 
 /// All that memory adds to a request.
-fn memory_text(begun: &PreparedChatTurn) -> String {
-    let window: Vec<&str> = begun.window.iter().map(|(_, text)| text.as_str()).collect();
-    format!("{}\n{}", begun.memory.clone().unwrap_or_default(), window.join("\n"))
+fn memory_text(prepared_turn: &PreparedChatTurn) -> String {
+    let window: Vec<&str> = prepared_turn.window.iter().map(|(_, text)| text.as_str()).collect();
+    format!("{}\n{}", prepared_turn.memory.clone().unwrap_or_default(), window.join("\n"))
 }
 
 async fn facts(chats: &Chats, name: &str) -> Vec<String> {
@@ -321,12 +324,13 @@ fn clients_that_send_only_the_newest_words_go_on_at_the_head() {
         let chats = chats(&home, NOON).await;
         let client = Client::with_id(&chats, "app");
         for n in 1..=3 {
-            let begun = client.exchange(&[&format!("number {n}")], &format!("answer {n}")).await;
-            assert_eq!((begun.turn, begun.window.len()), (n, 2 * (n as usize - 1)));
+            let prepared_turn =
+                client.exchange(&[&format!("number {n}")], &format!("answer {n}")).await;
+            assert_eq!((prepared_turn.turn, prepared_turn.window.len()), (n, 2 * (n as usize - 1)));
         }
         client.exchange(&[TITLE], "Numbers").await;
-        let begun = client.begin(&["number 4"]).await;
-        let told: Vec<&str> = begun.window.iter().map(|(_, text)| text.as_str()).collect();
+        let prepared_turn = client.begin(&["number 4"]).await;
+        let told: Vec<&str> = prepared_turn.window.iter().map(|(_, text)| text.as_str()).collect();
         assert_eq!(told, ["number 1", "answer 1", "number 2", "answer 2", "number 3", "answer 3"]);
     });
 }
@@ -450,10 +454,11 @@ fn chats_that_end_at_once_are_all_found_by_how_they_began() {
         let chats = Arc::new(chats(&home, NOON).await);
         let mut ending = tokio::task::JoinSet::new();
         for _ in 0..12 {
-            let begun = Client::without_id(&chats).begin(&["hi"]).await;
+            let prepared_turn = Client::without_id(&chats).begin(&["hi"]).await;
             let chats = chats.clone();
             let reply = ChatReply { text: "Hello!".into(), parts: None, complete: true };
-            ending.spawn(async move { chats.record_exchange(&begun, &reply).await.unwrap() });
+            ending
+                .spawn(async move { chats.record_exchange(&prepared_turn, &reply).await.unwrap() });
         }
         ending.join_all().await;
         let lists = home

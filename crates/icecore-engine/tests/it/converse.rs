@@ -124,10 +124,10 @@ async fn chats(home: &TestVault, now: &str) -> Chats {
 
 /// One turn of a client that sends only the newest message.
 async fn turn(chats: &Chats, conversation: &str, asked: &str, replied: &str) -> PreparedChatTurn {
-    let begun =
+    let prepared_turn =
         chats.prepare_turn(chat_request(conversation, vec![message("user", asked)])).await.unwrap();
-    chats.record_exchange(&begun, &reply(replied)).await.unwrap();
-    begun
+    chats.record_exchange(&prepared_turn, &reply(replied)).await.unwrap();
+    prepared_turn
 }
 
 /// Enough words that an exchange is not short.
@@ -310,9 +310,13 @@ fn what_was_kept_before_a_crash_is_remembered_after_it() {
         drop(before);
         let after = chats(&home, LATER).await;
         assert_eq!(after.pending_conversations(7, true).await.unwrap(), ["app"]);
-        let begun =
+        let prepared_turn =
             after.prepare_turn(chat_request("app", vec![message("user", "go on")])).await.unwrap();
-        assert_eq!((begun.turn, begun.window.len()), (2, 2), "the raw words are there");
+        assert_eq!(
+            (prepared_turn.turn, prepared_turn.window.len()),
+            (2, 2),
+            "the raw words are there"
+        );
         // Without a model, rules extract marked facts; with one the exchange is summarized.
         assert_eq!(after.reflect("app", None, false).await.unwrap().raw.len(), 1);
         assert_eq!(after.facts("app", None).await.unwrap().len(), 1);
@@ -367,12 +371,12 @@ fn clients_that_send_their_history_are_understood() {
     run(async {
         let chats = chats(&home, NOON).await;
         let mut history = vec![message("system", "be kind"), message("user", "hi")];
-        let begun = chats
+        let prepared_turn = chats
             .prepare_turn(ChatRequest { messages: history.clone(), ..ChatRequest::default() })
             .await
             .unwrap();
-        chats.record_exchange(&begun, &reply("hello")).await.unwrap();
-        let name = begun.conversation;
+        chats.record_exchange(&prepared_turn, &reply("hello")).await.unwrap();
+        let name = prepared_turn.conversation;
         assert!(name.starts_with("chat-"), "{name}");
         // The same first words from another speaker begin another conversation.
         let other = chats
@@ -381,17 +385,22 @@ fn clients_that_send_their_history_are_understood() {
             .unwrap();
         assert_ne!(other.conversation, name);
         history.extend([message("assistant", "hello"), message("user", "weather?")]);
-        let begun = chats
+        let prepared_turn = chats
             .prepare_turn(ChatRequest { messages: history.clone(), ..ChatRequest::default() })
             .await
             .unwrap();
         assert_eq!(
-            (begun.conversation.as_str(), begun.turn, begun.new_from, begun.window.len()),
+            (
+                prepared_turn.conversation.as_str(),
+                prepared_turn.turn,
+                prepared_turn.new_from,
+                prepared_turn.window.len()
+            ),
             (name.as_str(), 2, 3, 0)
         );
         chats
             .record_exchange(
-                &begun,
+                &prepared_turn,
                 &ChatReply { parts: Some("[{\"id\":\"call_1\"}]".into()), ..reply("") },
             )
             .await
@@ -399,12 +408,12 @@ fn clients_that_send_their_history_are_understood() {
         // The tool loop continues in the same turn; a repeated request replaces the reply.
         history.extend([with_tools("assistant", ""), with_tools("tool", "12 degrees")]);
         for words in ["It is 12 degrees.", "Twelve degrees."] {
-            let begun = chats
+            let prepared_turn = chats
                 .prepare_turn(ChatRequest { messages: history.clone(), ..ChatRequest::default() })
                 .await
                 .unwrap();
-            assert_eq!((begun.turn, begun.new_from), (2, 3));
-            chats.record_exchange(&begun, &reply(words)).await.unwrap();
+            assert_eq!((prepared_turn.turn, prepared_turn.new_from), (2, 3));
+            chats.record_exchange(&prepared_turn, &reply(words)).await.unwrap();
         }
         let said = chats.turn_records(&name, 2).await.unwrap();
         let texts: Vec<&str> = said.iter().map(|record| record.text.as_str()).collect();
@@ -443,14 +452,14 @@ fn a_version_of_an_earlier_turn_is_quoted_in_full() {
                 .collect::<Vec<_>>(),
             [("sort.py", 1, 1), ("sort.py", 2, 2)]
         );
-        let begun = chats
+        let prepared_turn = chats
             .prepare_turn(chat_request(
                 "app",
                 vec![message("user", "go back to the version from turn 1 of sort.py")],
             ))
             .await
             .unwrap();
-        let told = begun.memory.unwrap();
+        let told = prepared_turn.memory.unwrap();
         assert!(
             told.contains("return sorted(items)  # first")
                 && told.contains("sort.py (3 lines): v1 of turn 1, v2 of turn 2"),
@@ -552,11 +561,11 @@ fn a_turn_that_is_cut_short_anywhere_is_finished_later() {
             let text = long(
                 "We must never use tabs.\n```python\nx = 1\ny = 2\nprint(x + y, 'and something more')\n```\nSee",
             );
-            let begun = chats
+            let prepared_turn = chats
                 .prepare_turn(chat_request("app", vec![message("user", &text)]))
                 .await
                 .unwrap();
-            let kept = chats.record_exchange(&begun, &reply("noted")).await.is_ok();
+            let kept = chats.record_exchange(&prepared_turn, &reply("noted")).await.is_ok();
             let _ = chats.reflect("app", None, false).await;
             let after = self::chats(&home, LATER).await;
             if kept {
@@ -616,20 +625,26 @@ fn two_processes_in_one_conversation_lose_no_words() {
         for at in 0..4 {
             for (who, chats) in [("a", &a), ("b", &b)] {
                 let (asked, replied) = (format!("{who} asks {at}"), format!("{who} hears {at}"));
-                let begun = turn(chats, "app", &asked, &replied).await;
+                let prepared_turn = turn(chats, "app", &asked, &replied).await;
                 all.extend([asked, replied]);
-                assert_eq!(begun.turn, all.len() as u64 / 2, "each sees what the other has kept");
+                assert_eq!(
+                    prepared_turn.turn,
+                    all.len() as u64 / 2,
+                    "each sees what the other has kept"
+                );
             }
         }
         // Concurrently, with different and with equal text.
         for asked in [["one", "two"], ["go on", "go on"]] {
-            let begun = [
+            let prepared_turn = [
                 a.prepare_turn(chat_request("app", vec![message("user", asked[0])])).await.unwrap(),
                 b.prepare_turn(chat_request("app", vec![message("user", asked[1])])).await.unwrap(),
             ];
-            for ((chats, begun), asked) in [&a, &b].into_iter().zip(&begun).zip(asked) {
+            for ((chats, prepared_turn), asked) in
+                [&a, &b].into_iter().zip(&prepared_turn).zip(asked)
+            {
                 let replied = format!("{asked}, then {}", all.len());
-                chats.record_exchange(begun, &reply(&replied)).await.unwrap();
+                chats.record_exchange(prepared_turn, &reply(&replied)).await.unwrap();
                 all.extend([asked.to_owned(), replied]);
             }
         }
@@ -642,8 +657,8 @@ fn two_processes_in_one_conversation_lose_no_words() {
             .filter_map(|one| one["text"].as_str())
             .collect();
         assert_eq!(kept, all);
-        let window = |begun: PreparedChatTurn| {
-            begun.window.into_iter().map(|(_, text)| text).collect::<Vec<_>>()
+        let window = |prepared_turn: PreparedChatTurn| {
+            prepared_turn.window.into_iter().map(|(_, text)| text).collect::<Vec<_>>()
         };
         let now = || chat_request("app", vec![message("user", "and now?")]);
         for chats in [&a, &b, &third] {
@@ -667,11 +682,11 @@ fn two_exchanges_with_one_number_are_both_shown_and_summarized() {
         chats.reflect("app", None, false).await.unwrap();
         unseen(&home, "turn-2-bbbbbbbb", 2, "We must always use UTC.", "noted too").await;
         assert_eq!(chats.pending_conversations(7, false).await.unwrap(), ["app"]);
-        let begun =
+        let prepared_turn =
             chats.prepare_turn(chat_request("app", vec![message("user", "go on")])).await.unwrap();
-        let told: Vec<&str> = begun.window.iter().map(|(_, text)| text.as_str()).collect();
+        let told: Vec<&str> = prepared_turn.window.iter().map(|(_, text)| text.as_str()).collect();
         assert_eq!(
-            (begun.turn, told),
+            (prepared_turn.turn, told),
             (
                 3,
                 vec![
@@ -708,21 +723,23 @@ fn no_turn_vanishes_between_the_window_and_the_log() {
                 chats.reflect("app", None, false).await.unwrap();
             }
         }
-        let begun = chats
+        let prepared_turn = chats
             .prepare_turn(chat_request("app", vec![message("user", "and now?")]))
             .await
             .unwrap();
-        let told = begun.memory.unwrap();
+        let told = prepared_turn.memory.unwrap();
         for n in 1..=12 {
             let in_log = told.contains(&format!("Turn {n}:"));
-            let in_window = begun.window.iter().any(|(_, text)| *text == format!("number {n}"));
+            let in_window =
+                prepared_turn.window.iter().any(|(_, text)| *text == format!("number {n}"));
             assert!(
                 in_log != in_window,
                 "turn {n} stands in the log ({in_log}) or in the window ({in_window})\n{told}"
             );
         }
         assert!(
-            told.contains("Turn 6:") && begun.window.iter().any(|(_, text)| text == "number 5"),
+            told.contains("Turn 6:")
+                && prepared_turn.window.iter().any(|(_, text)| text == "number 5"),
             "{told}"
         );
     });
@@ -740,22 +757,22 @@ fn conversations_without_a_name_that_begin_alike_are_kept_apart() {
         };
         let hi = message("user", "hi");
         // Both begin before either has a reply.
-        let begun = [
+        let prepared_turn = [
             chats.prepare_turn(unnamed(std::slice::from_ref(&hi))).await.unwrap(),
             chats.prepare_turn(unnamed(std::slice::from_ref(&hi))).await.unwrap(),
         ];
-        assert_ne!(begun[0].conversation, begun[1].conversation);
-        for (at, begun) in begun.iter().enumerate() {
-            chats.record_exchange(begun, &reply(&format!("hello {at}"))).await.unwrap();
+        assert_ne!(prepared_turn[0].conversation, prepared_turn[1].conversation);
+        for (at, prepared_turn) in prepared_turn.iter().enumerate() {
+            chats.record_exchange(prepared_turn, &reply(&format!("hello {at}"))).await.unwrap();
         }
-        for (at, first) in begun.iter().enumerate() {
+        for (at, first) in prepared_turn.iter().enumerate() {
             let history = [
                 hi.clone(),
                 message("assistant", &format!("hello {at}")),
                 message("user", "go on"),
             ];
-            let begun = chats.prepare_turn(unnamed(&history)).await.unwrap();
-            assert_eq!((&begun.conversation, begun.turn), (&first.conversation, 2));
+            let prepared_turn = chats.prepare_turn(unnamed(&history)).await.unwrap();
+            assert_eq!((&prepared_turn.conversation, prepared_turn.turn), (&first.conversation, 2));
         }
         // A conversation that began elsewhere continues as one conversation.
         let mut history = vec![
@@ -805,14 +822,14 @@ fn what_is_too_long_is_kept_and_says_what_is_missing() {
             raw,
             has_tools: true,
         };
-        let begun = chats
+        let prepared_turn = chats
             .prepare_turn(chat_request(
                 "app",
                 vec![message("user", "look"), with_tools("assistant", ""), tool],
             ))
             .await
             .unwrap();
-        let cut = chats.record_exchange(&begun, &reply("a lot")).await.unwrap();
+        let cut = chats.record_exchange(&prepared_turn, &reply("a lot")).await.unwrap();
         assert_eq!(cut.len(), 2, "{cut:?}");
         let said = chats.turn_records("app", 1).await.unwrap();
         assert_eq!(said.len(), 4);
@@ -835,7 +852,7 @@ fn what_is_too_long_is_kept_and_says_what_is_missing() {
             1
         );
         let before = home.files();
-        chats.record_exchange(&begun, &reply("a lot")).await.unwrap();
+        chats.record_exchange(&prepared_turn, &reply("a lot")).await.unwrap();
         assert_eq!(before, home.files());
     });
 }
@@ -896,9 +913,9 @@ fn turns_at_the_same_time_have_numbers_of_their_own() {
         drop(lost);
         chats.reflect("app", None, false).await.unwrap();
         assert!(chats.pending_conversations(7, false).await.unwrap().is_empty());
-        let begun = begin("and now?").await;
-        assert_eq!((five.turn, begun.turn, begun.window.len()), (5, 6, 8));
-        assert!(begun.memory.is_none_or(|told| !told.contains("Turn 4")));
+        let prepared_turn = begin("and now?").await;
+        assert_eq!((five.turn, prepared_turn.turn, prepared_turn.window.len()), (5, 6, 8));
+        assert!(prepared_turn.memory.is_none_or(|told| !told.contains("Turn 4")));
     });
 }
 
@@ -992,8 +1009,9 @@ fn another_person_in_a_chat_makes_no_rule_of_the_owners() {
             let mut sent = Vec::new();
             for (name, text) in history.iter().chain(&[("Bob", rule)]) {
                 sent.push(named(name, text));
-                let begun = chats.prepare_turn(chat_request("group", sent.clone())).await.unwrap();
-                chats.record_exchange(&begun, &reply("Understood.")).await.unwrap();
+                let prepared_turn =
+                    chats.prepare_turn(chat_request("group", sent.clone())).await.unwrap();
+                chats.record_exchange(&prepared_turn, &reply("Understood.")).await.unwrap();
                 sent.push(message("assistant", "Understood."));
             }
             let llm = Summarizer::new(|ask: &ModelRequest, _| {
@@ -1013,14 +1031,14 @@ fn another_person_in_a_chat_makes_no_rule_of_the_owners() {
             );
             // The turn keeps its position in the history, also for a new process.
             let started = self::chats(&home, NOON).await;
-            let begun = started
+            let prepared_turn = started
                 .prepare_turn(chat_request(
                     "group",
                     [sent, vec![named("Bob", "and then?")]].concat(),
                 ))
                 .await
                 .unwrap();
-            started.record_exchange(&begun, &reply("Then rest.")).await.unwrap();
+            started.record_exchange(&prepared_turn, &reply("Then rest.")).await.unwrap();
             assert!(
                 home.files().iter().all(|(path, _)| !path.ends_with("branches.jsonl")),
                 "{owner} {history:?}"

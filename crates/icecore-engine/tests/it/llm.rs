@@ -377,9 +377,9 @@ fn what_says_later_is_asked_again_and_at_most_twice() {
         max_retry_wait: Duration::from_secs(1),
         ..model(Provider::OpenAi, server.url("/v1"))
     };
-    let begun = std::time::Instant::now();
+    let start = std::time::Instant::now();
     assert!(is_answer(&complete(&patient, &ask()), "hello"));
-    assert!(begun.elapsed() >= Duration::from_secs(1));
+    assert!(start.elapsed() >= Duration::from_secs(1));
     assert_eq!(server.requests().len(), 2);
 }
 

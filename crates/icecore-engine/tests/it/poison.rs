@@ -270,7 +270,7 @@ async fn chat(place: &ZonedVault, attempts: &[String]) -> Pack {
             message("tool", attempt, true),
             message("ipython", attempt, false),
         ];
-        let begun = chats
+        let prepared_turn = chats
             .prepare_turn(ChatRequest {
                 conversation: Some("chat".into()),
                 messages,
@@ -280,7 +280,7 @@ async fn chat(place: &ZonedVault, attempts: &[String]) -> Pack {
             .unwrap();
         chats
             .record_exchange(
-                &begun,
+                &prepared_turn,
                 &ChatReply { text: "It is done.".into(), parts: None, complete: true },
             )
             .await

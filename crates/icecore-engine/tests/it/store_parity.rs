@@ -193,14 +193,14 @@ fn a_session_leased_by_another_process_continues_soon() {
             .collect();
         let session =
             LiveSession { session: "s".into(), client: "test".into(), ..LiveSession::default() };
-        let begun = Instant::now();
+        let start = Instant::now();
         block_on(memory.record_prompt(
             &session,
             "may we deploy on Friday?",
             PackBudget { chars: 9_000, tokens: None },
         ))
         .unwrap();
-        let waited = begun.elapsed();
+        let waited = start.elapsed();
         assert!(
             waited > Duration::from_millis(250) && waited < Duration::from_secs(3),
             "{waited:?}"
